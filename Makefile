@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving beyond production gpu judges drafts \
+COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving extensions production gpu judges drafts \
   engine site release grade slides exam project
 
 .PHONY: $(COMMANDS) wheel fork test-matrix $(SETS:%=test-%) test-site
@@ -15,7 +15,7 @@ COMMANDS := run lab test test-all notebooks record figures experiments confidenc
 # course.py says what each does, installs what it needs and starts it. notebooks: from notebooks/src to notebooks/ and
 # notebooks/solutions/, executed, and the tables in README.md and docs/. record: measure the lessons' minutes on this machine;
 # `make notebooks` then writes them into headers and tables. gpu: unattended, and a stopped run goes on; ARGS=--small tries all
-# of it out on small shapes, on a CPU too. For release, grade, slides, exam, project and fork see teaching/README.md.
+# of it out on small shapes, on a CPU too. For release, grade, slides, exam, project and fork see docs/teaching/README.md.
 $(COMMANDS):
 	$(PYTHON) course.py $@ $(ARGS)
 
@@ -23,7 +23,7 @@ $(COMMANDS):
 wheel:
 	rm -rf build/lib build/wheel
 	$(PYTHON) -m venv build/wheel/environment
-	build/wheel/environment/bin/python $(PIP_INSTALL) . -c constraints.txt
+	build/wheel/environment/bin/python $(PIP_INSTALL) . -c constraints/pins.txt
 	cd build/wheel && environment/bin/dspark-lite demo
 
 fork:

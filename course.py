@@ -22,21 +22,21 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "lab": ("open the lessons in JupyterLab", "notebooks", "course", ["-m", "dspark_lite", "lab", "--"]),
     "progress": ("which exercises are done", "notebooks", "course", ["-m", "dspark_lite", "progress"]),
     "judge": ("is the decoder in notebooks/my_dspark.py lossless, and is it DSpark?", "notebooks", "course", ["-m", "dspark_lite", "judge"]),
-    "run": ("execute every lesson and measure the drafters", "scripts", "course", ["scripts/run_course.py"]),
-    "record": ("the same, and keep the minutes that the lessons took", "scripts", "course", ["scripts/run_course.py", "--record"]),
+    "run": ("execute every lesson and measure the drafters", "tools/notebooks", "course", ["-m", "tools.notebooks.run_course"]),
+    "record": ("the same, and keep the minutes that the lessons took", "tools/notebooks", "course", ["-m", "tools.notebooks.run_course", "--record"]),
     "test": ("execute every notebook, run every test that a change is likely to break", "tests", "tests", TESTS),
     "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
-    "notebooks": ("build the lessons from their sources", "scripts", "course", ["scripts/notebooks.py", "build"]),
-    "figures": ("the paper's figures and tables, from assets/measurements", "scripts", "course", ["scripts/figures.py"]),
-    "experiments": ("train every drafter and measure it: days", "scripts", "course", ["scripts/experiments.py"]),
-    "confidence": ("calibration, thresholds, cost table for lessons 09 and 10", "scripts", "course", ["scripts/confidence.py"]),
-    "clinic": ("the charts of lesson 14's patients", "scripts", "course", ["scripts/clinic.py"]),
-    "serving": ("the engine under load, for lesson 11", "scripts", "course", ["scripts/serving.py"]),
-    "beyond": ("block verification, the acceptance estimator", "scripts", "course", ["scripts/beyond.py"]),
-    "production": ("heads, trees and V4's draft, for lesson 13", "scripts", "course", ["scripts/production.py"]),
+    "notebooks": ("build the lessons from their sources", "tools/notebooks", "course", ["-m", "tools.notebooks.build"]),
+    "figures": ("the paper's figures and tables, from assets/measurements", "tools/notebooks", "course", ["-m", "tools.notebooks.figures"]),
+    "experiments": ("train every drafter and measure it: days", "tools/measure", "course", ["-m", "tools.measure.experiments"]),
+    "confidence": ("calibration, thresholds, cost table for lessons 09 and 10", "tools/measure", "course", ["-m", "tools.measure.confidence"]),
+    "clinic": ("the charts of lesson 14's patients", "tools/measure", "course", ["-m", "tools.measure.clinic"]),
+    "serving": ("the engine under load, for lesson 11", "tools/measure", "course", ["-m", "tools.measure.serving"]),
+    "extensions": ("what block verification gains over the token rule", "tools/measure", "course", ["-m", "tools.measure.extensions"]),
+    "production": ("heads, trees and V4's draft, for lesson 13", "tools/measure", "course", ["-m", "tools.measure.production"]),
     "gpu": ("what the course says of a GPU, measured on one", "tools/gpu", "tests", ["-m", "tools.gpu.gpu"]),
     "judges": ("ask outside programs whether they agree", "tools/judges", "course", ["-m", "tools.judges.judges"]),
-    "drafts": ("load every form of draft and compare", "tools/drafts.py", "tests", ["-m", "tools.drafts"]),
+    "drafts": ("load every form of draft and compare", "tools/judges/drafts.py", "tests", ["-m", "tools.judges.drafts"]),
     "engine": ("ask vLLM's server on this machine", "tools/engine", "course", ["-m", "tools.engine.engine"]),
     "site": ("the web edition, in build/site/html", "tools/site", "site", ["-m", "tools.site.build"]),
     "project": ("judge a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
@@ -50,8 +50,8 @@ TABLES = ("notebooks", "judges", "drafts")  # commands after which the tables in
 NEEDS = ["pyproject.toml", "requirements.txt"]
 STAMPS = {  # what is installed into an environment: the files that say what, and how pip is told
     "course": (NEEDS, ["-e", ".", "-r", "requirements.txt"]),
-    "tests": ([*NEEDS, "requirements-dev.txt"], ["-r", "requirements-dev.txt"]),
-    "site": ([*NEEDS, "requirements-site.txt"], ["-r", "requirements-site.txt"])}
+    "tests": (NEEDS, ["-e", ".[dev]"]),
+    "site": (NEEDS, ["-e", ".[site]"])}
 
 
 def environment() -> Path:
@@ -101,11 +101,11 @@ def make_environment(folder: Path) -> None:
 
 
 def constraints(folder: Path) -> str:
-    """Return the exact versions for an environment; in .venv-SET constraints-SET.txt goes first."""
-    own = ROOT / f"constraints{folder.name.removeprefix('.venv')}.txt"
+    """Return the exact versions for an environment; in .venv-SET constraints/SET.txt goes first."""
+    own = ROOT / "constraints" / f"{folder.name.removeprefix('.venv-')}.txt"
     lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
     named = {re.split("[=<>]", line)[0] for line in lines}
-    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "constraints" / "pins.txt").read_text(encoding="utf-8").splitlines():
         if re.split("[=<>]", line)[0] not in named:
             lines.append(line)
     return "\n".join(lines) + "\n"
@@ -157,14 +157,14 @@ def main() -> None:
             install(wanted)
     elif name == "wheelhouse" and not arguments:
         must(start([sys.executable, "-m", "pip", "download", "-d", "wheelhouse", "-r", "requirements.txt",
-                    "-c", "constraints.txt", "setuptools"]))
+                    "-c", "constraints/pins.txt", "setuptools"]))
     elif name in COMMANDS and (ROOT / COMMANDS[name][1]).exists():
         _, needs, stamp, command = COMMANDS[name]
         install(stamp)
         folder = "notebooks" if needs == "notebooks" else "."
         code = start([python(environment()), *command, *arguments], folder)
         if name in TABLES and "--check" not in arguments:
-            code = start([python(environment()), "scripts/readme.py"]) or code
+            code = start([python(environment()), "-m", "tools.notebooks.readme"]) or code
         must(code)
     else:
         sys.exit(usage())

@@ -32,7 +32,7 @@ __all__ = [
 def __getattr__(name):
     """`setup` and `Lab` are the course's: a program that only decodes never imports it."""
     if name in ("Lab", "setup"):
-        from dspark_course.measure import lab
+        from dspark_lite.course.measure import lab
 
         return getattr(lab, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""python -m dspark_lite COMMAND: the commands stand in dspark_course/commands.py, as most of them measure or train."""
+"""python -m dspark_lite COMMAND: the commands stand in dspark_lite/course/command_line.py, as most of them measure or train."""
 
 import sys
 
-from dspark_course.commands import main
+from dspark_lite.course.command_line import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,12 @@
-"""Fixtures of every test and of more than one test file, and what hypothesis does in all of them."""
+"""What every test, worker and notebook kernel shares: settings that come before torch, fixtures, what hypothesis does in all tests."""
 
+import os
 import random
+from unittest.mock import patch
+
+os.environ["DSPARK_PROFILE"] = "tiny"
+# Two workers on two cores: more threads would only wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import matplotlib.pyplot as plt
 import numpy
@@ -15,8 +21,23 @@ settings.load_profile("dspark")
 pytest.register_assert_rewrite("helpers", "made_measurements")
 
 
+class NotebookKernels:
+    """A plugin of the whole session: a hook of this file itself would hold for tests/ alone."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        """Give the kernels that nbmake starts the environment in which the committed notebooks were built."""
+        if not getattr(item, "nbmake", False):
+            return (yield)
+        from tools.notebooks.build import KERNEL_SETTINGS
+
+        with patch.dict(os.environ, KERNEL_SETTINGS):
+            return (yield)
+
+
 def pytest_configure(config):
     """Takes in the fixtures, which import all of the package; who only hands out the tests to others needs none."""
+    config.pluginmanager.register(NotebookKernels())
     hands_out = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
     if not hands_out:
         for module in ("helpers", "made_measurements"):

@@ -16,7 +16,7 @@ from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_target, save_draft
-from dspark_course.measure.lab import NEW_TOKENS, setup
+from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 
 # A pair of checkpoints -----------------------------------------------------------------------------------------------
 

@@ -1,17 +1,17 @@
-"""A folder of measurements in the format of scripts/experiments.py, drawn by chance from known acceptance rates."""
+"""A folder of measurements in the format of tools/measure/experiments.py, drawn by chance from known acceptance rates."""
 
 import shutil
 
 import numpy as np
 import pytest
 
-from dspark_course.common import estimates, recorded
+from dspark_lite.course import estimates, result_files
 from dspark_lite.common.files import write_json
-from dspark_course.common.names import DOMAINS
-from dspark_course.making.recipes import load_recipe
-from dspark_course.measure import studies
-from dspark_course.measure.evaluation import _row
-from dspark_course.replication import ledger, our_results, recorded_confidence
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.course.measure import studies
+from dspark_lite.course.measure.evaluation import _row
+from dspark_lite.course.replication import ledger, experiment_results, confidence_results
 from dspark_lite.serving.engine import STEP_PARTS
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
@@ -32,7 +32,7 @@ def rounds(rng, gamma: int, acceptance: float) -> list[list[int]]:
 
 
 def measurement(run: str, acceptance: float, seed: int = 0) -> dict:
-    """What scripts/experiments.py writes of a run."""
+    """What tools/measure/experiments.py writes of a run."""
     rng, recipe = np.random.default_rng(seed), load_recipe(*studies.RUNS[run])
     gamma = 1 if "mtp" in run else recipe["config"].get("block_size", 7)
     rows = [_row(run, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma) for domain in DOMAINS]
@@ -49,27 +49,35 @@ def latency(extra: dict[str, float], seed: int = 0) -> dict:
 
 
 def write_all(folder) -> None:
-    """Every measurement of scripts/experiments.py that figures and ledger read."""
+    """Every measurement of tools/measure/experiments.py that figures and ledger read."""
     for seed, run in enumerate(studies.RUNS):
         write_json(folder / f"{run}.json", measurement(run, rate(run), seed))
     write_json(folder / f"{studies.LATENCY}.json", latency({"dspark": 1.0, "dspark_rnn": 2.0}))
-    for measured in (recorded_confidence.CALIBRATION, recorded_confidence.SWEEP):
+    for measured in (confidence_results.CALIBRATION, confidence_results.SWEEP):
         shutil.copy(measured, folder)
 
 
 def read_from(folder, monkeypatch) -> None:
     """Makes the package read `folder` in place of assets/measurements/experiments and confidence, with fewer resamples."""
-    monkeypatch.setattr(our_results, "MEASUREMENTS", folder)
+    monkeypatch.setattr(experiment_results, "MEASUREMENTS", folder)
     for name in ("CALIBRATION", "SWEEP"):
-        monkeypatch.setattr(recorded_confidence, name, folder / getattr(recorded_confidence, name).name)
+        monkeypatch.setattr(confidence_results, name, folder / getattr(confidence_results, name).name)
     monkeypatch.setattr(estimates, "RESAMPLES", 100)
     forget()
 
 
 def forget() -> None:
     """Empties what was kept of the measurements read so far."""
-    for kept in (recorded.read, our_results.accepted_lengths, our_results.gains, our_results.gains_over_seeds, our_results.conditional_acceptance,
-                 ledger.entries, recorded_confidence.all_summaries, recorded_confidence.gain_in_ece):
+    for kept in (
+        result_files.read,
+        experiment_results.accepted_lengths,
+        experiment_results.gains,
+        experiment_results.gains_over_seeds,
+        experiment_results.conditional_acceptance,
+        ledger.entries,
+        confidence_results.all_summaries,
+        confidence_results.gain_in_ece,
+    ):
         kept.cache_clear()
 
 

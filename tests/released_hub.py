@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.files import ROOT
-from dspark_course.common.names import PROFILES
+from dspark_lite.course.names import PROFILES
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
-from dspark_course.world.tokenizer import chat_ids
+from dspark_lite.course.world.tokenizer import chat_ids
 
 RELEASED = {kind: name for kind, name in PROFILES["released"].items() if "/" in name}
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())

@@ -12,11 +12,11 @@ from dspark_lite import scheduling
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import step_time
-from dspark_course.measure.step_time import additive_fit, profile_steps
-from dspark_course.replication.recorded_serving import engine_costs
+from dspark_lite.course.measure import step_time
+from dspark_lite.course.measure.step_time import additive_fit, profile_steps
+from dspark_lite.course.replication.serving_results import engine_costs
 from dspark_lite.scheduling.additive_costs import ADDITIVE_FIELDS, AdditiveCosts
-from dspark_course.measure.step_costs import StepCosts
+from dspark_lite.course.measure.step_costs import StepCosts
 
 TABLE = AdditiveCosts(0.010, [1, 4], [0.0, 0.003], [1, 8, 32], [0.0, 0.002, 0.014])
 

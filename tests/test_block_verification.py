@@ -7,9 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_lite import scheduling
-from dspark_course.beyond import block_verification
+from dspark_lite.course.extensions import block_verification
 from dspark_lite.decoding import generate
-from dspark_course.beyond.block_verification import accept_block, longest_kept, prefix_weights
+from dspark_lite.course.extensions.block_verification import (
+    accept_block,
+    longest_kept,
+    prefix_weights,
+)
 from dspark_lite.decoding.sampling import accept, draw, probabilities, residual
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.enumeration import outcomes

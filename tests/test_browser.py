@@ -13,8 +13,8 @@ import time
 import urllib.request
 
 import nbformat
-import notebooks
 import pytest
+from tools.notebooks import build as notebooks
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow(reason="a JupyterLab and a browser are started"),
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]
 PATIENCE = 120_000  # milliseconds
-CELL = """from dspark_course.figures import style, widgets
+CELL = """from dspark_lite.course.figures import style, widgets
 
 
 def draw(height, shape):

@@ -3,7 +3,6 @@
 import json
 from types import SimpleNamespace
 
-import confidence as confidence_script
 import numpy as np
 import pytest
 import torch
@@ -16,17 +15,18 @@ from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding import Round
-from dspark_course.beyond import online_sts
-from dspark_course.beyond.online_sts import OnlineSTS
-from dspark_course.measure import confidence
-from dspark_course.measure.confidence import observe, replay
-from dspark_course.measure.journal import journal_path
-from dspark_course.measure.lab import Lab
-from dspark_course.measure.threshold_sweep import step_counts, sweep
-from dspark_course.replication import recorded_confidence
+from dspark_lite.course.extensions import online_sts
+from dspark_lite.course.extensions.online_sts import OnlineSTS
+from dspark_lite.course.measure import confidence
+from dspark_lite.course.measure.confidence import observe, replay
+from dspark_lite.course.measure.journal import journal_path
+from dspark_lite.course.measure.lab import Lab
+from dspark_lite.course.measure.threshold_sweep import step_counts, sweep
+from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling import calibration
 from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, ece_floor, fit_sts, reliability,
                                                 survivals, survived)
+from tools.measure import confidence as confidence_script
 
 REFERENCE = json.loads((ROOT / "assets" / "reference" / "golden" / "sts_reference.json").read_text())
 GAMMA = 4
@@ -345,16 +345,16 @@ def test_each_part_is_measured_of_the_tiny_dspark_into_its_file(monkeypatch, tmp
 
 
 def test_the_stored_calibration_leaves_little_error():
-    measured = recorded_confidence.calibration_run()
+    measured = confidence_results.calibration_run()
     assert measured["fits"]
     before, after = measured["mean_ece"]["raw"], measured["mean_ece"]["stored"]
     assert after <= before / 3 or after < 0.015
-    assert recorded_confidence.stored_sts().temperatures == measured["temperatures"]
+    assert confidence_results.stored_sts().temperatures == measured["temperatures"]
 
 
 def test_the_stored_report_follows_from_its_observations():
-    measured = recorded_confidence.calibration_run()
-    for domain, found in recorded_confidence.observations().items():
+    measured = confidence_results.calibration_run()
+    for domain, found in confidence_results.observations().items():
         again = by_position(found.logits, found.accepted, measured["temperatures"])["ece"]
         rows = [row for row in measured["rows"] if row["domain"] == domain]
         assert [row["ece_after"] for row in rows] == pytest.approx(again, abs=2e-3)
@@ -363,7 +363,7 @@ def test_the_stored_report_follows_from_its_observations():
 def test_the_acceptance_rate_rises_with_the_threshold_most_in_chat():
     rise = {}
     for domain in ("math", "code", "chat"):
-        rates = [row["rate"] for row in recorded_confidence.threshold_sweep()["rows"] if row["domain"] == domain]
+        rates = [row["rate"] for row in confidence_results.threshold_sweep()["rows"] if row["domain"] == domain]
         rise[domain] = rates[-1] - rates[0]
         assert rise[domain] > 0 and np.polyfit(range(len(rates)), rates, 1)[0] > 0
     assert max(rise, key=rise.get) == "chat"

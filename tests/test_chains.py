@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import torch
 from pytest import approx
 
-from dspark_course.measure import chains
-from dspark_course.measure.draft_times import draft_times
+from dspark_lite.course.measure import chains
+from dspark_lite.course.measure.draft_times import draft_times
 from dspark_lite.losslessness.toys import toy_models
 
 

@@ -5,7 +5,13 @@ import torch
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.sampling import Verdict, accept, draw
-from dspark_course.measure.chi_square import after_anchor, chi_square, next_token_counts, pooled_cells, up_to_a_fork
+from dspark_lite.course.measure.chi_square import (
+    after_anchor,
+    chi_square,
+    next_token_counts,
+    pooled_cells,
+    up_to_a_fork,
+)
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, toy_models
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")
@@ -81,7 +87,7 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
         seen.append(target_probs[0, 0])
         return accept(target_probs, *rest)
 
-    monkeypatch.setattr("dspark_course.measure.chi_square.MAX_ROWS", 4)
+    monkeypatch.setattr("dspark_lite.course.measure.chi_square.MAX_ROWS", 4)
     next_token_counts(lab.target, lab.drafter(name), prompt_ids, 10, TEMPERATURE, lab.generator(), accept=spy)
     assert len(seen) == 3
     _, wanted = after_anchor(lab.target, prompt_ids, TEMPERATURE)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import cut_short, refused
 
-from dspark_course.measure.lab import NEW_TOKENS
+from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.__main__ import main
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
@@ -146,9 +146,9 @@ MEASURING = {"evaluate": "--json", "bench": "--json", "bench --shapes tiny": "--
 def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(capfd, tmp_path, monkeypatch, command):
     """Nothing is loaded, measured or trained."""
     for name in ("measure.lab.setup", "measure.random_weights.measure_shapes",
-                 "measure.doctor.examine", "making.recipes.train"):
-        monkeypatch.setattr(f"dspark_course.{name}", lambda *_, **__: pytest.fail("it was measured"))
-    monkeypatch.setattr("dspark_course.making.estimate.estimate", lambda *_: [])
+                 "measure.doctor.examine", "data.recipes.train"):
+        monkeypatch.setattr(f"dspark_lite.course.{name}", lambda *_, **__: pytest.fail("it was measured"))
+    monkeypatch.setattr("dspark_lite.course.data.estimate.estimate", lambda *_: [])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     (tmp_path / "folder" / "config.json").mkdir(parents=True)
@@ -168,7 +168,7 @@ def test_other_commands(capfd, tmp_path, monkeypatch):
 
 
 def test_an_embedded_checkpoint_of_another_training_is_not_written_over(capfd, monkeypatch):
-    monkeypatch.setattr("dspark_course.making.recipes.train", lambda *_, **__: pytest.fail("it was trained"))
+    monkeypatch.setattr("dspark_lite.course.data.recipes.train", lambda *_, **__: pytest.fail("it was trained"))
     assert "tiny-dspark holds a checkpoint, and not of this recipe trained here; give --out" in refused(capfd, "train", "tiny-dspark")
     assert "holds a checkpoint of ['Qwen3ForCausalLM']" in refused(capfd, "train", "tiny-dspark", "--out", EMBEDDED / "tiny-small-lm")
 
@@ -177,7 +177,7 @@ def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch, tmp_path):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dspark_course.making.recipes.train", stopped)
+    monkeypatch.setattr("dspark_lite.course.data.recipes.train", stopped)
     assert main(["train", "tiny-dspark", "--out", str(tmp_path / "out")]) == 130
     assert capfd.readouterr().err == "dspark_lite: stopped; what was saved is kept\n"
 

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from made_measurements import served_row
 
-from dspark_course.common import estimates, recorded
+from dspark_lite.course import estimates, result_files
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.common.estimates import Estimate
-from dspark_course.replication import claims, experiments, our_results, quantities, recorded_confidence, recorded_serving
+from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.replication import (
+    claims,
+    experiments,
+    experiment_results,
+    quantities,
+    confidence_results,
+    serving_results,
+)
 
 
 @pytest.fixture
@@ -20,7 +27,7 @@ def engine(monkeypatch):
              served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
              served_row("dspark", "lagged", 64, 320, 40),
              served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
+    monkeypatch.setattr(serving_results, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(estimates, "RESAMPLES", 20)
 
 
@@ -30,7 +37,7 @@ def close(found, value):
 
 
 def test_gain_at_the_same_throughput(engine):
-    found = recorded_serving.gain_over_mtp(recorded_serving.speed_gain, "lagged", 16)
+    found = serving_results.gain_over_mtp(serving_results.speed_gain, "lagged", 16)
     # At 160 tokens a second DSpark's line from (25, 100) to (12.5, 200) gives 17.5 per user, MTP-1 10.
     close(found, 0.75)
 
@@ -43,8 +50,8 @@ def test_gain_at_the_same_speed(engine):
 
 def test_a_point_out_of_reach_is_no_number(engine):
     with pytest.raises(DSparkLiteError, match="does not reach MTP-1's point at 4 requests"):
-        recorded_serving.gain_over_mtp(recorded_serving.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
-    assert np.isnan(recorded_serving.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
+        serving_results.gain_over_mtp(serving_results.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
+    assert np.isnan(serving_results.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
 
 
 def test_budget_falls_and_a_static_block_stands_beside_mtp(engine):
@@ -54,8 +61,8 @@ def test_budget_falls_and_a_static_block_stands_beside_mtp(engine):
 
 
 def test_excess_is_promise_over_outcome():
-    assert recorded_confidence.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(0.3)
-    assert recorded_confidence.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(-0.2)
+    assert confidence_results.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(0.3)
+    assert confidence_results.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(-0.2)
 
 
 def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
@@ -98,7 +105,7 @@ def test_a_row_asks_for_every_combination_and_labels_it():
 def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, ends):
     """What is ahead of what, as `ahead` is asked: its counts are read in that order."""
     strength = {"tiny-eagle3": 1, "tiny-dflash": 20, "tiny-dspark": 400}
-    monkeypatch.setattr(our_results, "counts_by_position", lambda recipe, domain: recipe)
+    monkeypatch.setattr(experiment_results, "counts_by_position", lambda recipe, domain: recipe)
     monkeypatch.setattr(quantities, "acceptance", lambda recipe, position: strength[recipe] * position)
     monkeypatch.setattr(quantities, "paired", lambda statistic, *counts: statistic(*counts))
     values = [strength[f"tiny-{drafter}"] * position for drafter, position in ends]
@@ -108,12 +115,12 @@ def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, e
 def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tmp_path):
     path = tmp_path / "x.json"
     with pytest.raises(DSparkLiteError, match=rf"there is no {tmp_path.name}/x\.json; `make x` writes it"):
-        recorded.read(path, "make x")
+        result_files.read(path, "make x")
     path.write_text('{"a": 1')
     with pytest.raises(DSparkLiteError, match="x.json is not whole .*; `make x` writes it anew"):
-        recorded.read(path, "make x")
+        result_files.read(path, "make x")
     path.write_text('{"a": 1}')
-    assert recorded.read(path, "make x") is recorded.read(path, "make x") == {"a": 1}
+    assert result_files.read(path, "make x") is result_files.read(path, "make x") == {"a": 1}
 
 
 @pytest.fixture
@@ -122,7 +129,7 @@ def additive(monkeypatch):
     requests, tokens = np.array([1.0, 4.0, 16.0]), np.arange(1.0, 5.0)
     seconds = 0.02 + 0.003 * requests[:, None] + 0.0005 * requests[:, None] * tokens
     costs = SimpleNamespace(requests=requests, tokens_per_request=tokens, step_seconds=seconds)
-    monkeypatch.setattr(recorded_serving, "engine_costs", lambda drafter: costs)
+    monkeypatch.setattr(serving_results, "engine_costs", lambda drafter: costs)
 
 
 def test_costs_of_a_step_are_found_again(additive):
@@ -133,6 +140,6 @@ def test_seven_drafts_against_one_under_a_load_that_was_not_measured(additive, m
     """A round of one draft commits 2 tokens, of seven 4: without the step's own cost 4 / 7 ms against 2 / 4 ms, and as much where
     a token costs 0.75 ms."""
     found = [served_row("dspark", "fixed 1", 64, 20, 20), served_row("dspark", "fixed 7", 64, 40, 80)]
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda: {"policies": found})
+    monkeypatch.setattr(serving_results, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(experiments, "MANY", 10**9)
     assert experiments.seven_over_one() == pytest.approx(((4 / 7) / (2 / 4), 1.5))

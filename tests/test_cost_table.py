@@ -13,9 +13,9 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.origin import Origin, check_origin, stale
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import step_time
-from dspark_course.measure.step_time import profile, profiled_tokens
-from dspark_course.replication import recorded_confidence
+from dspark_lite.course.measure import step_time
+from dspark_lite.course.measure.step_time import profile, profiled_tokens
+from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -182,7 +182,7 @@ def test_a_profile_may_carry_the_tokens_of_a_text():
 
 
 def test_the_stored_table_follows_from_its_single_measurements():
-    table, steps = recorded_confidence.stored_cost_table(), recorded_confidence.steps()
+    table, steps = confidence_results.stored_cost_table(), confidence_results.steps()
     medians = [1e3 / np.median(steps["milliseconds"][str(size)]) for size in table.batch_tokens.tolist()]
     assert table.steps_per_second.tolist() == pytest.approx(medians)
     assert table.origin.device == steps["device"] and table.origin.versions == steps["versions"]

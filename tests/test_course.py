@@ -20,8 +20,8 @@ case "$*" in
   *) echo "${PWD##*/}: $* [$PIP_FIND_LINKS]" >> "$here/asked"; exit $(cat "$here/code") ;;
 esac
 """
-NEEDS = ("pyproject.toml", "requirements.txt", "constraints.txt")
-TOUCHED = {"course": NEEDS, "tests": (*NEEDS, "requirements-dev.txt"), "site": (*NEEDS, "requirements-site.txt")}
+NEEDS = ("pyproject.toml", "requirements.txt", "constraints/pins.txt")
+TOUCHED = {"course": NEEDS, "tests": NEEDS, "site": NEEDS}
 
 
 class Course:
@@ -32,8 +32,9 @@ class Course:
         root.mkdir()
         shutil.copy(ROOT / "course.py", root)
         for name in {name for names in TOUCHED.values() for name in names}:
+            (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_text("a\n")
-        for name in ("notebooks", "scripts", "tests", "tools/site"):
+        for name in ("notebooks", "tools/notebooks", "tests", "tools/site"):
             (root / name).mkdir(parents=True)
         self.environment()
 
@@ -58,7 +59,7 @@ class Course:
 
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
-COURSE, TESTS, SITE = "-e . -r requirements.txt", "-r requirements-dev.txt", "-r requirements-site.txt"
+COURSE, TESTS, SITE = "-e . -r requirements.txt", "-e .[dev]", "-e .[site]"
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def course(tmp_path):
 def test_a_command_installs_first_and_only_once_and_hands_on_its_words(course):
     install, lab = course.run("lab", "--no-browser")
     assert " -m pip install " in install and lab == "notebooks: -m dspark_lite lab -- --no-browser []"
-    assert course.run("run", "--only", "00") == ["repository: scripts/run_course.py --only 00 []"]
+    assert course.run("run", "--only", "00") == ["repository: -m tools.notebooks.run_course --only 00 []"]
     more, tests = course.run("test")
     assert TESTS in more and "pytest" in tests
 
@@ -119,8 +120,8 @@ def test_a_wheelhouse_is_all_that_pip_sees(course):
 
 
 def test_a_set_of_versions_goes_before_the_pins(course):
-    (course.root / "constraints.txt").write_text("# all\nx==3; python_version > '3'\nx==2\ny==1\n")
-    (course.root / "constraints-oldest.txt").write_text("# old\nx==1\n")
+    (course.root / "constraints" / "pins.txt").write_text("# all\nx==3; python_version > '3'\nx==2\ny==1\n")
+    (course.root / "constraints" / "oldest.txt").write_text("# old\nx==1\n")
     for name, pins in ((".venv", ["# all", "x==3; python_version > '3'", "x==2", "y==1"]),
                        (".venv-oldest", ["# old", "x==1", "# all", "y==1"]),
                        (".venv-mine", ["# all", "x==3; python_version > '3'", "x==2", "y==1"])):
@@ -136,7 +137,9 @@ def test_who_builds_the_lessons_writes_the_tables_too(course, command, arguments
     course.run("install")
     (course.bin / "code").write_text(str(code))
     started = course.run(command, *arguments, code=code)
-    assert ["scripts/readme.py" in line for line in started] == ([False, True] if command == "notebooks" and "--check" not in arguments else [False])
+    assert ["tools.notebooks.readme" in line for line in started] == (
+        [False, True] if command == "notebooks" and "--check" not in arguments else [False]
+    )
 
 
 def test_a_wheelhouse_is_filled_from_the_network_also_where_it_is_half_full(course, tmp_path):

@@ -10,13 +10,13 @@ import torch
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
-from dspark_course.measure import doctor
-from dspark_course.measure.lab import MIN_FREE_MEMORY
-from dspark_course.measure import shapes
+from dspark_lite.course.measure import doctor
+from dspark_lite.course.measure.lab import MIN_FREE_MEMORY
+from dspark_lite.course.measure import shapes
 from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import load_target
-from dspark_course.making import estimate
-from tools.hub_server import Hub
+from dspark_lite.course.data import estimate
+from tools.judges.hub_server import Hub
 
 WEIGHTS = "model.safetensors"
 GIB = 2**30

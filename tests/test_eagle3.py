@@ -20,7 +20,7 @@ from dspark_lite.training.blocks import TrainingBatch, block_targets, draw_ancho
 from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
 from dspark_lite.training.loop import trainable
 from dspark_lite.training.recipe import LossWeights
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.training.unrolled import unrolled_hidden
 
 VOCAB, GAMMA = 11, 4

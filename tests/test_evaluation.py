@@ -13,19 +13,29 @@ import torch
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_course.common.estimates import bootstrap
-from dspark_course.common.names import DOMAINS
+from dspark_lite.course.estimates import bootstrap
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.drafters import PromptLookup
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import evaluation, journal, target_quality
-from dspark_course.measure.evaluation import (acceptance_by_position, count_estimates, evaluate, mean_accepted_length, position_counts,
-                                            relative_gain, rollouts, rollouts_side_by_side, row_tally, tally,
-                                            tokens_per_second)
-from dspark_course.measure.journal import Journal, check_writable, commit
-from dspark_course.measure.lab import NEW_TOKENS, setup
-from dspark_course.measure.speed import speed_lead
-from dspark_course.measure.target_quality import token_entropies
+from dspark_lite.course.measure import evaluation, journal, target_quality
+from dspark_lite.course.measure.evaluation import (
+    acceptance_by_position,
+    count_estimates,
+    evaluate,
+    mean_accepted_length,
+    position_counts,
+    relative_gain,
+    rollouts,
+    rollouts_side_by_side,
+    row_tally,
+    tally,
+    tokens_per_second,
+)
+from dspark_lite.course.measure.journal import Journal, check_writable, commit
+from dspark_lite.course.measure.lab import NEW_TOKENS, setup
+from dspark_lite.course.measure.speed import speed_lead
+from dspark_lite.course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.common.fingerprint import fingerprint
 

@@ -11,8 +11,8 @@ from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
-from dspark_course.measure.lab import NEW_TOKENS
-from dspark_course.making import answers, estimate, language_model, recipes
+from dspark_lite.course.measure.lab import NEW_TOKENS
+from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import loop
 from dspark_lite.training.drafts import ANSWERING
 from dspark_lite.training.loop import Allowance
@@ -128,7 +128,7 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     recipe = {"name": "short", "extends": "evening-tiny", "epochs": 1, "batch": 4, "evaluate": 1,
               "data": {"prompts": {"math": 6, "code": 6, "chat": 6}, "max_new_tokens": 12, "chunk": 6}}
     (tmp_path / "short.json").write_text(json.dumps(recipe))
-    monkeypatch.setattr("dspark_course.making.recipes.BUILD", tmp_path / "build")
+    monkeypatch.setattr("dspark_lite.course.data.recipes.BUILD", tmp_path / "build")
     clock = Clock()
     monkeypatch.setattr(recipes, "Allowance", lambda path, seconds, identity: Allowance(path, seconds, identity, clock))
     work = answers.write_answers

@@ -4,16 +4,16 @@ The lessons' own solutions and stubs are marked in test_kit_grade.py."""
 
 import importlib
 
-import notebooks
 import numpy as np
 import pytest
 import torch
 
-from dspark_course.exercises import lesson_00, lesson_02, lesson_08, lesson_09
-from dspark_course.exercises.checking import Exercise, as_values, same
+from dspark_lite.course.exercises import lesson_00, lesson_02, lesson_08, lesson_09
+from dspark_lite.course.exercises.checking import Exercise, as_values, same
+from tools.notebooks import build as notebooks
 
 NUMBERS = [source.name[:2] for source in notebooks.lesson_sources()]
-MODULES = {number: importlib.import_module(f"dspark_course.exercises.lesson_{number}") for number in NUMBERS}
+MODULES = {number: importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}") for number in NUMBERS}
 EXERCISES = {f"{number} {name}": check for number, module in MODULES.items() for name, check in vars(module).items()
              if isinstance(check, Exercise)}
 PLANTED = [pytest.param(check, wrong, sentence, id=f"{name}: {sentence}") for name, check in EXERCISES.items()

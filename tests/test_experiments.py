@@ -2,12 +2,12 @@
 
 import json
 
-import experiments
 import pytest
 from made_measurements import latency, measurement
 
 from dspark_lite.common.files import write_json
-from dspark_course.measure.studies import Run
+from dspark_lite.course.measure.studies import Run
+from tools.measure import experiments
 
 RUNS = {"tiny-dflash": Run("tiny-dflash"), "tiny-dflash-seed-2": Run("tiny-dflash", {"seed": 2})}
 
@@ -52,7 +52,7 @@ def test_a_measurement_of_an_earlier_recipe_is_refused(work, capsys):
     write_json(path, stale)
     assert experiments.main(["tiny-dflash-seed-2"]) == 2
     said = capsys.readouterr().err
-    assert "tiny-dflash-seed-2.json was measured before recipes/tiny-dflash.json was changed" in said
+    assert "tiny-dflash-seed-2.json was measured before assets/recipes/tiny-dflash.json was changed" in said
     assert all(f"{folder}/tiny-dflash" in said for folder in ("build/experiments/checkpoints", "build/training"))
     assert not (work / "assets").exists()
 

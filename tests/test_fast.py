@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP
 
-from dspark_course.beyond.block_verification import accept_block
+from dspark_lite.course.extensions.block_verification import accept_block
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import fast, generate, static_context, stream

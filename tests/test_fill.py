@@ -3,15 +3,14 @@
 import json
 import os
 
-import fill
 import nbformat
-import notebooks
 import numpy as np
 import pytest
 import torch
 
-from dspark_course.glue import MIME, claims, glue
-from dspark_course.replication.canonical import canonical_values
+from dspark_lite.course.lesson_text import MIME, claims, glue
+from dspark_lite.course.replication.canonical import canonical_values
+from tools.notebooks import build as notebooks, fill
 
 HEADER = """# %% [markdown] tags=["header"]
 # # {title}
@@ -27,7 +26,7 @@ LESSON = HEADER.format(title="05 Measured") + """# %% [markdown]
 # %%
 import json
 
-from dspark_course.glue import claims, glue
+from dspark_lite.course.lesson_text import claims, glue
 
 found = json.load(open("drafter.json"))
 print(found)
@@ -52,9 +51,8 @@ MEASURED = {"canon": {"tau_dspark": 5.72}}
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     """A repository of two lessons and a page, and a drafter; returns its folder."""
-    for folder in ("notebooks/src", "dspark_lite"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "dspark_lite" / "__init__.py").touch()
+    (tmp_path / "notebooks/src").mkdir(parents=True)
+    (tmp_path / "dspark_lite").symlink_to(notebooks.ROOT / "dspark_lite")
     (tmp_path / "notebooks/src/03_quoting.py").write_text(QUOTING)
     (tmp_path / "notebooks/src/05_measured.py").write_text(LESSON)
     (tmp_path / "README.md").write_text(PAGE)
@@ -79,7 +77,7 @@ def rewrite(path, before, after):
 
 def said_by(capsys, *options):
     """Run the command; returns its exit code and what it wrote to stderr, the progress bar left out."""
-    code = notebooks.main(["build", *options])
+    code = notebooks.main([*options])
     return code, [line for line in capsys.readouterr().err.splitlines() if "cell/s" not in line and "%|" not in line and line]
 
 
@@ -220,7 +218,7 @@ def test_text_imports_and_comments_are_written_without_executing(course, capsys)
     source = course / "notebooks/src/05_measured.py"
     rewrite(source, "And once more ⟦tau:.0f⟧.", "At last ⟦tau:.3f⟧.")
     rewrite(source, "import json\n", "import json  # a format\n")
-    rewrite(source, "from dspark_course.glue import claims, glue", "import os\nfrom dspark_course.glue import glue, claims")
+    rewrite(source, "from dspark_lite.course.lesson_text import claims, glue", "import os\nfrom dspark_lite.course.lesson_text import glue, claims")
     assert said_by(capsys, "--inputs-only", "--only", "05") == (0, [])
     built = nbformat.read(course / "notebooks/05_measured.ipynb", as_version=4)
     assert built.cells[-1].source == "At last 4.000." and "import os" in built.cells[3].source
@@ -239,8 +237,11 @@ def test_what_would_compute_something_else_or_never_ran_is_not_written(course, c
     rewrite(course / "notebooks/src/05_measured.py", before, after)
     committed = built.read_bytes() if number else None
     code, (sentence, *_) = said_by(capsys, "--inputs-only", "--only", "05")
-    assert code == 1 and sentence == (f"05_measured: code cell {number} is not the one that ran; execute it, with `build --only 05`." if number
-                                      else "05_measured was never executed; `build --only 05` does it.")
+    assert code == 1 and sentence == (
+        f"05_measured: code cell {number} is not the one that ran; execute it, with `python -m tools.notebooks.build --only 05`."
+        if number
+        else "05_measured was never executed; `python -m tools.notebooks.build --only 05` does it."
+    )
     assert committed == (built.read_bytes() if built.exists() else None)
 
 
@@ -254,8 +255,8 @@ def test_glue_shows_nothing_outside_a_notebook(capsys):
 
 def test_glue_takes_plain_values(monkeypatch):
     published = []
-    monkeypatch.setattr("dspark_course.glue.get_ipython", lambda: "a shell")
-    monkeypatch.setattr("dspark_course.glue.publish_display_data", lambda data, metadata: published.append((data, metadata)))
+    monkeypatch.setattr("dspark_lite.course.lesson_text.get_ipython", lambda: "a shell")
+    monkeypatch.setattr("dspark_lite.course.lesson_text.publish_display_data", lambda data, metadata: published.append((data, metadata)))
     glue(a=1, b=np.float32(0.5), c=torch.tensor(3), d="chat", e=float("nan"), f=np.int64(7))
     assert published == [({}, {MIME: {"a": 1, "b": 0.5, "c": 3, "d": "chat", "e": "nan", "f": 7}})]
     assert json.loads(json.dumps(published[0][1], allow_nan=False))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dspark_course.measure.target_quality import gate, gate_line, small_lm_gates, target_gates
+from dspark_lite.course.measure.target_quality import gate, gate_line, small_lm_gates, target_gates
 
 QUALITY = [{"domain": "math", "right": 0.95, "entropy_nats": 0.4, "certain": 0.55, "uncertain": 0.2},
            {"domain": "code", "right": 0.85, "entropy_nats": 0.5, "certain": 0.62, "uncertain": 0.1},

@@ -9,7 +9,7 @@ import torch
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.making import recipes
+from dspark_lite.course.data import recipes
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training import blocks, drafts
 from dspark_lite.training.drafts import Rows, held_out_losses, train_draft

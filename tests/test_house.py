@@ -6,15 +6,14 @@ import subprocess
 import sys
 from functools import cache
 
-import notebooks
 import pytest
-import readme
-import run_course
 from importlinter.cli import lint_imports
 from packaging.requirements import Requirement
 
 from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY
+from test_wheel import project
+from tools.notebooks import build as notebooks, readme, run_course
 
 ROOT = notebooks.ROOT
 # Folders that exist on somebody's machine only; in two halves so that this file does not contain them.
@@ -39,13 +38,14 @@ def tracked_text():
 
 
 def requirements(name):
-    """Return the requirements of a file that apply to this Python."""
-    lines = [line.strip() for line in (ROOT / name).read_text().splitlines()]
+    """Return the requirements of a file, or of an extra of the package, that apply to this Python."""
+    extras = project()["project"]["optional-dependencies"]
+    lines = extras[name] if name in extras else [line.strip() for line in (ROOT / name).read_text().splitlines()]
     parsed = [Requirement(line) for line in lines if line and not line.startswith(("#", "-r"))]
     return [requirement for requirement in parsed if not requirement.marker or requirement.marker.evaluate()]
 
 
-def pinned(name="constraints.txt"):
+def pinned(name="constraints/pins.txt"):
     """Return {package: exact version} of the constraints that apply to this Python, ranges left out."""
     found = {c.name: re.fullmatch(r"==([\w.]+)", str(c.specifier)) for c in requirements(name)}
     return {package: match.group(1) for package, match in found.items() if match}
@@ -109,11 +109,11 @@ def test_no_path_of_a_machine_is_tracked():
     assert {name: paths for name, paths in found.items() if paths} == {}
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize("name", ["requirements.txt", "dev", "site"])
 def test_constraints_pin_every_requirement_within_its_bounds(name):
     versions = pinned()
     for requirement in requirements(name):
-        assert requirement.name in versions, f"{requirement.name} has no pin in constraints.txt"
+        assert requirement.name in versions, f"{requirement.name} has no pin in constraints/pins.txt"
         assert versions[requirement.name] in requirement.specifier, requirement
 
 
@@ -121,13 +121,13 @@ def test_constraints_pin_every_requirement_within_its_bounds(name):
 def test_lower_bounds_admit_what_colab_has(runtime):
     """Nothing is installed there."""
     bounds = {requirement.name: requirement.specifier for requirement in requirements("requirements.txt")}
-    versions = pinned(f"constraints-{runtime}.txt")
+    versions = pinned(f"constraints/{runtime}.txt")
     assert versions and {name: version for name, version in versions.items() if version not in bounds[name]} == {}
 
 
 def test_the_oldest_versions_tested_are_the_lower_bounds():
     bounds = {requirement.name: requirement.specifier for requirement in requirements("requirements.txt")}
-    oldest = pinned("constraints-oldest.txt")
+    oldest = pinned("constraints/oldest.txt")
     for name in ("transformers", "huggingface_hub"):
         assert str(bounds[name]) == ">=" + oldest[name].removesuffix(".0")
     assert {name: str(bounds[name]) for name in OLDEST} == {name: f">={version}" for name, version in OLDEST.items()}
@@ -150,10 +150,9 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     assert len({len(line) for line in lines}) == 1
 
 
-PACKAGES = ("dspark_lite", "dspark_course")
 def rooms():
-    """Return the rooms of both packages."""
-    return {path.parent.name for package in PACKAGES for path in (ROOT / package).glob("*/__init__.py")}
+    """Return the rooms of the system and of the course."""
+    return {path.parent.name for path in (ROOT / "dspark_lite").rglob("__init__.py")} - {"dspark_lite", "course"}
 
 
 def test_imports_point_one_way(monkeypatch, capsys):
@@ -173,7 +172,7 @@ def test_the_import_of_the_package_stays_light():
     finished = subprocess.run([sys.executable, "-c", "import sys, dspark_lite; print(*sys.modules)"], capture_output=True, text=True, check=True)
     imported = {".".join(name.split(".")[:2]) for name in finished.stdout.split()}
     assert "dspark_lite.decoding" in imported
-    heavy = {"dspark_course", "dspark_lite.training", "dspark_lite.losslessness", "matplotlib", "ipywidgets", "IPython", "datasets"}
+    heavy = {"dspark_lite.course", "dspark_lite.training", "dspark_lite.losslessness", "matplotlib", "ipywidgets", "IPython", "datasets"}
     assert imported & heavy == set()
 
 

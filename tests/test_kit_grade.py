@@ -11,9 +11,9 @@ import nbformat
 import pytest
 import torch
 
-import dspark_course.exercises
-from dspark_course.exercises import lesson_10
-from dspark_course.exercises.checking import Exercise, Step
+import dspark_lite.course.exercises
+from dspark_lite.course.exercises import lesson_10
+from dspark_lite.course.exercises.checking import Exercise, Step
 from dspark_lite.common.errors import RequestError
 from tools.kit import grade, grading, lessons
 
@@ -31,13 +31,13 @@ def settings_kept():
 
 def exercise(number, name):
     """A lesson's checker."""
-    return getattr(importlib.import_module(f"dspark_course.exercises.lesson_{number}"), name)
+    return getattr(importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}"), name)
 
 
 @pytest.mark.parametrize("path", lessons.lesson_paths(), ids=lambda path: path.stem)
 def test_every_exercise_with_a_checker_is_found(path):
     found = lessons.code_exercises(lessons.read_notebook(path))
-    assert {one.checker for one in found} == {name for name in vars(importlib.import_module(f"dspark_course.exercises.lesson_{path.name[:2]}"))
+    assert {one.checker for one in found} == {name for name in vars(importlib.import_module(f"dspark_lite.course.exercises.lesson_{path.name[:2]}"))
                                               if name.startswith("check_")}
     assert all(lessons.EXERCISE.fullmatch(f"### {one.heading}") for one in found)
 
@@ -56,9 +56,9 @@ def test_right_functions_pass_hidden_cases_and_one_answer_to_everything_does_not
 @pytest.mark.parametrize("solved", [True, False], ids=["solutions", "stubs"])
 def test_a_lessons_solutions_have_all_points_and_its_stubs_none(path, solved, monkeypatch):
     """In this process; what the grader's own process does to the modules is undone."""
-    module = importlib.import_module(f"dspark_course.exercises.lesson_{path.name[:2]}")
+    module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{path.name[:2]}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(dspark_course.exercises, module.__name__.rpartition(".")[2], module)
+    monkeypatch.setattr(dspark_lite.course.exercises, module.__name__.rpartition(".")[2], module)
     notebook = lessons.read_notebook(path.parent / "solutions" / path.name if solved else path)
     cells = [(cell.source, lessons.tagged(cell, "exercise")) for cell in notebook.cells if cell.cell_type == "code"]
     sent = []
@@ -153,7 +153,7 @@ def test_nothing_to_mark_is_a_sentence(tmp_path, capsys, name):
 
 
 def test_the_lesson_is_told_by_the_name_or_by_the_imports(tmp_path):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from dspark_course.exercises import lesson_10 as exercises")])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from dspark_lite.course.exercises import lesson_10 as exercises")])
     assert grade.lesson_of(tmp_path / "mine.ipynb", notebook) == LESSON
     empty = nbformat.v4.new_notebook()
     assert grade.lesson_of(tmp_path / f"mine {LESSON.name}", empty) == LESSON

@@ -9,7 +9,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.losslessness import find_violation
 from tools.kit import project
 
-SOLUTIONS = ROOT / "teaching" / "projects" / "solutions"
+SOLUTIONS = ROOT / "tools" / "kit" / "solutions"
 
 
 def failing(kind, path, seed=0):

@@ -8,16 +8,16 @@ import subprocess
 import sys
 
 import nbformat
-import notebooks
 import pytest
 
 from dspark_lite.common import about
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
-from dspark_course.exercises.keep import EDITION, GIVEN, split
+from dspark_lite.course.exercises.keep import EDITION, GIVEN, split
 from tools.kit import fork, lessons, release
 from test_pages import broken
+from tools.notebooks import build as notebooks
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def bodies(path):
 def test_no_answer_comes_along(student):
     """Neither of the exercises nor of my_dspark.py, in no file but the system's own."""
     flat = {name: "\n".join(line.strip() for line in text.replace("\\n\",\n", "\n").splitlines()) for name, text in texts(student).items()
-            if not name.startswith("dspark_lite/")}
+            if not name.startswith("dspark_lite/") or name.startswith("dspark_lite/course/")}
     answers = [answer for path in lessons.lesson_paths() for answer in bodies(path)]
     assert len(answers) > 20
     assert [(name, answer) for answer, text in answers for name, whole in flat.items() if text in whole] == []
@@ -66,9 +66,19 @@ def test_no_answer_comes_along(student):
 
 def test_neither_solutions_nor_sources_nor_git_nor_tools_come_along(student):
     there = {path.relative_to(student).as_posix() for path in student.rglob("*")}
-    assert not there & {"notebooks/solutions", "notebooks/src", ".git", "tests", "scripts", "teaching/hidden", "teaching/projects/solutions",
-                        "tools/kit/grade.py", "Makefile"}
-    assert {*(f"notebooks/{path.name}" for path in lessons.lesson_paths()), "teaching/projects", "tools/kit/project.py"} < there
+    assert not there & {
+        "notebooks/solutions",
+        "notebooks/src",
+        ".git",
+        "tests",
+        "tools/notebooks",
+        "docs/teaching",
+        "tools/kit/hidden",
+        "tools/kit/solutions",
+        "tools/kit/grade.py",
+        "Makefile",
+    }
+    assert {*(f"notebooks/{path.name}" for path in lessons.lesson_paths()), "docs/projects.md", "tools/kit/project.py"} < there
 
 
 def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercises_only_hints(student):
@@ -108,8 +118,8 @@ def test_packed_checkers_check_and_keep_keeps(student, tmp_path):
     code = f"""import inspect, sys
 sys.path.insert(0, "")
 from pathlib import Path
-from dspark_course.exercises import lesson_04, lesson_10, lesson_11, my_dspark
-from dspark_course.exercises.keep import keep
+from dspark_lite.course.exercises import lesson_04, lesson_10, lesson_11, my_dspark
+from dspark_lite.course.exercises.keep import keep
 assert lesson_10.__file__.startswith({str(student)!r})
 assert lesson_10.check_theta(lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s)))
 assert not lesson_10.check_theta(lambda s, r, table: sum(s) * table.sps(r, r + len(s)))
@@ -160,7 +170,7 @@ def test_a_release_needs_a_clone(monkeypatch, tmp_path, capsys):
 @pytest.fixture
 def small_clone(tmp_path):
     """A repository with the files that name it."""
-    for name in ["README.md", fork.ABOUT.as_posix(), "scripts/notebooks.py", f"notebooks/{lessons.lesson_paths()[0].name}"]:
+    for name in ["README.md", fork.ABOUT.as_posix(), "tools/notebooks/build.py", f"notebooks/{lessons.lesson_paths()[0].name}"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     for command in (["init", "-q"], ["add", "."]):
@@ -190,7 +200,7 @@ def test_a_fork_is_what_the_builder_would_write(monkeypatch):
 
 
 def written_by_the_builder(monkeypatch, repository, tag):
-    """Badge and setup cell as scripts/notebooks.py writes them in a repository."""
+    """Badge and setup cell as tools/notebooks/build.py writes them in a repository."""
     monkeypatch.setattr(about, "REPOSITORY", repository)
     monkeypatch.setattr(about, "TAG", tag)
     spec = importlib.util.spec_from_file_location("another_builder", notebooks.__file__)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dspark_course.replication.recorded_confidence import stored_cost_table
+from dspark_lite.course.replication.confidence_results import stored_cost_table
 from dspark_lite.scheduling import global_optimum, schedule
 
 CASES = 300

@@ -7,15 +7,21 @@ import re
 import pytest
 from made_measurements import forget, measurement, read_from
 
-from dspark_course.common import paper
+from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.common.estimates import Estimate
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.common.files import write_json
-from dspark_course.common.names import DOMAINS
-from dspark_course.figures import ledger_forest
-from dspark_course.making.recipes import load_recipe
-from dspark_course.measure import inspection, studies
-from dspark_course.replication import claims, ledger, our_results, recorded_serving, settings
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.figures import ledger_forest
+from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.course.measure import inspection, studies
+from dspark_lite.course.replication import (
+    claims,
+    ledger,
+    experiment_results,
+    serving_results,
+    settings,
+)
 from dspark_lite.losslessness import toys
 from dspark_lite.scheduling import policies
 from dspark_lite.training.blocks import RELEASED_DECAY
@@ -161,8 +167,8 @@ def test_settings_are_those_of_the_measured_recipes(made):
 
 def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
     """Counted again, of the committed files."""
-    quality = json.loads((our_results.MEASUREMENTS.parent / "target_quality.json").read_text())
-    recipe, here = our_results.measured("tiny-dspark")["recipe"], {setting.name: setting.ours for setting in settings.SETTINGS}
+    quality = json.loads((experiment_results.MEASUREMENTS.parent / "target_quality.json").read_text())
+    recipe, here = experiment_results.measured("tiny-dspark")["recipe"], {setting.name: setting.ours for setting in settings.SETTINGS}
     prompts, loss = recipe["data"]["prompts"].values(), recipe["loss"]
     assert here["training samples"] == f"{sum(prompts):,}" and len(set(prompts)) == 1
     assert here["default loss weights ce, tv, conf"] == ", ".join(f"{weight:g}" for weight in loss.values())
@@ -175,9 +181,9 @@ def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
     assert [f"{weights / target:.1%}" for weights in own] == re.findall(
         r"[\d.]+%", here["drafters' share of the target's weights without embeddings (Qwen3-4B)"])
     assert here["tokens of an answer, mean"] == ", ".join(f"{row['domain']} {row['answer_tokens']:.0f}" for row in quality["rows"])
-    contexts = sorted({row["context"] for row in our_results.measured(studies.LATENCY)["rows"]})
+    contexts = sorted({row["context"] for row in experiment_results.measured(studies.LATENCY)["rows"]})
     assert here["latency context lengths"] == ", ".join(f"{context:,}" for context in contexts)
-    budget = recorded_serving.value("budget", recorded_serving.rows("policies", drafter="mtp")[-1])
+    budget = serving_results.value("budget", serving_results.rows("policies", drafter="mtp")[-1])
     assert here["MTP-1 verification budget"] == f"{budget:.10g}"
     assert here["steps of delay of the scheduler capacity estimate"] == str(policies.LAG)
     _, drafter, table = toys.appendix_a()
@@ -187,7 +193,7 @@ def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
 
 def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
     read_from(tmp_path, monkeypatch)
-    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
+    monkeypatch.setattr(serving_results, "MEASURED", tmp_path / "engine.json")
     untestable = [entry.claim.says for entry in ledger.entries() if entry.verdict == "cannot be tested here"]
     found = {entry.claim.section: entry.verdict for entry in ledger.entries() if entry.verdict != "cannot be tested here"}
     forget()
@@ -195,7 +201,7 @@ def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch
     assert set(found.values()) == {"not measured yet"} and untestable == ["DSpark accepts longer than Eagle3 and DFlash on larger targets, too"]
 
 
-COMMITTED = sorted(our_results.MEASUREMENTS.glob("*.json"))
+COMMITTED = sorted(experiment_results.MEASUREMENTS.glob("*.json"))
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)

@@ -3,7 +3,6 @@
 import re
 from types import SimpleNamespace
 
-import notebooks
 import pytest
 import torch
 from helpers import bars, written
@@ -14,14 +13,15 @@ from PIL import Image
 from dspark_lite.decoding import Round, generate
 from dspark_lite.decoding.target import Step
 from dspark_lite.common.files import ROOT
-from dspark_course.common.recorded import read
-from dspark_course.exercises import lesson_00 as exercises
-from dspark_course.figures import lesson_00 as figures
-from dspark_course.figures import race, token_boxes
-from dspark_course.figures.strip import STRIP_STEPS, strip
-from dspark_course.figures.style import ACCEPTED, NEXT
+from dspark_lite.course.result_files import read
+from dspark_lite.course.exercises import lesson_00 as exercises
+from dspark_lite.course.figures import lesson_00 as figures
+from dspark_lite.course.figures import race, token_boxes
+from dspark_lite.course.figures.strip import STRIP_STEPS, strip
+from dspark_lite.course.figures.style import ACCEPTED, NEXT
 from dspark_lite.losslessness.ties import parting, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
+from tools.notebooks import build as notebooks
 
 (SOURCE,) = notebooks.lesson_sources("00")
 
@@ -139,7 +139,7 @@ def test_a_panel_of_the_race_is_as_high_as_its_answer():
 
 
 def test_the_recorded_race_adds_up():
-    run = read(ROOT / "assets" / "measurements" / "race.json", "python scripts/race.py")
+    run = read(ROOT / "assets" / "measurements" / "race.json", "python -m tools.notebooks.race")
     assert 1 + sum(committed for _, committed in run["rounds"]) == len(run["tokens"])
     assert all(0 <= kept <= committed for kept, committed in run["rounds"])
 

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from dspark_course.exercises import lesson_01 as exercises
-from dspark_course.figures import lesson_01 as figures
+from dspark_lite.course.exercises import lesson_01 as exercises
+from dspark_lite.course.figures import lesson_01 as figures
 from dspark_lite.common import timing
-from dspark_course.common.recorded import reference
+from dspark_lite.course.result_files import reference
 
 
 def test_the_cost_of_a_pass_is_said_in_the_title(closing):

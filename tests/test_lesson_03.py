@@ -4,9 +4,9 @@ import pytest
 import torch
 from helpers import bars, drawn, written
 
-from dspark_course.exercises import lesson_03 as exercises
-from dspark_course.exercises.verifying import verify
-from dspark_course.figures import lesson_03 as figures
+from dspark_lite.course.exercises import lesson_03 as exercises
+from dspark_lite.course.exercises.verifying import verify
+from dspark_lite.course.figures import lesson_03 as figures
 
 
 def test_the_bars_of_passes_say_how_much_is_read_again(closing):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from helpers import written
 
-from dspark_course.exercises import lesson_04 as exercises
-from dspark_course.exercises import my_dspark
-from dspark_course.figures import lesson_04 as figures
-from dspark_course.measure import multimodality
-from dspark_course.common.estimates import Estimate
+from dspark_lite.course.exercises import lesson_04 as exercises
+from dspark_lite.course.exercises import my_dspark
+from dspark_lite.course.figures import lesson_04 as figures
+from dspark_lite.course.measure import multimodality
+from dspark_lite.course.estimates import Estimate
 
 
 def test_the_checkers_pass_is_the_editions_and_needs_no_mask_where_nothing_is_hidden(capsys):

@@ -5,15 +5,15 @@ import torch
 import torch.nn.functional as F
 from helpers import bars, written
 
-from dspark_course.common.names import PROFILES
-from dspark_course.exercises import lesson_07
-from dspark_course.figures import lesson_07 as figures
-from dspark_course.measure.lab import held_out, setup
-from dspark_course.measure.whole_drafter import batch_loss, packed_mask, recorded
+from dspark_lite.course.names import PROFILES
+from dspark_lite.course.exercises import lesson_07
+from dspark_lite.course.figures import lesson_07 as figures
+from dspark_lite.course.measure.lab import held_out, setup
+from dspark_lite.course.measure.whole_drafter import batch_loss, packed_mask, recorded
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.blocks import TrainingBatch, block_losses, dense_mask, training_forward
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.data.recipes import load_recipe
 
 
 @pytest.mark.parametrize("profile", PROFILES)

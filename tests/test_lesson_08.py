@@ -8,15 +8,15 @@ from helpers import drawn, written
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.common.files import ROOT
-from dspark_course.common.recorded import REFERENCE, read, reference
-from dspark_course.figures import lesson_08 as figures
+from dspark_lite.course.result_files import REFERENCE, read, reference
+from dspark_lite.course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
-from dspark_course.measure import shapes
-from dspark_course.measure import inspection
+from dspark_lite.course.measure import shapes
+from dspark_lite.course.measure import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.models.weights import held
-from dspark_course.measure import roofline
+from dspark_lite.course.measure import roofline
 
 
 # What is said of checkpoints ------------------------------------------------------------------------------------------

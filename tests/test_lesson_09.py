@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from helpers import bars
 
-from dspark_course.figures import lesson_09 as figures
+from dspark_lite.course.figures import lesson_09 as figures
 from dspark_lite.scheduling.calibration import Observations
 from dspark_lite.scheduling.cost_table import CostTable
 

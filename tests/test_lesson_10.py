@@ -10,9 +10,14 @@ import torch
 from dspark_lite import scheduling
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation
-from dspark_course.figures import lesson_10 as figures
-from dspark_course.replication.recorded_steps import (
-    lengths_by, recorded_blocks, recorded_steps, tokens_and_seconds, replayed_speed)
+from dspark_lite.course.figures import lesson_10 as figures
+from dspark_lite.course.replication.block_replay import (
+    lengths_by,
+    recorded_blocks,
+    recorded_steps,
+    tokens_and_seconds,
+    replayed_speed,
+)
 from dspark_lite.scheduling import global_optimum, schedule, survival
 from dspark_lite.scheduling.cost_table import CostTable
 

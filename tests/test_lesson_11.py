@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_course.common.estimates import Estimate
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.decoding import Round
-from dspark_course.exercises import lesson_11
-from dspark_course.figures import lesson_11 as figures
-from dspark_course.figures.lesson_11 import Journey
+from dspark_lite.course.exercises import lesson_11
+from dspark_lite.course.figures import lesson_11 as figures
+from dspark_lite.course.figures.lesson_11 import Journey
 from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 

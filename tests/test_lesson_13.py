@@ -7,16 +7,24 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_course.exercises import lesson_13
-from dspark_course.figures import lesson_13 as figures
-from dspark_course.measure.paced import PacedEngine
-from dspark_course.replication.drift import EVERY, WRONG_HEADS, Drift, Phase, drift, halves, throughput_by_head
-from dspark_course.replication.recorded_steps import recorded_steps
+from dspark_lite.course.exercises import lesson_13
+from dspark_lite.course.figures import lesson_13 as figures
+from dspark_lite.course.measure.paced import PacedEngine
+from dspark_lite.course.replication.drift import (
+    EVERY,
+    WRONG_HEADS,
+    Drift,
+    Phase,
+    drift,
+    halves,
+    throughput_by_head,
+)
+from dspark_lite.course.replication.block_replay import recorded_steps
 from dspark_lite.common.errors import RequestError
-from dspark_course.common.estimates import Estimate
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_course.beyond.online_sts import OnlineSTS
+from dspark_lite.course.extensions.online_sts import OnlineSTS
 from dspark_lite.serving.engine import StepReport
 from dspark_lite.serving.pipeline import StepEvent, serve
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from helpers import PROMPT
 
-from dspark_course.exercises import lesson_14, patients
-from dspark_course.figures import lesson_14 as figures
-from dspark_course.measure import symptoms
-from dspark_course.measure.lab import setup
-from dspark_course.replication import recorded_clinic
+from dspark_lite.course.exercises import lesson_14, patients
+from dspark_lite.course.figures import lesson_14 as figures
+from dspark_lite.course.measure import symptoms
+from dspark_lite.course.measure.lab import setup
+from dspark_lite.course.replication import clinic_results
 from dspark_lite.common.files import write_json
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
@@ -53,7 +53,7 @@ def test_a_patient_writes_its_targets_greedy_text_and_leaves_the_healthy_one_alo
 def test_two_patients_are_lossy_and_all_others_are_not(cause):
     distance = patients.Patient(cause).distance()
     assert distance > 1e-5 if cause in LOSSY else distance < 1e-5
-    assert recorded_clinic.chart(cause).distance == pytest.approx(distance, abs=1e-6)
+    assert clinic_results.chart(cause).distance == pytest.approx(distance, abs=1e-6)
 
 
 def test_a_ward_is_drawn_by_its_seed():
@@ -69,7 +69,7 @@ def clinic():
     """The healthy service of the tiny models as the lesson has it, its symptoms, and a text with the target's own answer."""
     lab = setup("tiny", prompts=symptoms.CHART_ANSWERS)
     drafter = lab.drafter("dspark")
-    healthy = patients.Service(lab.target, drafter, lab.encode, costs=symptoms.price_table(recorded_clinic.step_milliseconds(drafter.gamma + 1)))
+    healthy = patients.Service(lab.target, drafter, lab.encode, costs=symptoms.price_table(clinic_results.step_milliseconds(drafter.gamma + 1)))
     text = lab.encode(lab.prompts["math"][0])
     answer = generate(lab.target, None, text, max_new_tokens=24, stop_token_ids=()).token_ids
     usual = symptoms.symptoms(symptoms.take_chart(healthy, lab.prompts))
@@ -94,7 +94,7 @@ def clear(usual, shown):
 
 @pytest.mark.parametrize("cause", ALL)
 def test_what_tells_a_cause_is_on_its_recorded_chart_or_in_a_test(clinic, cause):
-    columns = clear(clinic.usual, symptoms.symptoms(recorded_clinic.chart(cause)))
+    columns = clear(clinic.usual, symptoms.symptoms(clinic_results.chart(cause)))
     assert bool(columns) == (cause in patients.CAUSES)
     if cause in patients.CAUSES and not set(lesson_14.TELLING[cause]) & columns:
         assert set(lesson_14.TELLING[cause]) & failing(clinic, patients.Patient(cause).service(clinic.healthy))
@@ -103,7 +103,7 @@ def test_what_tells_a_cause_is_on_its_recorded_chart_or_in_a_test(clinic, cause)
 @pytest.mark.parametrize("cause", ["refused kept", *(pytest.param(cause, marks=slow) for cause in ALL if cause != "refused kept")])
 def test_a_chart_taken_now_is_the_recorded_one(clinic, cause):
     """No symptom lies clearly away from the recorded one; another machine may draw another token once."""
-    recorded = recorded_clinic.chart(cause)
+    recorded = clinic_results.chart(cause)
     taken = symptoms.take_chart(patients.Patient(cause).service(clinic.healthy), clinic.lab.prompts, distance=recorded.distance)
     assert clear(symptoms.symptoms(recorded), symptoms.symptoms(taken)) == set()
     assert taken.drafts == recorded.drafts and len(taken.rounds) == pytest.approx(len(recorded.rounds), abs=3)
@@ -112,9 +112,9 @@ def test_a_chart_taken_now_is_the_recorded_one(clinic, cause):
 def test_a_chart_is_read_as_it_was_recorded(tmp_path, monkeypatch):
     chart = made_chart(np.arange(12) % 4)
     chart.rounds["odds"] = np.linspace(0, 1, 12)
-    write_json(tmp_path / "clinic.json", {"charts": {"flu": recorded_clinic.as_row(chart)}})
-    monkeypatch.setattr(recorded_clinic, "CLINIC", tmp_path / "clinic.json")
-    read = recorded_clinic.chart("flu")
+    write_json(tmp_path / "clinic.json", {"charts": {"flu": clinic_results.as_row(chart)}})
+    monkeypatch.setattr(clinic_results, "CLINIC", tmp_path / "clinic.json")
+    read = clinic_results.chart("flu")
     assert read[1:] == chart[1:] and read.rounds.dtype == chart.rounds.dtype
     assert all(read.rounds[name] == pytest.approx(chart.rounds[name], abs=1e-4) for name in symptoms.NOTED)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.losslessness.toys import toy_models
 from tools.engine import engine

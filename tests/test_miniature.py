@@ -2,18 +2,18 @@
 
 import re
 
-import figures
 import numpy as np
 import pytest
 from made_measurements import PROMPTS, forget, measurement
 
-from dspark_course.common import estimates, formats, paper
+from dspark_lite.course import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
-from dspark_course.figures import paper_figures
-from dspark_course.measure import studies
-from dspark_course.replication import experiments, our_results, paper_tables
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.figures import paper_figures
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import experiments, experiment_results, paper_tables
+from dspark_lite.course.data.recipes import load_recipe
+from tools.notebooks import figures
 
 
 def test_the_runs_of_the_studies_are_those_that_their_places_say():
@@ -46,34 +46,37 @@ def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_
     for seed, (run, acceptance) in enumerate(zip(ours, (0.6, 0.75, 0.9))):  # trainings that differ much
         write_json(made / f"{run}.json", measurement(run, acceptance, seed))
     forget()
-    for place in our_results.PLACES.values():
-        means = [np.mean([our_results.accepted_lengths(run)[place].value for run in runs]) for runs in (ours, theirs)]
-        assert our_results.lengths_over_seeds(ours)[place].value == pytest.approx(means[0])
-        found = our_results.gains_over_seeds(ours, theirs)[place]
+    for place in experiment_results.PLACES.values():
+        means = [np.mean([experiment_results.accepted_lengths(run)[place].value for run in runs]) for runs in (ours, theirs)]
+        assert experiment_results.lengths_over_seeds(ours)[place].value == pytest.approx(means[0])
+        found = experiment_results.gains_over_seeds(ours, theirs)[place]
         assert found.value == pytest.approx(means[0] / means[1] - 1)
-        alone = our_results.gains(ours[1], theirs[1])[place]
+        alone = experiment_results.gains(ours[1], theirs[1])[place]
         assert found.low < found.value < found.high and found.high - found.low > 1.5 * (alone.high - alone.low)
 
 
 def test_of_one_training_the_mean_over_seeds_is_its_own(made, monkeypatch):
     monkeypatch.setattr(estimates, "RESAMPLES", 2000)
     ours, theirs = "tiny-dspark", "tiny-eagle3"
-    for place in our_results.PLACES.values():
-        for over_seeds, alone in ((our_results.lengths_over_seeds((ours,)), our_results.accepted_lengths(ours)),
-                                  (our_results.gains_over_seeds((ours,), (theirs,)), our_results.gains(ours, theirs))):
+    for place in experiment_results.PLACES.values():
+        for over_seeds, alone in ((experiment_results.lengths_over_seeds((ours,)), experiment_results.accepted_lengths(ours)),
+                                  (experiment_results.gains_over_seeds((ours,), (theirs,)), experiment_results.gains(ours, theirs))):
             assert over_seeds[place].value == pytest.approx(alone[place].value)
             assert over_seeds[place].low == pytest.approx(alone[place].low, abs=0.02)
 
 
 def test_head_and_losses_are_gains_over_all_trainings(made):
     found = experiments.head_and_losses()
-    ours = [np.mean([our_results.accepted_lengths(run)["all"].value for run in runs]) for runs in (studies.SEEDS["dspark"], studies.LOSSES["dflash"])]
+    ours = [
+        np.mean([experiment_results.accepted_lengths(run)["all"].value for run in runs])
+        for runs in (studies.SEEDS["dspark"], studies.LOSSES["dflash"])
+    ]
     assert found["the head, both with DSpark's losses"]["all"].value == pytest.approx(ours[0] / ours[1] - 1)
     _, _, *rows = paper_tables.head_and_losses_table().splitlines()
     assert [row.split("|")[1].strip() for row in rows] == list(found)
-    for axes, place in zip(paper_figures.lengths_by_head_and_losses().axes, our_results.PLACES.values()):
+    for axes, place in zip(paper_figures.lengths_by_head_and_losses().axes, experiment_results.PLACES.values()):
         for pair in ((studies.SEEDS["dflash"], studies.LOSSES["dflash"]), (studies.LOSSES["dspark"], studies.SEEDS["dspark"])):
-            lengths = [our_results.lengths_over_seeds(runs)[place].value for runs in pair]
+            lengths = [experiment_results.lengths_over_seeds(runs)[place].value for runs in pair]
             assert any(len(line.get_ydata()) == 2 and np.allclose(line.get_ydata(), lengths) for line in axes.lines)
 
 
@@ -116,7 +119,7 @@ def test_filled_is_ours_and_hollow_the_papers(made):
     lines = [line for line in panel.lines if line.get_marker() == "o" and len(line.get_xdata()) == 7]
     filled, hollow = ([line for line in lines if (line.get_markerfacecolor() == "none") == empty]
                       for empty in (False, True))
-    ours = [e.value for e in our_results.conditional_acceptance("tiny-dspark", "math")]
+    ours = [e.value for e in experiment_results.conditional_acceptance("tiny-dspark", "math")]
     assert [list(line.get_ydata()) for line in filled] == [ours]
     assert [list(line.get_ydata()) for line in hollow] == [paper.conditional_acceptance("dspark", "math")]
 
@@ -133,7 +136,7 @@ def test_panels_that_share_an_axis_hide_no_point(draw):
 def test_gains_stand_in_figure_4(made):
     below = paper_figures.figure_4().axes[3]
     ends = [round(line.get_ydata()[-1], 1) for line in below.lines if line.get_marker() == "o"]
-    gain = our_results.gains("tiny-dspark-length-16", "tiny-dflash-length-16")["math"].value
+    gain = experiment_results.gains("tiny-dspark-length-16", "tiny-dflash-length-16")["math"].value
     assert sorted(ends) == sorted([round(100 * gain, 1), 29.9]), "ours, and the paper's, which its text rounds to 30"
 
 
@@ -159,4 +162,4 @@ def test_what_lacks_a_measurement_is_a_sentence_and_the_rest_is_drawn(made, tmp_
     assert "figure_3.png was not drawn: there is no experiments/tiny-dspark-1-layer.json" in capsys.readouterr().err
     page = (out / "tables.md").read_text()
     assert "Not there: there is no experiments/tiny-dspark-1-layer.json" in page and "not measured yet" in page
-    assert PROMPTS == len(our_results.recipe_row("tiny-dspark", "math")["rounds"])
+    assert PROMPTS == len(experiment_results.recipe_row("tiny-dspark", "math")["rounds"])

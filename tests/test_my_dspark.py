@@ -5,13 +5,13 @@ import importlib.util
 import re
 from pathlib import Path
 
-import notebooks
 import pytest
 import torch
 
-from dspark_course.exercises import judge, keep
-from dspark_course.replication.own_results import with_prompts
+from dspark_lite.course.exercises import judge, keep
+from dspark_lite.course.replication.lab_results import with_prompts
 from dspark_lite.common.errors import RequestError
+from tools.notebooks import build as notebooks
 
 HEAD, PIECES = keep.split(keep.EDITION.read_text(encoding="utf-8"))
 WRITTEN = [name for name in PIECES if name not in keep.GIVEN]

@@ -5,10 +5,10 @@ import io
 import re
 
 import nbformat
-import notebooks
 import numpy as np
 import pytest
 from PIL import Image
+from tools.notebooks import build as notebooks
 
 SOURCES = notebooks.lesson_sources()
 COMMITTED = sorted(path for folder in ("notebooks", "notebooks/solutions", "notebooks/more") for path in (notebooks.ROOT / folder).glob("*.ipynb"))
@@ -177,15 +177,15 @@ def clone(tmp_path, monkeypatch):
 
 @pytest.mark.slow(reason="executes four notebooks")
 def test_notebooks_saved_by_colab_are_seen_and_built_anew(clone):
-    assert notebooks.main(["build"]) == 0
+    assert notebooks.main([]) == 0
     built = [path.read_bytes() for path in clone]
     for path in clone:
         nbformat.write(saved_by_colab(nbformat.read(path, as_version=4)), path)
     sentences = notebooks.check(notebooks.lesson_sources())
     assert sentences == ["07_a_title: the metadata differs", "07_a_title (solutions): the metadata differs"]
-    assert notebooks.main(["build", "--check"]) == 1
-    assert notebooks.main(["build"]) == 0
-    assert notebooks.main(["build", "--check"]) == 0 and [path.read_bytes() for path in clone] == built
+    assert notebooks.main(["--check"]) == 1
+    assert notebooks.main([]) == 0
+    assert notebooks.main(["--check"]) == 0 and [path.read_bytes() for path in clone] == built
 
 
 BESIDE = LESSON.replace('# %% tags=["exercise"]\nanswer = None\n\n# %% tags=["solution"]\n', "# %%\n").replace("# # 07 A title", "# # A second look")
@@ -193,7 +193,7 @@ BESIDE = LESSON.replace('# %% tags=["exercise"]\nanswer = None\n\n# %% tags=["so
 
 def test_what_stands_beside_the_lessons_has_one_edition(clone, capsys):
     source = source_in(notebooks.SOURCES / "more", BESIDE, "a_second_look")
-    assert notebooks.main(["build", "--only", "a_second_look"]) == 0
+    assert notebooks.main(["--only", "a_second_look"]) == 0
     (built,) = notebooks.ROOT.glob("notebooks/more/*.ipynb")
     assert not any(path.exists() for path in clone) and notebooks.both_editions([source]) == [(source, False)]
     assert notebooks.chosen_sources() == [*notebooks.lesson_sources(), source]
@@ -203,7 +203,7 @@ def test_what_stands_beside_the_lessons_has_one_edition(clone, capsys):
     assert notebooks.check([source]) == []
     source.write_text(LESSON)
     capsys.readouterr()
-    assert notebooks.main(["build", "--only", "a_second_look"]) == 1 and "has one edition" in capsys.readouterr().err, "it has an exercise"
+    assert notebooks.main(["--only", "a_second_look"]) == 1 and "has one edition" in capsys.readouterr().err, "it has an exercise"
     source.unlink()
     assert "more/a_second_look.ipynb has no source in notebooks/src" in notebooks.check(notebooks.chosen_sources())
 

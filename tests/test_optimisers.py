@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from dspark_course.commands import main
-from dspark_course.making import recipes
+from dspark_lite.course.command_line import main
+from dspark_lite.course.data import recipes
 from dspark_lite.drafters import DSpark, DSparkConfig
 from dspark_lite.training import loop
 from dspark_lite.training.drafts import initialise

@@ -4,13 +4,13 @@ import ast
 import re
 
 import nbformat
-import notebooks
 import pytest
+from tools.notebooks import build as notebooks
 
 ROOT = notebooks.ROOT
 SOURCES = notebooks.lesson_sources()
 BESIDE = notebooks.more_sources()
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "teaching").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / ".github").glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LESSONS = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
 COMMITTED = LESSONS + sorted((ROOT / "notebooks/more").glob("*.ipynb"))
 EXERCISE = re.compile(r"^### Exercise (\d+) · (.+) \((code|think|open)\)$", re.M)

@@ -1,19 +1,28 @@
 """V4's draft in miniature and DFlash 2's selector: each part proved, and both behind the protocol, lossless by enumeration."""
 
-import production as script
 import pytest
 import torch
 
-from dspark_course.making.selector import CANDIDATES, Selector
-from dspark_course.making.v4_drafter import Experts, HyperConnection, V4Config, V4Draft, WindowCache, drafter_sizes, sinkhorn, window_mask
-from dspark_course.measure import production
-from dspark_course.measure.journal import Journal
+from dspark_lite.course.data.selector import CANDIDATES, Selector
+from dspark_lite.course.data.v4_drafter import (
+    Experts,
+    HyperConnection,
+    V4Config,
+    V4Draft,
+    WindowCache,
+    drafter_sizes,
+    sinkhorn,
+    window_mask,
+)
+from dspark_lite.course.measure import production
+from dspark_lite.course.measure.journal import Journal
 from dspark_lite.decoding import generate
 from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.training.blocks import dense_mask
+from tools.measure import production as script
 
 SHAPE = dict(vocab_size=11, hidden_size=16, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_hidden_layers=2,
              rms_norm_eps=1e-6, rope_theta=1e4, num_target_layers=3, target_layer_ids=(0, 1), block_size=3, mask_token_id=10, markov_rank=4,
@@ -143,7 +152,7 @@ def test_they_draft_behind_the_protocol_and_the_text_stays_the_targets(made):
 
 @pytest.mark.parametrize(("kind", "fields"), [(V4Draft, {}), (Selector, {"markov_head_type": "gated"})], ids=["v4", "selector"])
 def test_they_are_lossless_by_enumeration(kind, fields, monkeypatch):
-    monkeypatch.setattr("dspark_course.making.selector.CANDIDATES", 2)
+    monkeypatch.setattr("dspark_lite.course.data.selector.CANDIDATES", 2)
     target, _ = toy_models(seed=2, vocab_size=3, gamma=2)
     made = drafter(kind, vocab_size=3, mask_token_id=2, block_size=2, **fields)
     found = output_distribution(target, made, None, 3)
@@ -157,7 +166,7 @@ def test_a_selector_draws_from_its_candidates_and_is_the_gated_head_where_all_ar
     hidden, anchor = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0)), torch.tensor([1, 4])
     assert CANDIDATES == 16 and torch.allclose(made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2],
                                                gated.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2], atol=1e-6)
-    monkeypatch.setattr("dspark_course.making.selector.CANDIDATES", 4)
+    monkeypatch.setattr("dspark_lite.course.data.selector.CANDIDATES", 4)
     tokens, logits, probs = made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))
     best = made.lm_head(hidden).topk(4, -1).indices
     assert ((probs > 0).sum(-1) == 4).all() and (best == tokens[..., None]).any(-1).all() and torch.isinf(logits).sum(-1).eq(7).all()

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dspark_course import commands
-from dspark_course.exercises import lesson_02, lesson_10, progress
-from dspark_course.exercises.judge import Finding
+from dspark_lite.course import command_line
+from dspark_lite.course.exercises import lesson_02, lesson_10, progress
+from dspark_lite.course.exercises.judge import Finding
 from dspark_lite.common.files import ROOT
 
 
@@ -24,7 +24,7 @@ def mine(tmp_path, monkeypatch):
 def notebook(mine, monkeypatch):
     """As in a notebook's kernel that has imported lesson 10 alone; where its progress is noted."""
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    others = [name for name in sys.modules if name.startswith("dspark_course.exercises.lesson_") and not name.endswith("10")]
+    others = [name for name in sys.modules if name.startswith("dspark_lite.course.exercises.lesson_") and not name.endswith("10")]
     for name in others:
         monkeypatch.delitem(sys.modules, name)
     return mine.with_name("my_progress.json")
@@ -70,7 +70,7 @@ def test_progress_is_counted_by_lesson(mine, capsys, text, done):
         mine.with_name("my_progress.json").write_text(text)
     found = {lesson: (right, count) for lesson, right, count in progress.progress()}
     assert found["10"] == (done, 3) and len(found) == len(list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
-    assert commands.main(["progress"]) == 0
+    assert command_line.main(["progress"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert len(said) == len(found) + 1 and str(mine.with_name("my_progress.json")) in said[-1]
 
@@ -80,9 +80,9 @@ def test_a_judged_file_has_its_page(mine, monkeypatch, capsys, wrong, named):
     """Beside the reader's own file, where all is right; of another file only where one is asked for."""
     mine.write_text("# mine")
     findings = [Finding("it is <lossless>", not wrong, "total variation 0")]
-    monkeypatch.setattr("dspark_course.exercises.judge.judge", lambda *_: findings)
-    monkeypatch.setattr("dspark_course.measure.lab.setup", lambda *_, **__: SimpleNamespace(device_name="CPU"))
-    assert commands.main(["judge", *([str(mine)] if named else [])]) == int(wrong)
+    monkeypatch.setattr("dspark_lite.course.exercises.judge.judge", lambda *_: findings)
+    monkeypatch.setattr("dspark_lite.course.measure.lab.setup", lambda *_, **__: SimpleNamespace(device_name="CPU"))
+    assert command_line.main(["judge", *([str(mine)] if named else [])]) == int(wrong)
     page = mine.with_suffix(".html")
     assert page.exists() is not (wrong or named)
     if not (wrong or named):
@@ -90,14 +90,14 @@ def test_a_judged_file_has_its_page(mine, monkeypatch, capsys, wrong, named):
         assert "it is &lt;lossless&gt;" in text and "total variation 0" in text and "lesson 10" in text and "CPU" in text
         assert str(page) in capsys.readouterr().out
     if named:
-        assert commands.main(["judge", str(mine), "--page", str(mine.with_name("handed_in.html"))]) == 0
+        assert command_line.main(["judge", str(mine), "--page", str(mine.with_name("handed_in.html"))]) == 0
         assert mine.with_name("handed_in.html").exists()
 
 
 def test_on_windows_lab_waits_for_jupyterlab(monkeypatch, tmp_path):
     called = []
-    monkeypatch.setattr(commands, "os", SimpleNamespace(name="nt", chdir=lambda _: None))
+    monkeypatch.setattr(command_line, "os", SimpleNamespace(name="nt", chdir=lambda _: None))
     monkeypatch.setattr(subprocess, "call", lambda words: called.append(words) or 3)
     with pytest.raises(SystemExit) as ended:
-        commands.main(["lab"])
+        command_line.main(["lab"])
     assert ended.value.code == 3 and called[0][1:3] == ["-m", "jupyterlab"]

@@ -14,16 +14,22 @@ from helpers import GAMMA, VOCAB
 from made_measurements import forget, read_from
 from pytest import approx
 
-from dspark_course.common import estimates
+from dspark_lite.course import estimates
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.common.estimates import Estimate, bootstrap
+from dspark_lite.course.estimates import Estimate, bootstrap
 from dspark_lite.common.files import write_json
-from dspark_course.figures import style
+from dspark_lite.course.figures import style
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import confidence, multimodality, studies
-from dspark_course.measure.evaluation import count_estimates
-from dspark_course.measure.threshold_sweep import summary
-from dspark_course.replication import claims, our_results, quantities, recorded_confidence, recorded_serving
+from dspark_lite.course.measure import confidence, multimodality, studies
+from dspark_lite.course.measure.evaluation import count_estimates
+from dspark_lite.course.measure.threshold_sweep import summary
+from dspark_lite.course.replication import (
+    claims,
+    experiment_results,
+    quantities,
+    confidence_results,
+    serving_results,
+)
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
 
@@ -118,19 +124,19 @@ def test_intervals_are_drawn_from_end_to_end_and_what_is_missing_is_left_out():
 
 
 def test_accepted_length_is_that_of_a_domains_rounds_and_its_mean():
-    found = our_results.accepted_lengths("tiny-dspark")
+    found = experiment_results.accepted_lengths("tiny-dspark")
     assert found["math"] == Estimate(4.5, -7.0, 77.0) and found["all"] == is_about(9.5 / 3, 8 / 3, 10 / 3)
 
 
 def test_a_gain_is_a_ratio_less_one():
-    found = our_results.gains("tiny-dspark", "tiny-dflash")
+    found = experiment_results.gains("tiny-dspark", "tiny-dflash")
     assert found["math"] == is_about(4.5 / 3.5 - 1, 5 / 4 - 1, 3 / 2 - 1)
     assert (found["code"], found["chat"]) == (is_about(0.5, 0.5, 0.5), is_about(1, 1, 1))
     assert found["all"] == is_about(9.5 / 6.5 - 1, 10 / 7 - 1, 8 / 5 - 1)
 
 
 def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
-    found = our_results.conditional_acceptance("tiny-dspark", "math")
+    found = experiment_results.conditional_acceptance("tiny-dspark", "math")
     assert found[0] == is_about(38 / 40, 0.8, 1.0) and found[6] == is_about(24 / 30, 0.6, 0.9) and len(found) == 7
     assert quantities.at("math", "dflash", 7) == is_about(16 / 30, 0.2, 0.7)
     assert quantities.at("code", "eagle3", 7) == is_about(0.6, 0.6, 0.6)
@@ -205,9 +211,9 @@ def test_a_rounds_overhead(measured):
     short = {("target", 4): ([10, 20], [30, 40]), ("dflash", 4): ([10, 10], [10, 10]), ("dspark", 4): ([12, 16], [16, 20])}
     long = {(part, 16): spent for (part, _), spent in short.items()} | {("dspark", 16): ([10, 10], [10, 10])}
     rows = timed(measured, short | long)
-    assert our_results.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
-    assert our_results.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
-    assert our_results.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
+    assert experiment_results.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
+    assert experiment_results.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
+    assert experiment_results.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
     assert claims.ROUNDS_LONGER() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
 
 
@@ -216,13 +222,13 @@ def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
             {"domain": "math", "threshold": 0.9, "rate": 0.9, "low": 0.85, "high": 0.97},
             {"domain": "code", "threshold": 0.0, "rate": 0.1, "low": 0.1, "high": 0.1}]
     write_json(measured / "threshold_sweep.json", {"rows": rows})
-    assert recorded_confidence.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
+    assert confidence_results.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
     assert quantities.rate_rise("math") == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
 
 
 def test_the_lowest_auc_above_a_guess(monkeypatch):
     found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
-    monkeypatch.setattr(quantities, "recorded_confidence", SimpleNamespace(over_positions=lambda *asked: found[asked]))
+    monkeypatch.setattr(quantities, "confidence_results", SimpleNamespace(over_positions=lambda *asked: found[asked]))
     assert quantities.above_chance() == is_about(0.3, -0.05, 0.45)
 
 
@@ -234,8 +240,8 @@ def recorded(monkeypatch):
     """Blocks of two drafts: six of prompt A, two of prompt B. Everything was predicted to survive with 0.9, or, with the
     temperatures, with 0.5; of A a half survived to either position, of B all to the first and a half to the second."""
     blocks = Observations(np.array([[np.log(9.0), 50.0]] * 8), np.array([2, 0] * 3 + [2, 1]), np.array([0] * 6 + [1] * 2))
-    monkeypatch.setattr(recorded_confidence, "observations", lambda: {"math": blocks})
-    monkeypatch.setattr(recorded_confidence, "stored_sts", lambda: STS([1e15, 1.0]))
+    monkeypatch.setattr(confidence_results, "observations", lambda: {"math": blocks})
+    monkeypatch.setattr(confidence_results, "stored_sts", lambda: STS([1e15, 1.0]))
     forget()
     yield
     forget()
@@ -244,11 +250,11 @@ def recorded(monkeypatch):
 def test_calibration_errors_by_hand(recorded):
     """Shares of 5 in 8 and 4 in 8; of A alone 0.5 and 0.5, of B alone 1 and 0.5. The interval has the bootstrap's width
     and our value in its middle."""
-    assert recorded_confidence.over_positions("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
-    assert recorded_confidence.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
-    assert recorded_confidence.over_positions("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)  # A 0.4, B 0.25
-    assert recorded_confidence.over_positions("ece", np.mean, calibrated=True) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
-    assert recorded_confidence.gain_in_ece() == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)  # A 0.4, B nothing
+    assert confidence_results.over_positions("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
+    assert confidence_results.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
+    assert confidence_results.over_positions("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)  # A 0.4, B 0.25
+    assert confidence_results.over_positions("ece", np.mean, calibrated=True) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
+    assert confidence_results.gain_in_ece() == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)  # A 0.4, B nothing
 
 
 def test_a_report_by_hand():
@@ -313,15 +319,15 @@ def test_measures_of_serving_with_their_intervals():
               "budget": (40 / 8, 2.5, 7.5), "accepted_length": (12 / 8, 1, 2), "waste": (20 / 40, 0.2, 0.6), "step_seconds": (2.5, 1, 4),
               "verify_seconds": (2.5, 1, 4), "prefill_seconds": (1.5, 1, 2), "draft_seconds": (0, 0, 0)}
     for name, numbers in wanted.items():
-        assert recorded_serving.with_interval(name, row) == is_about(*numbers), name
+        assert serving_results.with_interval(name, row) == is_about(*numbers), name
     other = served([2, 2], [1.0, 4.0])
-    assert recorded_serving.gain("throughput", row, other) == is_about((12 / 5) / (4 / 5), 4 / 2, 2 / 0.5)
+    assert serving_results.gain("throughput", row, other) == is_about((12 / 5) / (4 / 5), 4 / 2, 2 / 0.5)
 
 
 def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
     steps = [StepReport(requests=requests) for requests in (1, 4, 4, 3)]
-    monkeypatch.setattr(recorded_serving, "simulate", lambda model, arriving, rng: steps if list(arriving) == [0.0] * 7 else [])
-    assert recorded_serving.full_steps(None, 4, 7, None) == steps[1:3]
+    monkeypatch.setattr(serving_results, "simulate", lambda model, arriving, rng: steps if list(arriving) == [0.0] * 7 else [])
+    assert serving_results.full_steps(None, 4, 7, None) == steps[1:3]
 
 
 # Multimodality -------------------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from helpers import LANGUAGE_MODEL
 from safetensors.torch import load_file
 from transformers import Qwen3ForCausalLM
 
-from dspark_course.making import language_model, recipes
-from dspark_course.making.answers import Sampling
-from dspark_course.making.language_model import LanguageModelRecipe, train_language_model
-from dspark_course.world.tokenizer import train_tokenizer
+from dspark_lite.course.data import language_model, recipes
+from dspark_lite.course.data.answers import Sampling
+from dspark_lite.course.data.language_model import LanguageModelRecipe, train_language_model
+from dspark_lite.course.world.tokenizer import train_tokenizer
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import MTP, DSpark, Eagle3
@@ -518,7 +518,7 @@ def test_a_cache_of_other_layers_is_for_drafts_that_read_none(states):
 
 def test_a_field_that_is_null_says_what_one_left_out_says(monkeypatch):
     """Also where a command reads the file's fields themselves: null takes back what an extended recipe says."""
-    from dspark_course.making import answers, estimate
+    from dspark_lite.course.data import answers, estimate
 
     nothing = {
         field.name: None

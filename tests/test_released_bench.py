@@ -8,14 +8,19 @@ from helpers import refused
 from safetensors import safe_open
 
 from dspark_lite.__main__ import main
-from dspark_course.common import paper
+from dspark_lite.course import paper
 from dspark_lite.common import errors
 from dspark_lite.decoding import generate
-from dspark_course.measure.forced_rounds import ROUND_PARTS
+from dspark_lite.course.measure.forced_rounds import ROUND_PARTS
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import random_weights
-from dspark_course.measure.forced_rounds import forced_text, measure_parts, paper_pattern, timed_rounds
-from dspark_course.measure import shapes as released
+from dspark_lite.course.measure import random_weights
+from dspark_lite.course.measure.forced_rounds import (
+    forced_text,
+    measure_parts,
+    paper_pattern,
+    timed_rounds,
+)
+from dspark_lite.course.measure import shapes as released
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
 TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)

@@ -7,13 +7,13 @@ import json
 import re
 
 import nbformat
-import notebooks
 import pytest
 from released_hub import RELEASED, write_released
 from transformers import AutoTokenizer
 
 from dspark_lite.models.checkpoints import EMBEDDED
-from tools.hub_server import Hub
+from tools.judges.hub_server import Hub
+from tools.notebooks import build as notebooks
 
 pytestmark = pytest.mark.slow(reason="each lesson is executed in a kernel of its own, from the download on")
 
@@ -23,7 +23,7 @@ NEVER_FETCHED = "README.md"
 PLANTED = """
 import gc
 import weakref
-from dspark_course.measure import lab
+from dspark_lite.course.measure import lab
 
 def load_alone(name, target, load=lab.load_drafter, loaded=[]):
     if name.startswith("tiny-"):  # a few MB, beside the released one

@@ -4,12 +4,12 @@
 import pytest
 import torch
 
-from dspark_course.common import paper, recorded
+from dspark_lite.course import paper, result_files
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_course.measure.forced_rounds import ROUND_PARTS
-from dspark_course.measure import roofline
-from dspark_course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
-from dspark_course.measure import shapes
+from dspark_lite.course.measure.forced_rounds import ROUND_PARTS
+from dspark_lite.course.measure import roofline
+from dspark_lite.course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
+from dspark_lite.course.measure import shapes
 
 V, H, INNER, HEADS, KEYS = 151936, 2560, 9728, 32 * 128, 8 * 128  # Qwen3-4B and its drafts
 LAYER = 2 * H * HEADS + 2 * H * KEYS + 3 * H * INNER + 2 * 128 + 2 * H  # attention, feed-forward network, norms of heads and layer
@@ -37,10 +37,10 @@ def test_parameters_are_those_counted_by_hand(role, parameters):
 
 
 def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
-    from dspark_course.making.recipes import load_recipe
+    from dspark_lite.course.data.recipes import load_recipe
 
     for name, recipe in (("Qwen/Qwen3-4B", "qwen3-4b-dspark"), ("Qwen/Qwen3-0.6B", "qwen3-0.6b-dspark")):
-        config, theirs = recorded.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]
+        config, theirs = result_files.reference("released_targets.json")[name]["config"], load_recipe(recipe)["target_config"]
         assert {field: config[field] for field in theirs} == theirs
     assert shapes.file_bytes("target") - shapes.weight_bytes("target") == 45_856  # the header of the file, and nothing else
     head = shapes.file_bytes("small_lm") - shapes.weight_bytes("small_lm")

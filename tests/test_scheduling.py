@@ -13,7 +13,7 @@ from dspark_lite.scheduling import (LaggedTopK, algorithm1, fixed, global_optimu
                                     threshold, throughput, top_k)
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_course.measure.step_costs import StepCosts
+from dspark_lite.course.measure.step_costs import StepCosts
 
 LOSSLESS = {"all": lambda table: None, "threshold": lambda table: threshold(0.5), "algorithm 1": algorithm1,
             "lagged top-K": lambda table: LaggedTopK(table, lag=1)}

@@ -3,7 +3,7 @@
 import pytest
 from helpers import bars
 
-from dspark_course.figures import scoreboard as board
+from dspark_lite.course.figures import scoreboard as board
 
 ROWS = {("plain", "math"): (1.0, 1.0, 0.0, 5.0), ("plain", "code"): (1.0, 1.0, 0.0, 4.0), ("plain", "chat"): (1.0, 1.0, 0.0, 5.0),
         ("dflash", "math"): (6.0, 3.0, 2.5, 7.5), ("dflash", "code"): (5.0, 2.5, 2.0, 6.0), ("dflash", "chat"): (3.0, 1.5, 2.5, 7.5)}

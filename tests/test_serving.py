@@ -15,16 +15,16 @@ from scipy.stats import kstest
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_course.common.names import DOMAINS
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import Generation, generate, sequence
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness import outcomes, total_variation
 from dspark_lite.losslessness.enumeration import summed
-from dspark_course.measure.chi_square import after_anchor, chi_square, up_to_a_fork
+from dspark_lite.course.measure.chi_square import after_anchor, chi_square, up_to_a_fork
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure.lab import setup
+from dspark_lite.course.measure.lab import setup
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving import engine as serving
 from dspark_lite.serving.engine import STEP_PARTS, Engine, PerRequestRandom, Request

@@ -5,16 +5,24 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import serving as script
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure.journal import journal_path
-from dspark_course.measure.serving_load import STEP_COUNTS, SCHEDULED, budget, measure_load, policy_of, step_costs, totals
-from dspark_course.replication import recorded_serving
+from dspark_lite.course.measure.journal import journal_path
+from dspark_lite.course.measure.serving_load import (
+    STEP_COUNTS,
+    SCHEDULED,
+    budget,
+    measure_load,
+    policy_of,
+    step_costs,
+    totals,
+)
+from dspark_lite.course.replication import serving_results
 from dspark_lite.serving.engine import STEP_PARTS, StepReport
+from tools.measure import serving as script
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)
 LAB = SimpleNamespace(target=TARGET, prompts={"math": ["a", "b"], "chat": ["c"]}, seed=0, max_new_tokens=6,
@@ -91,55 +99,55 @@ def measured(monkeypatch):
                          made_row(4, "dspark", "algorithm1", [8] * 4, [1.0] * 4)],
             "costs": [made_row(r, "dspark", f"budget {b}", [1] * 4, [r + b / 10, r + b / 10, r + b / 10, r + b / 10 + 4], verified=r * b)
                       for r in (2, 4) for b in (1, 2, 3)]}
-    monkeypatch.setattr(recorded_serving, "serving_run", lambda: rows)
+    monkeypatch.setattr(serving_results, "serving_run", lambda: rows)
     return rows
 
 
 def test_measures_are_ratios_of_totals(measured):
-    row = recorded_serving.row("policies", concurrency=4, policy="fixed 1")
+    row = serving_results.row("policies", concurrency=4, policy="fixed 1")
     wanted = {"throughput": 24 / 6, "per_user": 1.0, "budget": 2.0, "accepted_length": 1.5, "waste": 0.25,
               "step_seconds": 1.5, "verify_seconds": 1.5, "prefill_seconds": 3.5, "draft_seconds": 0.0}
     for name, value in wanted.items():
-        found = recorded_serving.with_interval(name, row)
-        assert found.value == recorded_serving.value(name, row) == pytest.approx(value) and found.low <= found.value <= found.high
-    assert recorded_serving.with_interval("throughput", row).low < 4 < recorded_serving.with_interval("throughput", row).high
+        found = serving_results.with_interval(name, row)
+        assert found.value == serving_results.value(name, row) == pytest.approx(value) and found.low <= found.value <= found.high
+    assert serving_results.with_interval("throughput", row).low < 4 < serving_results.with_interval("throughput", row).high
 
 
 def test_a_gain_compares_the_same_turns(measured):
-    one, other = (recorded_serving.row("policies", concurrency=4, policy=name) for name in ("fixed 1", "fixed 2"))
-    assert recorded_serving.gain("throughput", other, one).value == pytest.approx(6 / 4)
+    one, other = (serving_results.row("policies", concurrency=4, policy=name) for name in ("fixed 1", "fixed 2"))
+    assert serving_results.gain("throughput", other, one).value == pytest.approx(6 / 4)
     busy = {**one, "verify_seconds": [2 * seconds for seconds in one["verify_seconds"]]}
-    same = recorded_serving.gain("throughput", one, busy)
+    same = serving_results.gain("throughput", one, busy)
     assert (same.value, same.low, same.high) == pytest.approx((2, 2, 2)), "turns were not paired"
 
 
 def test_rows_that_are_missing_or_not_unique_are_named(measured):
     with pytest.raises(DSparkLiteError, match="has 0 rows of policies with {'policy': 'lagged'}, not one"):
-        recorded_serving.row("policies", policy="lagged")
+        serving_results.row("policies", policy="lagged")
     with pytest.raises(DSparkLiteError, match="has 2 rows of policies"):
-        recorded_serving.row("policies", policy="algorithm1")
+        serving_results.row("policies", policy="algorithm1")
 
 
 def test_costs_come_out_of_the_turns(measured):
     rows = measured["costs"]
     np.testing.assert_allclose(step_costs(rows).step_seconds, [[2.1, 2.2, 2.3], [4.1, 4.2, 4.3]])
-    np.testing.assert_allclose(recorded_serving.engine_costs("dspark").step_seconds, [[3.1, 3.2, 3.3], [5.1, 5.2, 5.3]])
-    assert recorded_serving.prefill_costs("dspark") == pytest.approx((2.0, 1.0))
-    assert recorded_serving.acceptance_rate("dspark") == pytest.approx(sum(r * b // 4 for r in (2, 4) for b in (1, 2, 3)) / sum(
+    np.testing.assert_allclose(serving_results.engine_costs("dspark").step_seconds, [[3.1, 3.2, 3.3], [5.1, 5.2, 5.3]])
+    assert serving_results.prefill_costs("dspark") == pytest.approx((2.0, 1.0))
+    assert serving_results.acceptance_rate("dspark") == pytest.approx(sum(r * b // 4 for r in (2, 4) for b in (1, 2, 3)) / sum(
         r * (b - 1) for r in (2, 4) for b in (1, 2, 3)))
 
 
 def test_the_frontier_is_speed_per_user_and_throughput_by_load(measured):
-    assert recorded_serving.frontier("dspark", "algorithm1").tolist() == [[2.0, 4.0], [2.0, 8.0]]
-    assert recorded_serving.frontier("mtp", "all").tolist() == [[2.5, 5.0], [1.5, 6.0]]
-    gains = [recorded_serving.speed_gain(recorded_serving.frontier("dspark", "algorithm1"), np.array(point)) for point in ([2.5, 5.0], [1.5, 6.0])]
+    assert serving_results.frontier("dspark", "algorithm1").tolist() == [[2.0, 4.0], [2.0, 8.0]]
+    assert serving_results.frontier("mtp", "all").tolist() == [[2.5, 5.0], [1.5, 6.0]]
+    gains = [serving_results.speed_gain(serving_results.frontier("dspark", "algorithm1"), np.array(point)) for point in ([2.5, 5.0], [1.5, 6.0])]
     assert gains == pytest.approx([-0.2, 1 / 3])
 
 
 def test_without_a_measurement_the_command_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(recorded_serving, "MEASURED", tmp_path / "engine.json")
+    monkeypatch.setattr(serving_results, "MEASURED", tmp_path / "engine.json")
     with pytest.raises(DSparkLiteError, match="there is no .*/engine.json; `make serving` writes it"):
-        recorded_serving.serving_run()
+        serving_results.serving_run()
 
 
 # The script ----------------------------------------------------------------------------------------------------------

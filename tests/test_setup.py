@@ -15,8 +15,8 @@ from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding import Generation, generate
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.measure import lab
-from dspark_course.measure.lab import cap_memory, setup
+from dspark_lite.course.measure import lab
+from dspark_lite.course.measure.lab import cap_memory, setup
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.training.loop import precision_on
 

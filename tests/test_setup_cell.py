@@ -5,11 +5,11 @@ import re
 import subprocess
 import sys
 
-import notebooks
 import pytest
 
 from dspark_lite.common.about import REPOSITORY, VERSION
 from tools.kit.fork import renamed
+from tools.notebooks import build as notebooks
 
 COLAB = "import sys; sys.modules['google.colab'] = sys"
 WHO = ("-c", "user.name=a", "-c", "user.email=a@b")

@@ -13,11 +13,11 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.sampling import RandomSource, accept, residual
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, survival, throughput, top_k
-from dspark_course.figures import lesson_03, widgets
+from dspark_lite.course.figures import lesson_03, widgets
 from tools.site import pages
 
 LESSONS = [path for path in pages.own_files() if path.endswith(".ipynb")]
-FILES = {"notebooks/00_a.ipynb", "notebooks/glossary.md", "docs/decoding.md"}
+FILES = {"notebooks/00_a.ipynb", "docs/glossary.md", "docs/decoding.md"}
 
 # Random cases for the playground's rules (tools/site/static/rules.js), with the package's answers.
 
@@ -128,7 +128,7 @@ def test_the_playgrounds_rules_answer_as_the_package_does():
 
 
 @pytest.mark.parametrize(("link", "address"), [
-    ("glossary.md#anchor", "glossary.html#anchor"),
+    ("../docs/glossary.md#anchor", "../docs/glossary.html#anchor"),
     ("00_a.ipynb", "00_a.html"),
     ("../docs/decoding.md", "../docs/decoding.html"),
     ("solutions/00_a.ipynb", f"{pages.GITHUB}/notebooks/solutions/00_a.ipynb"),
@@ -139,9 +139,9 @@ def test_a_link_leads_to_a_page_or_to_the_file(link, address):
 
 
 def test_only_relative_links_outside_code_and_formulas_become_html():
-    link = "[a *b* `c`](glossary.md)"
+    link = "[a *b* `c`](../docs/glossary.md)"
     text = link + " [x](https://x.org) [y](#here) ![p](p.png) `[k](v.md)` $[i](j)$\n```\n[m](n.md)\n```"
-    written = '<a class="reference internal" href="glossary.html">a *b* `c`</a>'
+    written = '<a class="reference internal" href="../docs/glossary.html">a *b* `c`</a>'
     assert pages.linked(text, "notebooks/00_a.ipynb", FILES) == text.replace(link, written)
 
 
@@ -152,7 +152,7 @@ def lesson(*outputs, code="picture = figures.two_caches(7, 3)"):
     return new.new_notebook(cells=[
         new.new_markdown_cell(header),
         new.new_code_cell("import os", metadata={"tags": ["setup"]}),
-        new.new_code_cell("from dspark_course.figures import lesson_03 as figures"),
+        new.new_code_cell("from dspark_lite.course.figures import lesson_03 as figures"),
         new.new_markdown_cell("## A heading"),
         new.new_code_cell(code, outputs=list(outputs)),
     ])
@@ -179,7 +179,7 @@ def test_a_page_has_doors_no_setup_and_pictures_in_words():
     page = page_of(nbformat.v4.new_output("display_data", {}, metadata={"glue": 1}), picture())
     assert "colab.research.google.com/github" in page.cells[0].source and "badge.svg" not in page.cells[0].source
     assert '<a href="03_a.ipynb" download>' in page.cells[0].source
-    assert [cell.source for cell in page.cells[1:3]] == ["from dspark_course.figures import lesson_03 as figures", "## A heading"]
+    assert [cell.source for cell in page.cells[1:3]] == ["from dspark_lite.course.figures import lesson_03 as figures", "## A heading"]
     assert len(page.cells[-1].outputs) == 1
     assert alt(page.cells[-1]) == pages.first_paragraph(lesson_03.two_caches).replace("`", "")
 
@@ -192,7 +192,7 @@ def test_a_folded_cell_is_closed_under_its_title_and_a_stubs_dots_show_nothing()
     assert "hide-input" not in page_of(picture()).cells[-1].metadata.get("tags", [])
 
 
-MOVING, STRIP = "In a running notebook this figure moves.", "from dspark_course.figures.strip import strip\nhere = strip(('draft', 'accept'))"
+MOVING, STRIP = "In a running notebook this figure moves.", "from dspark_lite.course.figures.strip import strip\nhere = strip(('draft', 'accept'))"
 
 
 @pytest.mark.parametrize(("says", "code", "told"), [(MOVING, "x = 1", MOVING), ("<Figure size 3x4>", "picture = mine(1)", "A picture: A heading"),
@@ -210,7 +210,7 @@ def test_a_widget_with_numbers_gets_a_place_before_its_picture():
 
 def test_names_in_code_lead_to_their_place_until_the_lesson_defines_its_own():
     page = lesson(code="def two_caches(): ...")
-    page.cells[2].source += "\nfrom dspark_course.figures.lesson_03 import two_caches"
+    page.cells[2].source += "\nfrom dspark_lite.course.figures.lesson_03 import two_caches"
     _, before, after = pages.known_names(page)
     block = '<span class="n">figures</span><span class="o">.</span><span class="n">two_caches</span>'
     places = {lesson_03.__name__ + ".two_caches": "x.html"}
@@ -240,7 +240,7 @@ def test_the_first_page_has_a_line_a_lesson_with_its_minutes():
 
 
 def test_every_room_has_its_page_of_the_reference():
-    assert {"dspark_lite.decoding", "dspark_course.figures"} < set(pages.rooms())
+    assert {"dspark_lite.decoding", "dspark_lite.course.figures"} < set(pages.rooms())
     text = pages.reference_page("dspark_lite.decoding")
     assert text.startswith("# dspark_lite.decoding\n") and "\n## rounds\n" in text
     assert text.count("automodule::") == 1 + len(pages.inside("dspark_lite.decoding"))

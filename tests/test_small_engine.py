@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from dspark_course.exercises import small_engine
-from dspark_course.exercises.small_engine import SmallEngine, check_engine, step
-from dspark_course.exercises.verifying import draw, verify
+from dspark_lite.course.exercises import small_engine
+from dspark_lite.course.exercises.small_engine import SmallEngine, check_engine, step
+from dspark_lite.course.exercises.verifying import draw, verify
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 

@@ -18,12 +18,12 @@ from helpers import DRAFT
 from stand_in_device import CARD, host_reads
 from transformers import AutoModelForCausalLM
 
-from dspark_course.beyond.block_verification import accept_block
-from dspark_course.common.names import DOMAINS
-from dspark_course.measure.confidence import calibrate
-from dspark_course.measure.evaluation import evaluate
-from dspark_course.measure.lab import Lab, held_out
-from dspark_course.measure.step_time import profile
+from dspark_lite.course.extensions.block_verification import accept_block
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.measure.confidence import calibrate
+from dspark_lite.course.measure.evaluation import evaluate
+from dspark_lite.course.measure.lab import Lab, held_out
+from dspark_lite.course.measure.step_time import profile
 from dspark_lite import CustomGenerate, scheduling
 from dspark_lite.decoding import generate, generate_together
 from dspark_lite.decoding.target import Target

@@ -2,15 +2,14 @@
 
 import re
 
-import notebooks
 import pytest
-import readme
-import teaching
 import yaml
 
-from dspark_course.exercises import lesson_02, lesson_10
+from dspark_lite.course.exercises import lesson_02, lesson_10
 from dspark_lite.common.about import REPOSITORY, VERSION
 from tools.kit import exam
+from tools.kit import teaching
+from tools.notebooks import build as notebooks, readme
 
 ROOT = notebooks.ROOT
 STATED = {path.name[:2]: re.search(r'tags=\["header"\] minutes=(\d+)', path.read_text(encoding="utf-8")) for path in notebooks.lesson_sources()}
@@ -95,7 +94,7 @@ def test_the_key_is_right_where_it_can_be_worked_out_here():
 def test_the_citation_names_this_version_and_repository():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == VERSION and cited["repository-code"] == f"https://github.com/{REPOSITORY}" and cited["license"] == "MIT"
-    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {VERSION}" in (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem)

@@ -26,18 +26,18 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
-from dspark_course.common.names import DOMAINS
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import generate
 from dspark_lite.drafters import DSpark
 from dspark_lite.drafters.dspark import transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_course.making import answers, estimate, language_model, recipes
+from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import blocks, cache, drafts, loop
 from dspark_lite.training.blocks import TrainingBatch, block_losses, block_mask, block_targets, dense_mask, draw_anchors, training_forward
 from dspark_lite.training.recipe import DraftRecipe, LossWeights
-from dspark_course.world.examples import examples
-from dspark_course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
+from dspark_lite.course.world.examples import examples
+from dspark_lite.course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
 
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
@@ -443,7 +443,7 @@ def test_half_a_line_of_a_log_is_left_out_and_a_line_that_is_no_record_named(tmp
 
 @pytest.fixture(scope="module")
 def mini(tmp_path_factory):
-    """A folder with a language model and a drafter for it, trained without a stop by recipes/`name`.json."""
+    """A folder with a language model and a drafter for it, trained without a stop by assets/recipes/`name`.json."""
     folder = tmp_path_factory.mktemp("mini")
     (folder / "mini.json").write_text(json.dumps(LANGUAGE_MODEL))
     (folder / "mini-draft.json").write_text(json.dumps({**DRAFT, "target": str(folder / "mini")}))
@@ -670,7 +670,7 @@ SMALL = {key: value for key, value in DRAFT.items() if key != "name"} | {"target
 
 
 def test_a_recipe_is_laid_over_the_one_it_extends_and_is_called_as_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("dspark_course.making.recipes.RECIPES", tmp_path)
+    monkeypatch.setattr("dspark_lite.course.data.recipes.RECIPES", tmp_path)
     (tmp_path / "base.json").write_text(json.dumps(SMALL))
     (tmp_path / "thin-0.5.json").write_text('{"name": "base", "extends": "base", "config": {"markov_rank": 2}}')
     assert recipes.load_recipe("thin-0.5") == {**SMALL, "name": "thin-0.5", "config": {**SMALL["config"], "markov_rank": 2}}

@@ -12,15 +12,15 @@ import torch
 from helpers import DRAFT, LANGUAGE_MODEL
 
 from dspark_lite.__main__ import main
-from dspark_course.common import formats
+from dspark_lite.course import formats
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_course.making import answers, endpoint, estimate, recipes
+from dspark_lite.course.data import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
-from dspark_course.world import prompts
-from dspark_course.world.example import is_held_out
-from dspark_course.world.tokenizer import chat_ids, train_tokenizer
+from dspark_lite.course.world import prompts
+from dspark_lite.course.world.example import is_held_out
+from dspark_lite.course.world.tokenizer import chat_ids, train_tokenizer
 
 
 @pytest.fixture(scope="module")

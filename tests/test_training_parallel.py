@@ -19,7 +19,7 @@ from helpers import DRAFT, LANGUAGE_MODEL
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.losslessness.toys import toy_models
-from dspark_course.making import recipes
+from dspark_lite.course.data import recipes
 from dspark_lite.training import drafts, loop
 from dspark_lite.training.blocks import TrainingBatch, dense_mask, draw_anchors, sparse_mask
 from dspark_lite.training.loop import Objective, processes

@@ -7,9 +7,18 @@ import pytest
 import torch
 
 from dspark_lite.decoding.sampling import residual
-from dspark_course.exercises import verifying
-from dspark_course.exercises.predictions import predict
-from dspark_course.exercises.verifying import MISTAKES, OFFERED, WHICH_OFFERED, as_accept, check_verify, draw, toss, verify
+from dspark_lite.course.exercises import verifying
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.exercises.verifying import (
+    MISTAKES,
+    OFFERED,
+    WHICH_OFFERED,
+    as_accept,
+    check_verify,
+    draw,
+    toss,
+    verify,
+)
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 

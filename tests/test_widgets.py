@@ -12,8 +12,8 @@ from scipy.special import expit
 from dspark_lite.common.errors import RequestError
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_course.figures import lesson_09, style, web, widgets
-from dspark_course.replication.recorded_steps import recorded_steps
+from dspark_lite.course.figures import lesson_09, style, web, widgets
+from dspark_lite.course.replication.block_replay import recorded_steps
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspark_course.common.names import DOMAINS
-from dspark_course.measure.lab import held_out_prompts
-from dspark_course.world import chat_text, math_text
-from dspark_course.world.example import Example, is_held_out, is_right, recalled
-from dspark_course.world.examples import MAKERS, examples
-from dspark_course.world.facts import encyclopedia
-from dspark_course.world.wording import Voice, expand, fashion, parse
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.measure.lab import held_out_prompts
+from dspark_lite.course.world import chat_text, math_text
+from dspark_lite.course.world.example import Example, is_held_out, is_right, recalled
+from dspark_lite.course.world.examples import MAKERS, examples
+from dspark_lite.course.world.facts import encyclopedia
+from dspark_lite.course.world.wording import Voice, expand, fashion, parse
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 
@@ -32,7 +32,7 @@ def test_examples_are_the_same_for_a_seed_and_others_for_another(domain):
 def test_no_held_out_prompt_is_ever_trained_on(domain):
     drawn_apart = [example.prompt for example in examples(domain, 40, 2026, held_out=True)]
     apart = set(drawn_apart)
-    assert drawn_apart == held_out_prompts(domain, 40)  # read from the file that scripts/held_out.py writes
+    assert drawn_apart == held_out_prompts(domain, 40)  # read from the file that tools/measure/held_out.py writes
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
 
 
@@ -95,7 +95,7 @@ def test_a_number_that_contains_the_result_is_not_the_result():
 
 
 def test_a_function_that_does_not_end_is_wrong(monkeypatch):
-    monkeypatch.setattr("dspark_course.world.example.RUN_SECONDS", 0.5)
+    monkeypatch.setattr("dspark_lite.course.world.example.RUN_SECONDS", 0.5)
     answer = "```python\ndef f(x):\n    while True:\n        pass\n```\nf(1) gives 1"
     assert not is_right(Example("code", "", "", ["f", [[1, 1]], 1]), answer)
 

@@ -19,7 +19,7 @@ CARRIED = ROOT / "dspark_lite" / "data"  # what comes with the package, as a whe
 IN_CLONE = not CARRIED.is_dir()
 ABANDONED = 3600  # seconds after which nobody writes a temporary file any more
 WORK = ROOT if IN_CLONE else Path()  # what commands write without being told where lies under it: installed, under the current folder
-DATA = {"checkpoints": "assets/checkpoints", "recipes": "recipes", "reference": "assets/reference"}  # where a clone has it
+DATA = {"checkpoints": "assets/checkpoints", "recipes": "assets/recipes", "reference": "assets/reference"}  # where a clone has it
 
 
 def data_folder(name: str) -> Path:

@@ -1,7 +1,7 @@
 """What a prepared pass depends on besides its inputs, read anew before each answer of the fast path.
 
 A pass that was compiled without guards, or captured, runs no Python of the model. It keeps to the adapters, modules, settings
-and weights of the moment in which it was prepared. So the fast path compares `snapshot`s, and prepares its passes anew when
+and weights of the moment in which it was prepared. So the fast path compares snapshots, and prepares its passes anew when
 they differ. Whatever could change a pass without a trace in the model, such as a hook, is refused.
 """
 

@@ -21,9 +21,9 @@
 # **What you need**: Python with a little PyTorch, and the idea that a language model gives a probability to every possible next
 # token. No GPU.
 #
-# **Sources**: the idea is from [Leviathan and others](references.md#leviathan) and [Chen and others](references.md#chen); the
-# course follows the [DSpark paper](references.md#dspark). Three pages go with the lessons: [notation](notation.md),
-# [glossary](glossary.md), [references](references.md).
+# **Sources**: the idea is from [Leviathan and others](../docs/references.md#leviathan) and [Chen and others](../docs/references.md#chen); the
+# course follows the [DSpark paper](../docs/references.md#dspark). Three pages go with the lessons: [notation](../docs/notation.md),
+# [glossary](../docs/glossary.md), [references](../docs/references.md).
 
 # %% tags=["setup"]
 pass
@@ -32,11 +32,11 @@ pass
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_00 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.figures import lesson_00 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_00 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.figures import lesson_00 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 here = strip(("draft", "verify", "accept"))
 
@@ -263,7 +263,7 @@ answers = {domain: dspark_lite.generate(lab.target, drafter, lab.encode(texts[0]
 assert same_or_tied(lab.target, ids, answers["math"].token_ids, plain.token_ids)
 
 # %%
-from dspark_course.figures import token_boxes
+from dspark_lite.course.figures import token_boxes
 
 picture = token_boxes.rounds_figure(lab, answers["math"], count=10)
 
@@ -310,7 +310,7 @@ def accepted_length(answers):
 done = exercises.check_accepted_length(accepted_length)
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 longest = predict("Which domain has the longest rounds, which the shortest: math, code or chat?", ...)
 
@@ -333,7 +333,7 @@ claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau
 # The newest token came out of the target's last pass as a prediction, so the target has not read it yet; it has read every token before
 # it. (Its first pass, over the prompt, is called the *prefill*.) Its reading leaves a `cache`, so that later passes need not read these
 # tokens again, and `features`, inner states of the target at the layers named in `drafter.taps`. `drafter.begin` turns the features into
-# the drafter's `state`. The newest token, not yet read, is the [*anchor*](glossary.md#anchor): the block is drafted after it. The folded
+# the drafter's `state`. The newest token, not yet read, is the [*anchor*](../docs/glossary.md#anchor): the block is drafted after it. The folded
 # cell prepares all this.
 
 # %% tags=["folded"]
@@ -393,7 +393,7 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # two prompts of each kind, for 64 tokens each, plainly and with DSpark in turn; the clock starts after the prefill.
 
 # %%
-from dspark_course.measure.evaluation import tokens_per_second
+from dspark_lite.course.measure.evaluation import tokens_per_second
 
 runs = {}  # (drafter, domain) -> answers
 for turn in range(2):
@@ -472,7 +472,7 @@ picture = figures.speed_bars(speeds, lab.device_name)
 from functools import cache as cached
 
 from dspark_lite.decoding.sampling import probabilities
-from dspark_course.figures import web, widgets
+from dspark_lite.course.figures import web, widgets
 
 
 @cached

@@ -17,9 +17,9 @@
 #
 # **What you need:** lesson 00. No GPU.
 #
-# **Sources:** the formula for $L$ is equation 1 of the [DSpark paper](references.md#dspark), section 2.1; the two limits of a pass are the
-# [roofline model](references.md#roofline); the run of exercise 3 is a [public notebook](references.md#public-notebook).
-# [Notation](notation.md) · [glossary](glossary.md)
+# **Sources:** the formula for $L$ is equation 1 of the [DSpark paper](../docs/references.md#dspark), section 2.1; the two limits of a pass are the
+# [roofline model](../docs/references.md#roofline); the run of exercise 3 is a [public notebook](../docs/references.md#public-notebook).
+# [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -28,11 +28,11 @@ pass
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_01 as exercises
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_01 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_01 as exercises
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_01 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 here = strip("verify")
 
@@ -46,7 +46,7 @@ here = strip("verify")
 # after "and" the model says "slept", where the text has "purred".
 
 # %%
-from dspark_course.figures.lesson_00 import one_pass_figure
+from dspark_lite.course.figures.lesson_00 import one_pass_figure
 
 text = "The cat sat on the mat and purred".split()
 picture = one_pass_figure(text, "cat sat on the mat and slept .".split(), guesses=False)
@@ -158,7 +158,7 @@ done = exercises.check_pass_seconds(pass_seconds)
 
 # %% tags=["folded"]
 # @title Print the times on five GPUs
-from dspark_course.measure.roofline import DEVICES, Device
+from dspark_lite.course.measure.roofline import DEVICES, Device
 
 my_pass = pass_seconds if done else exercises.pass_seconds  # yours, once it is right
 print("Qwen3-4B in 16 bits, by data sheet")
@@ -317,7 +317,7 @@ claims({}, by_clock={
 # a draft that is always right and slow.
 
 # %%
-from dspark_course.figures import widgets
+from dspark_lite.course.figures import widgets
 
 unit = plain["verify"]
 panel = widgets.explore(
@@ -351,7 +351,7 @@ panel = widgets.explore(
 
 # %% tags=["folded"]
 # @title Print the public run's numbers
-from dspark_course.common.recorded import reference
+from dspark_lite.course.result_files import reference
 
 public = reference("public_run.json")
 run = public["speed_run"]

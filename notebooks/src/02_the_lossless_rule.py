@@ -18,8 +18,8 @@
 #
 # **What you need:** lesson 00, and what a probability distribution is. No GPU.
 #
-# **Sources:** the rule is due to [Leviathan et al.](references.md#leviathan) and, independently, to [Chen and others](references.md#chen).
-# Symbols are listed on the page of [notation](notation.md), terms in the [glossary](glossary.md).
+# **Sources:** the rule is due to [Leviathan et al.](../docs/references.md#leviathan) and, independently, to [Chen and others](../docs/references.md#chen).
+# Symbols are listed on the page of [notation](../docs/notation.md), terms in the [glossary](../docs/glossary.md).
 
 # %% tags=["setup"]
 pass
@@ -27,12 +27,12 @@ pass
 # %%
 import torch
 
-from dspark_course.exercises import lesson_02 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.figures import lesson_02 as figures
-from dspark_course.figures import style
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_02 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.figures import lesson_02 as figures
+from dspark_lite.course.figures import style
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 torch.set_grad_enabled(False)
 here = strip("accept")
@@ -45,7 +45,7 @@ here = strip("accept")
 #
 # The target wants its next token drawn from $p$. The drafter has already drawn one from its own distribution $q$. We would like to use that
 # token as often as possible, and still end up with a token distributed exactly as $p$. A rule that does this is called
-# [*lossless*](glossary.md#lossless): whoever reads the output has no way to tell that a drafter was there.
+# [*lossless*](../docs/glossary.md#lossless): whoever reads the output has no way to tell that a drafter was there.
 #
 # Five words to think with:
 
@@ -177,7 +177,7 @@ done = exercises.check_residual(residual) and keep(residual)
 # out from the areas.
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 too_often = predict('Replacements drawn from p: does "a" come too often, too rarely, or as often as it should?', ...)
 
@@ -211,7 +211,7 @@ claims({"the rule stays within the noise, the mistake does not": (shares["the ru
 
 # %%
 from dspark_lite.decoding.sampling import probabilities
-from dspark_course.figures import widgets
+from dspark_lite.course.figures import widgets
 
 target_logits = torch.tensor([1.5, 0.5, 0.0, -1.0])
 
@@ -247,7 +247,7 @@ panel = widgets.explore(
 # $0.45 \cdot \tfrac13 \cdot 0.8 = 0.12$.
 
 # %%
-from dspark_course.exercises.verifying import draw, toss
+from dspark_lite.course.exercises.verifying import draw, toss
 from dspark_lite.losslessness import outcomes
 
 
@@ -273,7 +273,7 @@ glue(paths=paths)
 #
 # ## A block
 #
-# A drafter proposes $\gamma$ tokens after the [*anchor*](glossary.md#anchor), the newest token of the text. One pass of the target gives
+# A drafter proposes $\gamma$ tokens after the [*anchor*](../docs/glossary.md#anchor), the newest token of the text. One pass of the target gives
 # $\gamma + 1$ rows: row $k$ is its distribution after the anchor and the first $k$ drafts. All rows have to be computed before anybody
 # knows where the first refusal will fall. To compute no row beyond the first refusal, we would have to judge each draft before computing
 # the next row: one pass per token, as in plain decoding.
@@ -395,7 +395,7 @@ done = exercises.check_verify(verify) and keep(verify)
 # tokens are compared. Total variation is 0 for equal distributions and 1 for those that share nothing.
 
 # %%
-from dspark_course.exercises.verifying import as_accept
+from dspark_lite.course.exercises.verifying import as_accept
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 
@@ -434,7 +434,7 @@ assert max(distances.values()) < 1e-5
 # </details>
 
 # %%
-from dspark_course.exercises.verifying import variant
+from dspark_lite.course.exercises.verifying import variant
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 
 table_target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])  # row i: the next token after token i

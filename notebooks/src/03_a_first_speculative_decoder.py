@@ -21,9 +21,9 @@
 # **What you need**: the twelve lines (lesson 00), the price of a pass and of a token (01), the accept rule (02). There are
 # four core exercises; if you do only one, do exercise 3 (the package's versions stand in for 1 and 2).
 #
-# **Sources**: drafting with a smaller model is the setting of [Leviathan et al.](references.md#leviathan) and
-# [Chen et al.](references.md#chen); the formula for the speed-up is the former's (section 3), with our $v$ where theirs has 1.
-# Prompt lookup is [Saxena's](references.md#prompt-lookup). [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: drafting with a smaller model is the setting of [Leviathan et al.](../docs/references.md#leviathan) and
+# [Chen et al.](../docs/references.md#chen); the formula for the speed-up is the former's (section 3), with our $v$ where theirs has 1.
+# Prompt lookup is [Saxena's](../docs/references.md#prompt-lookup). [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -32,13 +32,13 @@ pass
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_03 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_03 as figures
-from dspark_course.figures import token_boxes
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_03 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_03 as figures
+from dspark_lite.course.figures import token_boxes
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.losslessness.ties import same_or_tied
 
 lab = dspark_lite.setup()
@@ -195,7 +195,7 @@ forget = forget if done else exercises.forget  # until yours is right, the packa
 
 # %%
 from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_course.exercises.verifying import draw, toss
+from dspark_lite.course.exercises.verifying import draw, toss
 
 
 # %% tags=["exercise"]
@@ -448,7 +448,7 @@ mirrored = predict("The target drafts 7 tokens for itself, all of them right. Ho
 
 # %% tags=["folded"]
 # @title Measure plain decoding and three drafters
-from dspark_course.measure.evaluation import rollout, tokens_per_second
+from dspark_lite.course.measure.evaluation import rollout, tokens_per_second
 from dspark_lite.drafters import SmallLM
 
 lab.max_new_tokens = 40  # a mean needs no long answers
@@ -530,7 +530,7 @@ claims({"the small LM has more of the layers than of the weights": weights < lay
 
 # %% tags=["folded"]
 # @title Draw the formula, with sliders
-from dspark_course.figures import style, web, widgets
+from dspark_lite.course.figures import style, web, widgets
 
 measured = {}
 for name in ("small_lm", "prompt_lookup"):
@@ -552,12 +552,12 @@ glue(best=best, worse_drafts=worse_drafts, dearer_drafts=dearer_drafts)
 # From here to lesson 06 a scoreboard grows: every drafter on the same prompts, at temperature 1.
 
 # %%
-from dspark_course.figures.scoreboard import scoreboard_figure
+from dspark_lite.course.figures.scoreboard import scoreboard_figure
 
 picture = scoreboard_figure("small_lm", "prompt_lookup")
 
 # %% tags=["claim"]
-from dspark_course.figures.scoreboard import by_domain, cost_in_passes
+from dspark_lite.course.figures.scoreboard import by_domain, cost_in_passes
 
 drafting, verifying = (cost_in_passes("small_lm", part).mean() for part in ("draft", "verify"))
 speed, looked_up = (by_domain(name, "speedup") for name in ("small_lm", "prompt_lookup"))

@@ -21,8 +21,8 @@
 # **What you need**: the accept rule (lesson 02), the price of a draft (03), and attention with queries, keys and values.
 # There are three core exercises; if you do only one, do exercise 3.
 #
-# **Sources**: [DFlash](references.md#dflash); the [DSpark paper](references.md#dspark), sections 2 and 3.1; the collision is
-# known from [translation without autoregression](references.md#nat). [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: [DFlash](../docs/references.md#dflash); the [DSpark paper](../docs/references.md#dspark), sections 2 and 3.1; the collision is
+# known from [translation without autoregression](../docs/references.md#nat). [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -32,13 +32,13 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_course.exercises import lesson_04 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_04 as figures
-from dspark_course.figures import token_boxes, widgets
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_04 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_04 as figures
+from dspark_lite.course.figures import token_boxes, widgets
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what we look at
@@ -59,7 +59,7 @@ guess = predict("Of the two drafts of a round, how many does the accept rule kee
 # The draws can turn out in four ways. Here is each, with what lesson 02's rule keeps and commits:
 
 # %%
-from dspark_course.exercises.verifying import verify
+from dspark_lite.course.exercises.verifying import verify
 
 words = [["of", "no"], ["course", "problem"]]
 joint = torch.tensor([[0.5, 0.0], [0.0, 0.5]])  # the target: rows "of", "no"; columns "course", "problem"
@@ -86,7 +86,7 @@ glue(mean=mean)
 # second, so ⟦mean:.1f⟧ of two drafts survive on average. The committed text is exactly the target's, half "of course" and half
 # "no problem". *Quality of the draft decides how fast; the rule decides what.*
 #
-# Such a wrong pair is a [multi-modal collision](glossary.md#collision): a *mode* is one of the ways in which a text can go on, and
+# Such a wrong pair is a [multi-modal collision](../docs/glossary.md#collision): a *mode* is one of the ways in which a text can go on, and
 # slots that draw apart may begin one and continue with another.
 
 # %%
@@ -164,7 +164,7 @@ done = exercises.check_kept(kept)
 
 # %% tags=["folded"]
 # @title Find the place, and draw both tables of pairs
-from dspark_course.measure import multimodality
+from dspark_lite.course.measure import multimodality
 
 readings = [multimodality.read_answer(lab, dflash, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:4])]
 reading, place = multimodality.colliding(lab, readings)
@@ -198,10 +198,10 @@ claims({"at this place a third or more of what DFlash drafts is hardly ever writ
 
 # %% tags=["folded"]
 # @title Draw the share that is kept at each position
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import experiment_results
 
-by_position = {domain: {name: our_results.conditional_acceptance(studies.TABLE_1[name], domain) for name in ("dflash", "small_lm")}
+by_position = {domain: {name: experiment_results.conditional_acceptance(studies.TABLE_1[name], domain) for name in ("dflash", "small_lm")}
                for domain in lab.prompts}
 picture = figures.falling_acceptance(by_position)
 chat = {name: [estimate.value for estimate in estimates if estimate is not None] for name, estimates in by_position["chat"].items()}
@@ -274,8 +274,8 @@ state = dflash.begin(prompt_ids, step.features)  # the package's context
 features = step.features[0].float().cpu()  # [n, taps * H]
 
 # %%
-from dspark_course.common.names import PROFILES
-from dspark_course.exercises.my_dspark import Draft
+from dspark_lite.course.names import PROFILES
+from dspark_lite.course.exercises.my_dspark import Draft
 from dspark_lite.models.checkpoints import resolve
 
 draft = Draft(resolve(PROFILES[lab.profile]["dflash"]))
@@ -396,7 +396,7 @@ print(f"drafted after {lab.tokenizer.decode(anchor)!r}: {lab.tokenizer.decode(to
 # not be exactly $\gamma$.
 
 # %%
-from dspark_course.figures.scoreboard import by_domain, cost_in_passes, scoreboard_figure
+from dspark_lite.course.figures.scoreboard import by_domain, cost_in_passes, scoreboard_figure
 
 picture = scoreboard_figure("small_lm", "prompt_lookup", "dflash")
 drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}

@@ -21,8 +21,8 @@
 # **What you need**: the collision and `block_pass` (lesson 04), `verify` (02).
 # There are three core exercises; if you do only one, do exercise 2.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), section 3.1 with equations 4 to 6, and Figure 4.
-# [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), section 3.1 with equations 4 to 6, and Figure 4.
+# [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -31,14 +31,14 @@ pass
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_05 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_04
-from dspark_course.figures import lesson_05 as figures
-from dspark_course.figures import token_boxes, widgets
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_05 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_04
+from dspark_lite.course.figures import lesson_05 as figures
+from dspark_lite.course.figures import token_boxes, widgets
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -125,7 +125,7 @@ transition_bias = transition_bias if done else exercises.transition_bias  # unti
 # %%
 import torch.nn.functional as F
 
-from dspark_course.exercises.verifying import draw
+from dspark_lite.course.exercises.verifying import draw
 from dspark_lite.decoding.sampling import probabilities
 
 
@@ -165,8 +165,8 @@ draw_block = draw_block if done else exercises.draw_block
 # %%
 from transformers import DynamicCache
 
-from dspark_course.exercises.my_dspark import Draft, block_pass, read, verify
-from dspark_course.common.names import PROFILES
+from dspark_lite.course.exercises.my_dspark import Draft, block_pass, read, verify
+from dspark_lite.course.names import PROFILES
 from dspark_lite.models.checkpoints import resolve
 
 draft = Draft(resolve(PROFILES[lab.profile]["dspark"]))
@@ -217,7 +217,7 @@ if on_cpu:
 # counts as waste.
 
 # %%
-from dspark_course.measure import multimodality
+from dspark_lite.course.measure import multimodality
 
 readings = [multimodality.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
 reading, place = multimodality.colliding(lab, readings)
@@ -451,10 +451,10 @@ picture = figures.costs(cost, added, whole, lab.device_name)
 # Lesson 04's curves once more: of the drafts whose predecessors were all kept, the share that is kept.
 
 # %%
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import experiment_results
 
-by_position = {domain: {name: our_results.conditional_acceptance(studies.TABLE_1[name], domain) for name in ("dflash", "dspark")}
+by_position = {domain: {name: experiment_results.conditional_acceptance(studies.TABLE_1[name], domain) for name in ("dflash", "dspark")}
                for domain in lab.prompts}
 picture = lesson_04.falling_acceptance(by_position)
 
@@ -478,14 +478,14 @@ claims({"DSpark keeps more than DFlash at every position in every domain": all(
 # DSpark's lead is there from the start. In tokens per round:
 
 # %%
-from dspark_course.common import paper
+from dspark_lite.course import paper
 
 theirs = {name: paper.domain_means("Qwen3-4B", name) for name in ("dflash", "dspark")}
-ours = {name: our_results.accepted_lengths(studies.TABLE_1[name]) for name in theirs}
+ours = {name: experiment_results.accepted_lengths(studies.TABLE_1[name]) for name in theirs}
 picture = figures.accepted_length_figure(ours, theirs, prompts=100)
 
 # %% tags=["claim"]
-gains = our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["dflash"])
+gains = experiment_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["dflash"])
 claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].value > 0 for domain in lab.prompts),
         "most on chat": max(lab.prompts, key=lambda domain: gains[domain].value) == "chat",
         "math gains more than code": gains["math"].value > gains["code"].value,
@@ -497,7 +497,7 @@ claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].v
 # furthest. That fits the collision, but collision is not all: math gains more than code.
 
 # %%
-from dspark_course.figures.scoreboard import by_domain, scoreboard_figure
+from dspark_lite.course.figures.scoreboard import by_domain, scoreboard_figure
 
 picture = scoreboard_figure("small_lm", "dflash", "dspark")
 
@@ -533,7 +533,7 @@ claims({"in every domain DSpark commits most per round and is the fastest of the
 # ## Beyond the core
 #
 # The lesson is complete without these two sections. (DSpark's nearest relative is a
-# [conditional random field over parallel states](references.md#crf-nat).)
+# [conditional random field over parallel states](../docs/references.md#crf-nat).)
 #
 # ### ★ The two richer heads in equations
 #
@@ -561,7 +561,7 @@ claims({"in every domain DSpark commits most per round and is the fastest of the
 # domains; 95 % interval from ⟦rnn_low:+.1 %⟧ to ⟦rnn_high:+.1 %⟧).
 
 # %%
-rnn_gain = our_results.gains(studies.HEADS["dspark_rnn"], studies.HEADS["dspark"])["all"]
+rnn_gain = experiment_results.gains(studies.HEADS["dspark_rnn"], studies.HEADS["dspark"])["all"]
 glue(rnn_gain=rnn_gain.value, rnn_low=rnn_gain.low, rnn_high=rnn_gain.high)
 
 # %% tags=["claim"]

@@ -20,8 +20,8 @@
 #
 # **What you need**: taps and their keys and values (lesson 04), the sequential head (05).
 #
-# **Sources**: [EAGLE-3](references.md#eagle3); MTP in the [report on DeepSeek-V3](references.md#mtp); conditional acceptance is
-# Figure 2 of the [DSpark paper](references.md#dspark), section 4.3.1. [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: [EAGLE-3](../docs/references.md#eagle3); MTP in the [report on DeepSeek-V3](../docs/references.md#mtp); conditional acceptance is
+# Figure 2 of the [DSpark paper](../docs/references.md#dspark), section 4.3.1. [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -30,12 +30,12 @@ pass
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_06 as exercises
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_06 as figures
-from dspark_course.figures import widgets
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_06 as exercises
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_06 as figures
+from dspark_lite.course.figures import widgets
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80
@@ -246,7 +246,7 @@ stale = predict("No entry is ever taken back: (a) are the answers still the targ
 # %%
 import copy
 
-from dspark_course.measure import evaluation
+from dspark_lite.course.measure import evaluation
 
 
 class NeverRollsBack(type(eagle3)):
@@ -281,7 +281,7 @@ claims({"entries that are never taken back cost tokens": per_round["never rolled
 # at the length asked for. We time drafts of 1 to 7 tokens, each right after a verification, as in a round.
 
 # %%
-from dspark_course.measure.draft_times import draft_times
+from dspark_lite.course.measure.draft_times import draft_times
 
 eagle3 = layer = careless = None  # only the lab holds a drafter from here on: two beside the target may not fit
 names = [name for name in ("mtp", "eagle3", "dflash", "dspark") if name in lab.drafters]
@@ -301,14 +301,14 @@ picture = figures.draft_cost(draft_ms, lab.device_name)
 
 # %% tags=["folded"]
 # @title Read the recorded acceptances, and draw them
-from dspark_course.common import paper
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
+from dspark_lite.course import paper
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import experiment_results
 
 stored = {name: studies.TABLE_1[name] for name in paper.LABELS}
-here = {domain: {name: our_results.conditional_acceptance(recipe, domain) for name, recipe in stored.items()} for domain in lab.prompts}
+here = {domain: {name: experiment_results.conditional_acceptance(recipe, domain) for name, recipe in stored.items()} for domain in lab.prompts}
 there = {domain: {name: paper.conditional_acceptance(name, domain) for name in stored} for domain in lab.prompts}
-taus = ({domain: {name: our_results.accepted_lengths(recipe)[domain].value for name, recipe in stored.items()} for domain in lab.prompts},
+taus = ({domain: {name: experiment_results.accepted_lengths(recipe)[domain].value for name, recipe in stored.items()} for domain in lab.prompts},
         {domain: {name: paper.domain_means("Qwen3-4B", name)[domain] for name in stored} for domain in lab.prompts})
 best = [{domain: max(found, key=found.get) for domain, found in by_domain.items()} for by_domain in taus]
 picture = figures.here_and_paper(here, there, best)
@@ -338,7 +338,7 @@ for panel, (begins, ends, gain) in lead.items():
 
 # %% tags=["claim"]
 begin, gain = ({panel: numbers[at] for panel, numbers in lead.items()} for at in (0, 2))
-code = our_results.gains(stored["dspark"], stored["eagle3"])["code"]
+code = experiment_results.gains(stored["dspark"], stored["eagle3"])["code"]
 claims({"on chat DFlash falls furthest": max(stored, key=lambda name: ours["chat"][name][0] - ours["chat"][name][-1]) == "dflash",
         "Eagle3 rises in the paper and on math here": all(rates[domain]["eagle3"][-1] > rates[domain]["eagle3"][0] for rates, domain in (
             (ours, "math"), *((there, domain) for domain in there))),
@@ -417,7 +417,7 @@ done = exercises.check_chain_loss(chain_loss)
 import tempfile
 from pathlib import Path
 
-from dspark_course.measure.chains import by_pass, chances
+from dspark_lite.course.measure.chains import by_pass, chances
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import train_draft
@@ -461,7 +461,7 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
 # %%
 import numpy as np
 
-rates = {domain: {name: [estimate.value for estimate in our_results.conditional_acceptance(studies.TABLE_1[name], domain)]
+rates = {domain: {name: [estimate.value for estimate in experiment_results.conditional_acceptance(studies.TABLE_1[name], domain)]
                   for name in names} for domain in lab.prompts}
 
 
@@ -487,7 +487,7 @@ panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("do
 # ## The scoreboard
 
 # %%
-from dspark_course.figures.scoreboard import by_domain, scoreboard_figure
+from dspark_lite.course.figures.scoreboard import by_domain, scoreboard_figure
 
 picture = scoreboard_figure("small_lm", "dflash", "eagle3", "mtp", "dspark")
 
@@ -501,7 +501,7 @@ claims({"the small LM is never the fastest, however many tokens it commits": all
 # %% [markdown]
 # **Tokens per round (left) are not speed (right; shaded: slower than plain decoding).** For a block the small LM takes many heavy
 # steps, Eagle3 several light ones, DFlash one, DSpark one and seven tiny ones. On code the small LM commits a little more than DFlash
-# per round, and is less than half as fast. [Which drafter, and when not to](which_drafter.md) is a page to keep.
+# per round, and is less than half as fast. [Which drafter, and when not to](../docs/which_drafter.md) is a page to keep.
 #
 # > **How sure are we?** All drafters learned from the same answers. Acceptances and leads
 # > come from 100 prompts per domain, the scoreboard from twenty on one thread; where the scoreboard's $\tau$ differs (DSpark's lead on

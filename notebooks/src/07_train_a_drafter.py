@@ -20,8 +20,8 @@
 # **What you need**: lesson 02 (the accept rule), 04 and 05 (the block, the head). There are four core exercises; if you do only one, do
 # exercise 3.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), section 3.3 with equations 9 to 11; the training code it comes with,
-# [DeepSpec](references.md#deepspec). [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), section 3.3 with equations 9 to 11; the training code it comes with,
+# [DeepSpec](../docs/references.md#deepspec). [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -31,13 +31,13 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_course.exercises import lesson_07 as exercises
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_07 as figures
-from dspark_course.figures import widgets
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.exercises import lesson_07 as exercises
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_07 as figures
+from dspark_lite.course.figures import widgets
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.data.recipes import load_recipe
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough to tell drafters apart
@@ -106,7 +106,7 @@ pull = predict("At q = 1/8: is the pull of L1, the size of the derivative of 2(1
                "of cross-entropy?", ...)
 
 # %%
-from dspark_course.figures import style as plots
+from dspark_lite.course.figures import style as plots
 
 logit = torch.linspace(-4, 7, 200, requires_grad=True)  # of the right token; the other seven have 0
 chance = logit.exp() / (logit.exp() + 7)
@@ -126,7 +126,7 @@ pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1
 # DSpark takes both, 0.1 of cross-entropy and 0.9 of L1. With these factors cross-entropy pulls harder only below $q = 1/18$. An
 # untrained drafter is below that: it guesses among thousands of tokens.
 #
-# A third loss trains the [confidence](glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
+# A third loss trains the [confidence](../docs/glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
 # $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
 #
 # ### What belongs to which slot
@@ -216,7 +216,7 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 import tempfile
 from pathlib import Path
 
-from dspark_course.making.answers import answered_rows
+from dspark_lite.course.data.answers import answered_rows
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training.drafts import Rows
 
@@ -231,7 +231,7 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 #
 # A round may begin anywhere in an answer, so we draw random *anchors* all over it. One pass per block would be slow,
 # and most of it would be spent on the same context, whose keys and values do not depend on the block. So the blocks of
-# an answer are [packed](glossary.md#packing): one copy of the context, all blocks after it, and a mask that says who
+# an answer are [packed](../docs/glossary.md#packing): one copy of the context, all blocks after it, and a mask that says who
 # sees what:
 #
 # - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
@@ -379,7 +379,7 @@ head_loss = head_loss if done else exercises.head_loss
 # @title Train the head
 from tqdm.auto import tqdm
 
-from dspark_course.measure.whole_drafter import packed_mask, tokens_per_round
+from dspark_lite.course.measure.whole_drafter import packed_mask, tokens_per_round
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.training.blocks import TrainingBatch
 
@@ -450,7 +450,7 @@ claims({"in the mean of the domains the head alone brings tokens": gain > 0.15})
 # cross-entropy does the work. So its recipe raises the factor of cross-entropy from 0.1 to 1 and keeps 0.9 for L1.
 #
 # This takes minutes on a CPU, and a progress bar teaches little. So the next two figures show trainings that were recorded, with the tiny
-# models and the solutions of the exercises (`python scripts/whole_drafter.py` records them). To train here, on this lab's models and by
+# models and the solutions of the exercises (`python -m tools.measure.whole_drafter` records them). To train here, on this lab's models and by
 # your own functions, write `train_here = True`.
 
 # %%
@@ -458,7 +458,7 @@ train_here = False
 
 # %% tags=["folded"]
 # @title Read the recorded training, or train here
-from dspark_course.measure import whole_drafter
+from dspark_lite.course.measure import whole_drafter
 
 dflash = head = None  # only the lab holds a drafter from here on: two beside the target may not fit
 whole = whole_drafter.train_whole(lab, folder / "whole", sees, dspark_loss, train, prompts=3) if train_here else whole_drafter.recorded()
@@ -563,7 +563,7 @@ refusals = refusals if done else exercises.refusals
 
 # %% tags=["folded"]
 # @title Count the refusals
-from dspark_course.figures import token_boxes
+from dspark_lite.course.figures import token_boxes
 
 counts = {}  # {whose: {domain: (refusals, those where a digit was wanted)}}
 for name in ("DFlash", "DFlash and your head", "the lab's DSpark"):
@@ -601,7 +601,7 @@ claims({"the lab's DSpark is refused far less often": 1.5 * totals["the lab's DS
 # - A mean hides what is refused. List it.
 #
 # **Next**: [08, the released weights](08_released_weights.ipynb): the drafters that DeepSeek trained, in this very code. At home, with
-# a GPU and an evening: [train one for your own model](evening.md).
+# a GPU and an evening: [train one for your own model](../docs/evening.md).
 #
 # ## Beyond the core
 #
@@ -615,11 +615,11 @@ claims({"the lab's DSpark is refused far less often": 1.5 * totals["the lab's DS
 # released code sets $d = 4$, the paper $d = \gamma = 7$. Which is nearer to the worth?
 
 # %%
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import experiment_results
 from dspark_lite.training.blocks import position_weights
 
-alpha = torch.tensor([[rate.value for rate in our_results.conditional_acceptance(studies.TABLE_1["dspark"], domain)]
+alpha = torch.tensor([[rate.value for rate in experiment_results.conditional_acceptance(studies.TABLE_1["dspark"], domain)]
                       for domain in domains]).mean(0).requires_grad_()
 reached = torch.cat([torch.ones(1), alpha.detach().cumprod(0)[:-1]])  # the share of rounds that come so far
 (worth,) = torch.autograd.grad(alpha.cumprod(0).sum(), alpha)

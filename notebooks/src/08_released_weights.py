@@ -20,8 +20,8 @@
 # Each Colab badge opens a new machine, so take the GPU for this lesson.
 # `python -m dspark_lite doctor` says what fits your machine.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), the [released drafters](references.md#released-drafts), and a
-# [public notebook](references.md#public-notebook) that runs them. [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), the [released drafters](../docs/references.md#released-drafts), and a
+# [public notebook](../docs/references.md#public-notebook) that runs them. [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -30,11 +30,11 @@ pass
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_08 as exercises
-from dspark_course.figures import lesson_08 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
-from dspark_course.common.names import PROFILES
+from dspark_lite.course.exercises import lesson_08 as exercises
+from dspark_lite.course.figures import lesson_08 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.names import PROFILES
 
 lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
@@ -46,14 +46,14 @@ picture = strip(("draft", "verify"))
 # (Black: what this lesson is about.)
 #
 # > **To recall.** The *drafter* is a model (in code and outputs also `draft`), a *draft* one token that it guesses. The drafter reads
-# > hidden states of a few of the target's layers, the [taps](glossary.md#context-features). The [anchor](glossary.md#anchor), the newest
-# > committed token, stands in a block's first *slot*, masks in the others. The [sequential head](glossary.md#sequential-head)
-# > (`markov_head`) adds to a slot's logits a bias from the token drawn before. The [accepted length](glossary.md) is the mean number of
+# > hidden states of a few of the target's layers, the [taps](../docs/glossary.md#context-features). The [anchor](../docs/glossary.md#anchor), the newest
+# > committed token, stands in a block's first *slot*, masks in the others. The [sequential head](../docs/glossary.md#sequential-head)
+# > (`markov_head`) adds to a slot's logits a bias from the token drawn before. The [accepted length](../docs/glossary.md) is the mean number of
 # > tokens per round.
 #
 # ## No error, and everything is slow
 #
-# In September 2026 [a test](references.md#vllm-norm) of vLLM's kernels (programs for single operations) for one maker's GPUs reported
+# In September 2026 [a test](../docs/references.md#vllm-norm) of vLLM's kernels (programs for single operations) for one maker's GPUs reported
 # 1.08 tokens per round with the released DSpark, where 3.99 were expected. The target itself writes one token in each round, so almost
 # no draft was accepted. No kernel had raised an error. **Using a drafter wrongly usually raises no error. Under greedy decoding it
 # changes no answer either, except at ties (below), because the target judges every token. It costs speed, sometimes more than drafting
@@ -71,11 +71,11 @@ picture = strip(("draft", "verify"))
 # %%
 import json
 
-from dspark_course.common import recorded
-from dspark_course.measure import inspection
+from dspark_lite.course import result_files
+from dspark_lite.course.measure import inspection
 from dspark_lite.models.checkpoints import read_config, resolve
 
-manifest = recorded.reference("released_manifest.json")
+manifest = result_files.reference("released_manifest.json")
 released = manifest["deepseek-ai/dspark_qwen3_4b_block7"]
 config = read_config(resolve(draft))
 print(f"{'':18} {'our draft here':22} released for Qwen3-4B")
@@ -223,12 +223,12 @@ def is_tie(logits, ours, theirs, allowed):
 done = exercises.check_is_tie(is_tie)
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 parting_ways = predict("Four greedy chat answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
 
 # %%
-from dspark_course.world.tokenizer import chat_ids
+from dspark_lite.course.world.tokenizer import chat_ids
 from dspark_lite.losslessness.ties import parted
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
@@ -285,7 +285,7 @@ import copy
 from dspark_lite.models.checkpoints import load_draft_alone
 from safetensors.torch import load_file
 
-folder = recorded.REFERENCE / "golden" / "dspark_vanilla"
+folder = result_files.REFERENCE / "golden" / "dspark_vanilla"
 little, golden_target = load_draft_alone(folder / "draft"), load_target(str(folder / "target"))
 reference = load_file(folder / "tensors.safetensors")
 
@@ -379,7 +379,7 @@ done = exercises.check_first_difference(first_difference)
 # @title vLLM's counts less ours
 from dspark_lite.common.files import ROOT
 
-served = recorded.read(ROOT / "assets" / "measurements" / "engine.json", "make engine")
+served = result_files.read(ROOT / "assets" / "measurements" / "engine.json", "make engine")
 theirs_kept = {row["drafter"]: row["vllm"]["accepted_by_position"] for row in served["rows"] if "not_run" not in row and not row["prefix_cache"]}
 asked = [text for texts in tiny.prompts.values() for text in texts[:served["prompts"]]]
 drafts = {"dspark": dspark if tiny is lab else load_drafter("tiny-dspark", tiny.target), "dflash": load_drafter("tiny-dflash", tiny.target)}
@@ -492,7 +492,7 @@ done = exercises.check_diagnosis(diagnosis)
 #
 # A: only a cache gets worse from round to round. B: its block has five slots. In a parallel backbone all slots see each other, so the
 # two extra ones disturb the first, too. C: read in the wrong layout, every draft stands in a wrong place. D: in a trained target a wrong
-# tap costs far less than the other three mistakes. [The four reports](references.md#reports) name the causes.
+# tap costs far less than the other three mistakes. [The four reports](../docs/references.md#reports) name the causes.
 #
 # </details>
 #
@@ -532,7 +532,7 @@ print(f"{speculate.answers[0].accepted_length:.1f} tokens per round, of at most 
 
 # %% tags=["folded"]
 # @title The first block, with its head and without
-public = recorded.reference("public_run.json")
+public = result_files.reference("public_run.json")
 same_target = target.name == public["target"]
 prompt = public["first_block"]["prompt"] if same_target else lab.prompts["code"][0]
 
@@ -581,7 +581,7 @@ picture = figures.blocks(rows, *words(ids[0, -1:].tolist()))
 # Where does a draft fail, and what had its confidence said? The tiny code prompt is too easy: choose math or chat.
 
 # %%
-from dspark_course.figures import widgets
+from dspark_lite.course.figures import widgets
 
 
 def explore_block(text, before):
@@ -602,8 +602,8 @@ panel = widgets.explore(explore_block, {"before": 20}, text=widgets.menu("prompt
 # %%
 from IPython.display import Markdown
 
-from dspark_course.measure import roofline
-from dspark_course.common import formats
+from dspark_lite.course.measure import roofline
+from dspark_lite.course import formats
 
 paper_length, rows = roofline.paper_lengths()["dspark"], []
 for device in ("T4", "H200"):

@@ -16,9 +16,9 @@
 #
 # **What you need**: lesson 02 (the accept rule), lesson 05 (the sequential head).
 #
-# **Sources**: the [DSpark paper](references.md#dspark), section 3.2.1 with equations 7 and 8, Figures 5 and 6; ECE from
-# [Naeini and others](references.md#naeini), temperature scaling from [Guo and others](references.md#guo).
-# [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), section 3.2.1 with equations 7 and 8, Figures 5 and 6; ECE from
+# [Naeini and others](../docs/references.md#naeini), temperature scaling from [Guo and others](../docs/references.md#guo).
+# [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -29,11 +29,11 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
-from dspark_course.exercises import lesson_09 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.figures import lesson_09 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_09 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.figures import lesson_09 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -151,7 +151,7 @@ print("survival:", " ".join(f"{chance:.2f}" for chance in ours.tolist()))
 assert torch.allclose(ours, proposal.confidence[0].cumprod(0).cpu(), atol=2e-2)
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 moves = predict("We put another token at position 3. Which of the confidences c_1, c_2, ... move?", ...)
 
@@ -181,12 +181,12 @@ claims({"only the confidence after the changed token moves": moved[0].abs().argm
 # %%
 from scipy.special import expit, logit
 
-from dspark_course.measure.confidence import pooled
-from dspark_course.replication import recorded_confidence
+from dspark_lite.course.measure.confidence import pooled
+from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling import calibration
 
-recorded = recorded_confidence.observations()
-run = recorded_confidence.calibration_run()
+recorded = confidence_results.observations()
+run = confidence_results.calibration_run()
 picture = figures.decay(recorded, f"{run['device']}, {run['target']}")
 
 # %% [markdown]
@@ -297,7 +297,7 @@ claims({"always the mean has the lowest ECE and an AUC of one half": min(scores,
 # is a single sigmoid: what happens if its logit is divided by a temperature, $c = \sigma(z / T)$?
 
 # %%
-from dspark_course.common import paper
+from dspark_lite.course import paper
 
 theirs = paper.calibration(1)["before"]
 promised, came, blocks = (theirs[name] for name in ("predicted", "observed", "count"))
@@ -402,9 +402,9 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
 # @title The explorer of thresholds
 from ipywidgets import ToggleButtons
 
-from dspark_course.figures import web, widgets
+from dspark_lite.course.figures import web, widgets
 
-sts, table = recorded_confidence.stored_sts(), recorded_confidence.stored_cost_table()
+sts, table = confidence_results.stored_sts(), confidence_results.stored_cost_table()
 most_requests = table.max_batch_tokens // (gamma + 1)
 
 
@@ -486,7 +486,7 @@ claims({"only on all blocks does the ECE exceed its floor":
 # position 3 differs a little from ours above.
 
 # %%
-from dspark_course.replication.own_results import own_confidence
+from dspark_lite.course.replication.lab_results import own_confidence
 
 lab_own = own_confidence(lab, dspark)  # None for the models that were recorded; others are measured, once, and drawn beside them
 picture = figures.figure_6(own=lab_own)
@@ -514,7 +514,7 @@ claims({"our head has less than a point to gain, the paper's several": 100 * (ra
 # The paper's Figure 5 shows the **rate**: (accepted drafts + 1) / (verified drafts + 1), where the 1 is the target's own token.
 
 # %%
-sweep = recorded_confidence.threshold_sweep()
+sweep = confidence_results.threshold_sweep()
 picture = figures.threshold_rates(sweep["device"], sweep["rows"])
 
 # %% tags=["claim"]
@@ -533,7 +533,7 @@ claims({"the rate rises in every domain": all(rates[domain, highest]["rate"] > r
 #
 # A calibration belongs to a drafter, a target, a temperature and a kind of text. Find a change of the traffic that makes the
 # stored one wrong: temperature 0.5 or 2, prompts of your own, only the first blocks of answers. Predict whether the head becomes
-# too sure or not sure enough. Then observe at least 32 prompts of each domain (`from dspark_course.measure.confidence import observe`;
+# too sure or not sure enough. Then observe at least 32 prompts of each domain (`from dspark_lite.course.measure.confidence import observe`;
 # `observe(lab, dspark, texts, temperature=0.5)`), and as a control the same prompts at temperature 1.
 # `calibration.check(sts, logits, accepted)` compares the stored fit with a fresh one.
 #

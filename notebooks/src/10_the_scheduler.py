@@ -16,8 +16,8 @@
 #
 # **What you need**: lesson 02 (the lossless rule), lesson 09 (survival).
 #
-# **Sources**: the [DSpark paper](references.md#dspark), sections 3.2.2 (Algorithm 1) and 5.2 (lagged budget), Appendix A.
-# [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), sections 3.2.2 (Algorithm 1) and 5.2 (lagged budget), Appendix A.
+# [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -26,11 +26,11 @@ pass
 import numpy as np
 import torch
 
-from dspark_course.exercises import lesson_10 as exercises
-from dspark_course.exercises.keep import keep
-from dspark_course.figures import lesson_10 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_10 as exercises
+from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.figures import lesson_10 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 torch.set_grad_enabled(False)
 picture = strip("schedule")
@@ -48,7 +48,7 @@ picture = strip("schedule")
 # 0.2. All requests verify equally many.
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 guess = predict("The best number of drafts, 0 to 5, with 4, with 32 and with 256 requests?", ...)
 
@@ -292,7 +292,12 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 
 # %% tags=["folded"]
 # @title Two made-up machines, one recorded step on each, and the replay, given_up
-from dspark_course.replication.recorded_steps import lengths_by, recorded_steps, tokens_and_seconds, replayed_speed
+from dspark_lite.course.replication.block_replay import (
+    lengths_by,
+    recorded_steps,
+    tokens_and_seconds,
+    replayed_speed,
+)
 
 sizes = np.arange(1, 513)
 
@@ -362,8 +367,8 @@ claims({"on a smooth table the stop costs nothing": max(abs(lost["smooth", R]["r
 picture = figures.lag_timeline()
 
 # %% [markdown]
-# The budget is ready when step t begins; step t's own drafts then fill it. [SGLang](references.md#sglang) and
-# [vLLM](references.md#vllm) both take a lagged budget; neither has Algorithm 1's stop.
+# The budget is ready when step t begins; step t's own drafts then fill it. [SGLang](../docs/references.md#sglang) and
+# [vLLM](../docs/references.md#vllm) both take a lagged budget; neither has Algorithm 1's stop.
 #
 # ### Exercise 4 · A lagged budget (code)
 # *10 minutes · easy · core.*
@@ -403,12 +408,12 @@ done = exercises.check_lagged(lagged_lengths)
 
 # %% tags=["folded"]
 # @title The replay: three cost tables, three policies, 1 to 32 requests
-from dspark_course.common.estimates import bootstrap
-from dspark_course.replication import recorded_confidence
+from dspark_lite.course.estimates import bootstrap
+from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling import LAG, LaggedTopK, threshold
 
 priced = {**{f"made up: {name}": tables[name] for name in ("smooth", "tiles of 16")},
-          f"measured: the tiny target on {recorded_confidence.steps()['device'].split(',')[0]}": recorded_confidence.stored_cost_table()}
+          f"measured: the tiny target on {confidence_results.steps()['device'].split(',')[0]}": confidence_results.stored_cost_table()}
 gains = {}
 for name, table in priced.items():
     policies = {"threshold": threshold(0.5), "convex": algorithm1(table.lower_hull()), "lagged": LaggedTopK(table)}
@@ -478,7 +483,7 @@ claims({"on the tiny target the lagged budget is ahead of the convex view among 
 
 # %%
 import dspark_lite
-from dspark_course.measure.step_time import profile
+from dspark_lite.course.measure.step_time import profile
 
 lab = dspark_lite.setup()
 here, spent = profile(lab.target, [*range(1, 25), 32, 40, 48, 56, 64], repeats=5)
@@ -559,7 +564,7 @@ try_to_refute("without a stop", policy_from(without_a_stop))
 
 # %% tags=["folded"]
 # @title The scheduler board
-from dspark_course.figures import style, web, widgets
+from dspark_lite.course.figures import style, web, widgets
 from dspark_lite.scheduling import fixed
 
 gamma = recorded_steps(1, most=1)[0][0].tokens.shape[1]

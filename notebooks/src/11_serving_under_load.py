@@ -17,8 +17,8 @@
 # **What you need**: lessons 02 and 03 (`verify`, caches), lesson 10 (the scheduler, the lagged budget); from lesson 06 what MTP-1 is:
 # one draft from one layer.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), sections 5.2 to 5.4 with Figures 7 and 8; continuous batching goes back to
-# [Orca](references.md#orca). [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), sections 5.2 to 5.4 with Figures 7 and 8; continuous batching goes back to
+# [Orca](../docs/references.md#orca). [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -28,16 +28,16 @@ import numpy as np
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_11 as exercises
-from dspark_course.figures import lesson_11 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
-from dspark_course.replication import recorded_serving
+from dspark_lite.course.exercises import lesson_11 as exercises
+from dspark_lite.course.figures import lesson_11 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.replication import serving_results
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
 target, drafter = lab.target, lab.drafter("dspark")
-report = recorded_serving.serving_run()
+report = serving_results.serving_run()
 device, loads = report["device"], sorted({row["concurrency"] for row in report["policies"]})
 idle, busy = loads[0], loads[-1]
 picture = strip(("draft", "schedule", "verify", "accept"))
@@ -58,12 +58,12 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # @title Each user's speed, alone and on the full server
 def measured_row(policy, load, name="dspark"):
     """The recorded turns of a policy at a load."""
-    return recorded_serving.row("policies", concurrency=load, drafter=name, policy=policy)
+    return serving_results.row("policies", concurrency=load, drafter=name, policy=policy)
 
 
 ahead = {}
 for load in (idle, busy):
-    ours, theirs = (recorded_serving.value("per_user", row) for row in (measured_row("lagged", load), measured_row("all", load, "mtp")))
+    ours, theirs = (serving_results.value("per_user", row) for row in (measured_row("lagged", load), measured_row("all", load, "mtp")))
     ahead[load] = ours / theirs
     print(f"under way: {load:2}. A user of MTP-1 gets {theirs:5.1f} tokens/s, one of DSpark {ours:5.1f}: {ours / theirs:.2f} times as many")
 glue(alone=ahead[idle], full=ahead[busy], busy=busy)
@@ -217,7 +217,7 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 # Two functions come from lesson 02:
 
 # %%
-from dspark_course.exercises.verifying import draw, verify
+from dspark_lite.course.exercises.verifying import draw, verify
 
 # verify(p, q, drafts, engine.generator) takes the target's p [g + 1, V], the drafter's q [g, V] and the list of the g drafts.
 # It returns a list of token ids: the accepted drafts and one more.
@@ -313,7 +313,7 @@ print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {coun
 
 # %% tags=["folded"]
 # @title The length of a step, by load and tokens verified
-costs = recorded_serving.engine_costs("dspark")
+costs = serving_results.engine_costs("dspark")
 picture = figures.step_times(costs, device)
 steeper = {load: costs.seconds(load, load * costs.tokens_per_request[-1]) / costs.seconds(load, load) for load in (idle, busy)}
 glue(light=steeper[idle], heavy=steeper[busy], anchors_share=100 / steeper[busy])
@@ -341,13 +341,13 @@ for load in (idle, busy):
     print(f"{load} under way")
     for label, name, policy in (("MTP-1", "mtp", "all"), ("DSpark", "dspark", "lagged")):
         row = measured_row(policy, load, name)
-        parts = [1e3 * recorded_serving.value(f"{part}_seconds", row) for part in decoding]
-        tokens = recorded_serving.value("accepted_length", row)  # committed in a step
+        parts = [1e3 * serving_results.value(f"{part}_seconds", row) for part in decoding]
+        tokens = serving_results.value("accepted_length", row)  # committed in a step
         found.append((sum(parts), tokens, 1e3 * tokens / sum(parts)))
         print(f"  {label:12}", "".join(f"{spent:10.1f}" for spent in parts), "{:12.1f} {:21.2f} {:22.1f}".format(*found[-1]))
     lead[load] = [ours / theirs for theirs, ours in zip(*found)]
     print(f"  {'DSpark/MTP-1':12}", " " * 10 * len(decoding), "{:12.2f} {:21.2f} {:22.2f}".format(*lead[load]))
-repeats = [np.divide(*recorded_serving.totals_by_turn("step_seconds", row).T) for row in recorded_serving.rows("costs", drafter="dspark")]
+repeats = [np.divide(*serving_results.totals_by_turn("step_seconds", row).T) for row in serving_results.rows("costs", drafter="dspark")]
 glue(longer_light=lead[idle][0], longer_full=lead[busy][0], more_light=lead[idle][1], more_full=lead[busy][1],
      noise=100 * np.median([seconds.std() / seconds.mean() for seconds in repeats]))
 
@@ -370,11 +370,11 @@ claims({"tokens over the length of a step is the speed of the first numbers": al
 
 # %% tags=["folded"]
 # @title Budgets, and throughput over MTP-1's
-whole = recorded_serving.record().gamma  # drafts of a whole block, of the drafter that was recorded
+whole = serving_results.record().gamma  # drafts of a whole block, of the drafter that was recorded
 ways = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", f"fixed {whole}")}}
-budgets = {name: {load: recorded_serving.with_interval("budget", measured_row(policy, load, whose)) for load in loads}
+budgets = {name: {load: serving_results.with_interval("budget", measured_row(policy, load, whose)) for load in loads}
            for name, (whose, policy) in ways.items()}
-over_mtp = {name: {load: recorded_serving.gain("throughput", measured_row(name, load), measured_row("all", load, "mtp"))
+over_mtp = {name: {load: serving_results.gain("throughput", measured_row(name, load), measured_row("all", load, "mtp"))
                    for load in loads} for name in ways if name != "mtp"}
 picture = figures.figure_8(budgets, over_mtp, device)
 glue(budget_light=budgets["lagged"][idle].value, budget_full=budgets["lagged"][busy].value)
@@ -382,7 +382,7 @@ glue(budget_light=budgets["lagged"][idle].value, budget_full=budgets["lagged"][b
 # %% tags=["claim"]
 claims({"from the lightest to the heaviest load the budget falls": budgets["lagged"][busy].high < budgets["lagged"][idle].low,
         "no scheduler is measurably ahead of whole blocks at any load": all(
-            recorded_serving.gain("throughput", measured_row(policy, load), measured_row(f"fixed {whole}", load)).low < 1
+            serving_results.gain("throughput", measured_row(policy, load), measured_row(f"fixed {whole}", load)).low < 1
             for policy in ("lagged", "algorithm1") for load in loads)})
 
 # %% [markdown]
@@ -407,7 +407,7 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
 # more requests, more throughput, less speed. The figure also shows plain decoding.
 
 # %%
-frontiers = {"plain": recorded_serving.frontier("plain", "all"), **{name: recorded_serving.frontier(*way) for name, way in ways.items()}}
+frontiers = {"plain": serving_results.frontier("plain", "all"), **{name: serving_results.frontier(*way) for name, way in ways.items()}}
 picture = figures.figure_7(frontiers, device)
 
 # %% [markdown]
@@ -459,7 +459,7 @@ done = exercises.check_throughput_at(throughput_at)
 
 # %% tags=["folded"]
 # @title Throughput under four promises
-from dspark_course.common import paper
+from dspark_lite.course import paper
 
 promise = throughput_at if done else exercises.throughput_at  # yours once it is right
 
@@ -491,7 +491,7 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
         "near MTP-1's reach it is several times that of a slow promise": gain_at[0.9] > 3 * gain_at[0.4],
         "the gain jumps where MTP-1 can serve only a few": gain_at[0.75] > 2 * gain_at[0.6] and served[0.75] < 5 < served[0.6],
         "at equal throughput DSpark's users are faster, until the full server": np.nanmin(
-            [recorded_serving.speed_gain(frontiers["lagged"], point) for point in frontiers["mtp"][:-1]]) > 0})
+            [serving_results.speed_gain(frontiers["lagged"], point) for point in frontiers["mtp"][:-1]]) > 0})
 
 # %% [markdown]
 # The same two ways to serve, and the gain in throughput is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the promise. The
@@ -540,7 +540,7 @@ print(inspect.getsource(exercises.SmallEngine))
 
 # %% tags=["folded"]
 # @title Nine requests through four slots
-from dspark_course.measure.step_time import profile
+from dspark_lite.course.measure.step_time import profile
 from dspark_lite.scheduling import algorithm1
 from dspark_lite.serving.engine import Engine, Request
 
@@ -582,7 +582,7 @@ claims({"every answer is plain decoding's": len(answers) == len(asked) and all(a
 # Let everybody get the same number of drafts verified.
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 too_long = predict("On the full server DSpark always drafts seven tokens, but verifies the same fixed number for every request. Which choice "
                    "has measurably less throughput than MTP-1: verifying 2, verifying 7, both, or neither?", ...)
@@ -592,17 +592,17 @@ too_long = predict("On the full server DSpark always drafts seven tokens, but ve
 against_plain, scheduled = {}, {}
 for load in loads:
     plain, own = measured_row("all", load, "plain"), measured_row("algorithm1", load)
-    against_plain[load] = {length: recorded_serving.gain("throughput", measured_row(f"fixed {length}", load), plain)
+    against_plain[load] = {length: serving_results.gain("throughput", measured_row(f"fixed {length}", load), plain)
                            for length in range(1, whole + 1)}
-    scheduled[load] = recorded_serving.value("budget", own) - 1, recorded_serving.gain("throughput", own, plain)
-rivals = {load: recorded_serving.gain("throughput", measured_row("all", load, "mtp"), measured_row("all", load, "plain")).value for load in loads}
+    scheduled[load] = serving_results.value("budget", own) - 1, serving_results.gain("throughput", own, plain)
+rivals = {load: serving_results.gain("throughput", measured_row("all", load, "mtp"), measured_row("all", load, "plain")).value for load in loads}
 picture = figures.static_lengths(against_plain, scheduled, rivals, device)
 
 # %%
-from dspark_course.replication.experiments import additive_step
+from dspark_lite.course.replication.experiments import additive_step
 
 rival = measured_row("all", busy, "mtp")
-static = {length: recorded_serving.gain("throughput", measured_row(f"fixed {length}", busy), rival) for length in range(2, whole + 1)}
+static = {length: serving_results.gain("throughput", measured_row(f"fixed {length}", busy), rival) for length in range(2, whole + 1)}
 for length, found in static.items():
     print(f"{length} drafts for everybody, {busy} under way: {found.value:.2f} [{found.low:.2f}, {found.high:.2f}] times MTP-1's throughput")
 too_long.beside({(True, True): "both", (True, False): "verifying 2", (False, True): "verifying 7"}.get(
@@ -617,7 +617,7 @@ claims({"a short block of DSpark is worse than MTP-1 on the full server": static
 
 # %% tags=["folded"]
 # @title The same with your lab's models, if others
-from dspark_course.replication.own_results import own_confidence, own_load
+from dspark_lite.course.replication.lab_results import own_confidence, own_load
 
 lab_own = own_confidence(lab, drafter)  # None for the models that were recorded; with others their own load is measured, once
 if lab_own:
@@ -669,18 +669,18 @@ if lab_own:
 # @title Move the load
 from functools import cache
 
-from dspark_course.figures import web, widgets
-from dspark_course.measure.serving_load import policy_of
+from dspark_lite.course.figures import web, widgets
+from dspark_lite.course.measure.serving_load import policy_of
 from dspark_lite.decoding.proposal import Proposal, chosen_lengths
 from dspark_lite.scheduling import LAG, survival
 
-record = recorded_serving.record()
+record = serving_results.record()
 
 
 @cache
 def point(whose, policy, load):
     """(tokens/s of each user, tokens/s in all) of the model."""
-    steps = recorded_serving.modelled(whose, policy, load, requests=30 + 3 * load)
+    steps = serving_results.modelled(whose, policy, load, requests=30 + 3 * load)
     total = sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps)
     return total / load, total
 
@@ -715,7 +715,7 @@ panel = widgets.explore(
 # *40 minutes · optional.*
 #
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of requests), serve
-# them in the model, `simulate(EngineModel(record, costs, policy, slots=busy), arrivals, rng)` of `dspark_course.measure.simulator`, and
+# them in the model, `simulate(EngineModel(record, costs, policy, slots=busy), arrivals, rng)` of `dspark_lite.course.measure.simulator`, and
 # compare two policies by the time of the slowest tenth of the answers. Write down first which will win, and why.
 #
 # <details><summary>Hint</summary>

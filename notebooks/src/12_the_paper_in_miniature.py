@@ -18,8 +18,8 @@
 #
 # **What you need**: lessons 05 to 07. The rows on confidence and load, beyond the core, also need 09 to 11.
 #
-# **Sources**: the [DSpark paper](references.md#dspark), sections 4 and 5; intervals are [bootstraps](references.md#bootstrap).
-# [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), sections 4 and 5; intervals are [bootstraps](../docs/references.md#bootstrap).
+# [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -27,14 +27,14 @@ pass
 # %%
 import numpy as np
 
-from dspark_course.exercises import lesson_12 as exercises
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import paper_figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
-from dspark_course.measure import studies
-from dspark_course.replication import our_results
-from dspark_course.common.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.course.exercises import lesson_12 as exercises
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import paper_figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import experiment_results
+from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 
 picture = strip(("draft", "schedule", "verify", "accept"))
 
@@ -57,7 +57,7 @@ picture = paper_figures.table_1()
 # small LM stands for a ready-made small model: a language model by itself, trained on other texts.
 
 # %%
-made = {name: our_results.measured(recipe) for name, recipe in studies.TABLE_1.items()}
+made = {name: experiment_results.measured(recipe) for name, recipe in studies.TABLE_1.items()}
 drafters = {name: found["recipe"] for name, found in made.items() if found["recipe"]["kind"] == "draft"}
 for name, recipe in drafters.items():
     print(f"{DRAFTER_LABELS[name]:8} {recipe['config']['num_hidden_layers']} layers, {sum(recipe['data']['prompts'].values()):,} answers")
@@ -71,7 +71,7 @@ assert all(found["prompts"] == made["dspark"]["prompts"] and found["temperature"
 # ## An interval for a comparison
 #
 # The *gain* of one drafter over another says how much longer its accepted length is, as a fraction. On other prompts the gain would come
-# out differently. How much? The [bootstrap](glossary.md#bootstrap) draws from the prompts that we have, with replacement, and computes
+# out differently. How much? The [bootstrap](../docs/glossary.md#bootstrap) draws from the prompts that we have, with replacement, and computes
 # the gain again and again. Each resample has as many prompts as the original; some appear several times, some not at all. The middle 95 %
 # of the resampled gains are the *interval*.
 #
@@ -107,17 +107,17 @@ done = exercises.check_resampled_gain(resampled_gain)
 resampled_gain = resampled_gain if done else exercises.resampled_gain
 
 # %%
-from dspark_course.common import estimates
+from dspark_lite.course import estimates
 
-tallies = {name: dict(zip(DOMAINS, our_results.tallies(recipe))) for name, recipe in studies.TABLE_1.items()}  # [N, 2] each
+tallies = {name: dict(zip(DOMAINS, experiment_results.tallies(recipe))) for name, recipe in studies.TABLE_1.items()}  # [N, 2] each
 rng = np.random.default_rng(0)
 ours, theirs = (tallies[name]["chat"] for name in ("dspark", "dflash"))
 draws = [resampled_gain(ours, theirs, rng.integers(0, len(ours), len(ours))) for _ in range(estimates.RESAMPLES)]
 low, high = np.quantile(draws, [0.025, 0.975])
-packaged = our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["dflash"])["chat"]
+packaged = experiment_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["dflash"])["chat"]
 assert np.allclose([low, high], [packaged.low, packaged.high])
-one_seed = our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["eagle3"])["math"]
-three_seeds = our_results.gains_over_seeds(studies.SEEDS["dspark"], studies.SEEDS["eagle3"])["math"]
+one_seed = experiment_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["eagle3"])["math"]
+three_seeds = experiment_results.gains_over_seeds(studies.SEEDS["dspark"], studies.SEEDS["eagle3"])["math"]
 named = {"DFlash on chat, one seed": packaged, "Eagle3 on math, one seed": one_seed, "Eagle3 on math, three seeds": three_seeds}
 for words, gain in named.items():
     print(f"DSpark over {words:27} {gain.value:+.1%}, 95 % of the resamples between {gain.low:+.1%} and {gain.high:+.1%}")
@@ -199,7 +199,7 @@ verdict = verdict if done else exercises.verdict
 # percentage points.
 
 # %%
-from dspark_course.replication import ledger
+from dspark_lite.course.replication import ledger
 
 row = next(entry for entry in ledger.entries() if "falls less than half as much" in entry.claim.says)
 for place, margin in row.margins.items():
@@ -245,7 +245,7 @@ glue(replicate=counts["replicates"], tested=sum(counts.values()))
 #   missing here, and math where DFlash falls: the paper's text gives no numbers there.)
 
 # %%
-from dspark_course.figures import ledger_forest
+from dspark_lite.course.figures import ledger_forest
 
 picture = ledger_forest.forest("drafts")
 
@@ -284,7 +284,7 @@ Markdown(ledger.notes(ledger.noted()[failed[0].says]))
 # cross-entropy alone, and only the head differs.
 
 # %%
-from dspark_course.replication import experiments
+from dspark_lite.course.replication import experiments
 
 for exchanged, found in experiments.head_and_losses().items():
     print(f"{exchanged:51} {experiments.percent(found['all'])}")
@@ -299,24 +299,24 @@ for exchanged, found in experiments.head_and_losses().items():
 # </details>
 
 # %% tags=["claim"]
-from dspark_course.common import paper
+from dspark_lite.course import paper
 
 rivals = [name for name in studies.TABLE_1 if name != "dspark"]
-over = {name: our_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1[name]) for name in rivals}
-rnn = our_results.gains(studies.LENGTH_STUDY["dspark_rnn", 16], studies.LENGTH_STUDY["dspark", 16])["math"]
+over = {name: experiment_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1[name]) for name in rivals}
+rnn = experiment_results.gains(studies.LENGTH_STUDY["dspark_rnn", 16], studies.LENGTH_STUDY["dspark", 16])["math"]
 noted = {part: [entry for group in ledger.by_units(part) for entry in group if entry.why] for part in ledger.SECTIONS}
 _, head, first, _, fall, _ = (ledger.shortfall(entry.margins) for entry in noted["drafts"])
-lengths = {name: our_results.accepted_lengths(studies.TABLE_1[name])["all"].value for name in ("mtp", "dflash", "small_lm")}
-at_eight, in_table = (our_results.accepted_lengths(recipe) for recipe in (studies.LENGTH_STUDY["dspark", 8], studies.TABLE_1["dspark"]))
-by_gain = [our_results.gains(*(studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash"))) for length in studies.LENGTHS]
+lengths = {name: experiment_results.accepted_lengths(studies.TABLE_1[name])["all"].value for name in ("mtp", "dflash", "small_lm")}
+at_eight, in_table = (experiment_results.accepted_lengths(recipe) for recipe in (studies.LENGTH_STUDY["dspark", 8], studies.TABLE_1["dspark"]))
+by_gain = [experiment_results.gains(*(studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash"))) for length in studies.LENGTHS]
 growth = [[gains[domain].value for gains in by_gain] for domain in DOMAINS]
-overheads = [our_results.overhead(our_results.measured(studies.LATENCY), name, length)
+overheads = [experiment_results.overhead(experiment_results.measured(studies.LATENCY), name, length)
              for name in ("dspark", "dspark_rnn") for length in studies.LENGTHS]
 by_context = list(experiments.overheads_by_context().values())
 claims({"DSpark is on top everywhere": all(gain.value > 0 for gains in over.values() for gain in gains.values())
             and all(paper.domain_means("Qwen3-4B", "dspark")[domain] > paper.domain_means("Qwen3-4B", name)[domain]
                     for name in ("dflash", "eagle3") for domain in DOMAINS),
-        "Eagle3 is ahead of DFlash here, behind it in the paper": our_results.gains(studies.TABLE_1["eagle3"], studies.TABLE_1["dflash"])["all"].low > 0
+        "Eagle3 is ahead of DFlash here, behind it in the paper": experiment_results.gains(studies.TABLE_1["eagle3"], studies.TABLE_1["dflash"])["all"].low > 0
             and all(paper.domain_means("Qwen3-4B", "dflash")[domain] > paper.domain_means("Qwen3-4B", "eagle3")[domain] for domain in DOMAINS),
         "over three seeds the gain falls outside the one-seed interval": not one_seed.low <= three_seeds.value <= one_seed.high,
         "the interval over seeds is wider": three_seeds.high - three_seeds.low > one_seed.high - one_seed.low,
@@ -410,7 +410,7 @@ picture = paper_figures.figure_4_latency()
 # ### Exercise 4 · A claim of your own (open)
 # *20 minutes · hard · optional.*
 #
-# `tallies` has tokens and rounds of each prompt, [N, 2]; `our_results.counts_by_position(studies.TABLE_1["dspark"], "math")` [N, gamma, 2] how
+# `tallies` has tokens and rounds of each prompt, [N, 2]; `experiment_results.counts_by_position(studies.TABLE_1["dspark"], "math")` [N, gamma, 2] how
 # many of its rounds accepted the draft at a position and how many reached it. Choose a claim that these can answer ("DSpark's lead over DFlash
 # is larger late in a block than early"). Write it as a margin *before* you compute anything, then let your `verdict` speak, as the cell does.
 #
@@ -418,7 +418,7 @@ picture = paper_figures.figure_4_latency()
 # lists with the R resamples as a new first axis, [R, N, 2] or [R, N, gamma, 2], and returns [R].
 
 # %%
-from dspark_course.common.estimates import paired
+from dspark_lite.course.estimates import paired
 
 
 def margin_of(ours, theirs):
@@ -438,20 +438,20 @@ print(f"{margin.value:+.2f} tokens per round [{margin.low:+.2f}, {margin.high:+.
 
 # %%
 import dspark_lite
-from dspark_course.measure import evaluation
+from dspark_lite.course.measure import evaluation
 
 stored = made["dspark"]["prompts"]["chat"]
 lab = dspark_lite.setup("tiny", prompts=stored, seed=1000)
 drafter = lab.drafter("dspark")
 fresh = evaluation.tally(evaluation.rollouts_side_by_side(lab, drafter, lab.prompts["chat"][::5], temperature=1.0))
-once, whole = estimates.bootstrap(evaluation.mean_accepted_length, [fresh]), our_results.accepted_lengths(studies.TABLE_1["dspark"])["chat"]
+once, whole = estimates.bootstrap(evaluation.mean_accepted_length, [fresh]), experiment_results.accepted_lengths(studies.TABLE_1["dspark"])["chat"]
 print(f"{len(fresh):3} prompts, other draws: {once.value:.2f} [{once.low:.2f}, {once.high:.2f}]")
 print(f"{stored:3} prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {whole.high:.2f}]")
 
 # %% tags=["folded"]
 # @title Measures your lab's DSpark, where its models are not the recorded ones
-from dspark_course.replication.own_results import own_lengths
-from dspark_course.common import paper
+from dspark_lite.course.replication.lab_results import own_lengths
+from dspark_lite.course import paper
 
 own_lab = dspark_lite.setup()
 own_found, own_name = own_lengths(own_lab), f"{own_lab.target.name} on {own_lab.device_name}"
@@ -473,7 +473,7 @@ del own_lab
 
 # %% tags=["folded"]
 # @title Any drafter against any other
-from dspark_course.figures import widgets
+from dspark_lite.course.figures import widgets
 
 choices = [(DRAFTER_LABELS[name], name) for name in ("dspark", "dflash", "eagle3", "mtp", "small_lm")]
 panel = widgets.explore(paper_figures.gain_by_domain, {"theirs": "eagle3"}, ours=widgets.menu("drafter", choices),

@@ -23,7 +23,7 @@
 #
 # **What you need**: lesson 09 (STS, ECE), lesson 10 (Algorithm 1, the lagged budget), lesson 11 (MTP-1, frontiers).
 #
-# **Sources**: the [DSpark paper](references.md#dspark), section 5. [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: the [DSpark paper](../docs/references.md#dspark), section 5. [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -33,10 +33,10 @@ import numpy as np
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_13 as exercises
-from dspark_course.figures import lesson_13 as figures
-from dspark_course.figures.strip import strip
-from dspark_course.glue import claims, glue
+from dspark_lite.course.exercises import lesson_13 as exercises
+from dspark_lite.course.figures import lesson_13 as figures
+from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.lesson_text import claims, glue
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -54,7 +54,7 @@ picture = strip(("schedule", "verify"))
 picture = figures.model_lanes(draft=1.0, verify=4.0, host=2.0, modes=(False,))
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times as fast does the engine get if the two overlap?", ...)
 
@@ -69,7 +69,7 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 # two. Here is the made-up engine again, both ways; in the second picture its host is slower (in a running notebook, move `host`).
 
 # %%
-from dspark_course.figures import widgets
+from dspark_lite.course.figures import widgets
 
 panel = widgets.explore(figures.model_lanes, {"host": 6.0}, draft=widgets.slider("draft (ms)", 1.0, 0.5, 4.0, 0.5),
                         verify=widgets.slider("verify (ms)", 4.0, 1.0, 10.0, 0.5), host=widgets.slider("host (ms)", 2.0, 0.5, 10.0, 0.5))
@@ -146,11 +146,11 @@ done = exercises.check_pipeline(pipelined)
 # a yardstick, one fitted to the very traffic of each part.
 
 # %%
-from dspark_course.replication import recorded_confidence
-from dspark_course.replication.drift import Phase, drift
+from dspark_lite.course.replication import confidence_results
+from dspark_lite.course.replication.drift import Phase, drift
 
 phases = [Phase("math", 1.0, 1600), Phase("chat", 1.0, 2600), Phase("chat", 2.0, 2600)]
-found = drift(recorded_confidence.observations(), recorded_confidence.stored_sts(), phases)
+found = drift(confidence_results.observations(), confidence_results.stored_sts(), phases)
 picture = figures.drift_series(found, phases)
 
 # %%
@@ -192,11 +192,11 @@ guess = predict("Algorithm 1 on a full server. Which costs more: a head that is 
                 "(logits minus 3)? And what does Algorithm 1 do with a head that is sure of every draft?", ...)
 
 # %%
-from dspark_course.common.estimates import Estimate
-from dspark_course.replication import recorded_serving
-from dspark_course.replication.recorded_production import production_rows
+from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.replication import serving_results
+from dspark_lite.course.replication.production_results import production_rows
 
-report = recorded_serving.serving_run()
+report = serving_results.serving_run()
 loads = sorted({row["concurrency"] for row in report["policies"]})
 busiest = loads[-1]
 by_head = {row["name"]: Estimate(row["value"], row["low"], row["high"]) for row in production_rows("wrong_heads")}
@@ -206,7 +206,7 @@ glue(doubtful=by_head["3 nats too doubtful"].value, calibrated=by_head["as calib
 
 # %% tags=["claim"]
 right, sure, surest, doubtful = (by_head[name] for name in ("as calibrated", "4 times as sure", "2 nats too sure", "3 nats too doubtful"))
-costs = recorded_serving.engine_costs("dspark")
+costs = serving_results.engine_costs("dspark")
 places = costs.tokens_per_request[-1]
 last, viewed = (table.seconds(busiest, busiest * places) - table.seconds(busiest, busiest * (places - 2)) for table in (costs, costs.convex_fit()))
 slopes = np.diff(costs.convex_fit().step_seconds[-1])
@@ -241,7 +241,7 @@ claims({"the heads were recorded at the heaviest load": {row["requests"] for row
 # %%
 def rising(name, policy):
     """A frontier [n, 2] of rising speeds; where noise made a heavier load look faster, that speed counts for both."""
-    curve = recorded_serving.frontier(name, policy)[::-1]
+    curve = serving_results.frontier(name, policy)[::-1]
     return np.stack([np.maximum.accumulate(curve[:, 0]), curve[:, 1]], 1)
 
 
@@ -328,13 +328,13 @@ claims({"at a slow promise both need about the same number": 0.8 < needed[0.3][0
 
 # %%
 # Seven drafts drafted, none verified: this policy's budget counts tokens per request, so its 1 is the anchor alone.
-in_vain = {load: recorded_serving.gain("throughput", recorded_serving.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
-                                       recorded_serving.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
+in_vain = {load: serving_results.gain("throughput", serving_results.row("costs", concurrency=load, drafter="dspark", policy="budget 1"),
+                                       serving_results.row("costs", concurrency=load, drafter="plain", policy="fixed 0")) for load in loads}
 print("seven drafts drafted, none verified, throughput over plain:", ", ".join(f"{load} under way {in_vain[load].value:.2f}" for load in (loads[0], busiest)))
 
-tokens_alone = {name: recorded_serving.value("per_user", recorded_serving.row("policies", concurrency=1, drafter=name, policy=policy))
+tokens_alone = {name: serving_results.value("per_user", serving_results.row("policies", concurrency=1, drafter=name, policy=policy))
                 for name, policy in (("plain", "all"), ("dspark", "lagged"))}
-prompt = {name: sum(recorded_serving.prefill_costs(name)) for name in tokens_alone}  # seconds
+prompt = {name: sum(serving_results.prefill_costs(name)) for name in tokens_alone}  # seconds
 # From mean speeds:
 whole = {name: {length: prompt[name] + length / tokens_alone[name] for length in (8, 32, 128)} for name in tokens_alone}
 shorter = {length: seconds / whole["dspark"][length] for length, seconds in whole["plain"].items()}
@@ -350,7 +350,7 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # the prompt takes about as long as ever. For what comes after the prompt, one rule decides: **speculate while $\tau > (T_\text{draft} +
 # T_\text{verify}) / T_\text{plain}$, measured at your load.** That is: a speculative round takes as long as some number of plain steps,
 # and each plain step writes one token. Speculate if the round brings more tokens ($\tau$) than those plain steps would. [Which drafter,
-# and when not to](which_drafter.md) is the page to keep.
+# and when not to](../docs/which_drafter.md) is the page to keep.
 #
 # ### Exercise 3 · Five services (think)
 # *10 minutes · medium · core.*
@@ -445,7 +445,7 @@ done = exercises.check_lag(lag_needed)
 
 # %% tags=["folded"]
 # @title Serve twelve requests; the host turns tokens into text and looks for stop strings
-from dspark_course.measure.step_time import profile
+from dspark_lite.course.measure.step_time import profile
 from dspark_lite.serving.engine import Engine, Request
 from dspark_lite.serving.pipeline import serve
 
@@ -489,8 +489,8 @@ print(f"{len(prompts)} answers in {len(in_turn.reports)} steps")
 
 # %% tags=["folded"]
 # @title Play the steps again at a GPU's pace
-from dspark_course.measure.paced import PacedEngine
-from dspark_course.replication.recorded_steps import recorded_steps
+from dspark_lite.course.measure.paced import PacedEngine
+from dspark_lite.course.replication.block_replay import recorded_steps
 
 pace = {"draft": 1e-3, "verify": 4e-3}  # seconds
 
@@ -567,7 +567,11 @@ claims({"a lag is lossless, and none is not": max(away["two steps old"], away["o
 # We replay recorded blocks on lesson 10's smooth machine, with passes captured at different spacings:
 
 # %%
-from dspark_course.replication.recorded_steps import lengths_by, replayed_speed, tokens_and_seconds
+from dspark_lite.course.replication.block_replay import (
+    lengths_by,
+    replayed_speed,
+    tokens_and_seconds,
+)
 from dspark_lite.scheduling import algorithm1, threshold
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving.engine import next_size
@@ -642,7 +646,7 @@ claims({"a lagged budget pads nothing": max(padding["lagged"].values()) < 1e-9,
 # little.
 
 # %%
-from dspark_course.measure import roofline
+from dspark_lite.course.measure import roofline
 
 print("Qwen3-4B, predicted:  a pass holds   requests with 8 tokens   break-even tokens per round")
 for name, gpu in roofline.DEVICES.items():
@@ -659,7 +663,7 @@ for name, gpu in roofline.DEVICES.items():
 # keep its DSpark. Then we fine-tune the DSpark, too, on a few hundred of the new target's answers.
 
 # %%
-from dspark_course.measure.production import length_in, mean_length
+from dspark_lite.course.measure.production import length_in, mean_length
 
 retold = {row["name"]: row for row in production_rows("retold")}
 for name, row in retold.items():

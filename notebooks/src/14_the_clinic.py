@@ -16,8 +16,8 @@
 # **What you need**: lessons 02 (the rule), 03 (caches), 05 (the sequential head), 08 (silent mistakes), 09 (confidence) and 10 (the cost
 # table).
 #
-# **Sources**: mistakes that people met and [reported](references.md#reports), and one that we found in [an engine](references.md#vllm-norm);
-# drafter and scheduler are those of the [DSpark paper](references.md#dspark). [Notation](notation.md) · [glossary](glossary.md)
+# **Sources**: mistakes that people met and [reported](../docs/references.md#reports), and one that we found in [an engine](../docs/references.md#vllm-norm);
+# drafter and scheduler are those of the [DSpark paper](../docs/references.md#dspark). [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -27,13 +27,13 @@ import numpy as np
 import torch
 
 import dspark_lite
-from dspark_course.exercises import lesson_14 as exercises
-from dspark_course.exercises import patients
-from dspark_course.figures import lesson_14 as figures
-from dspark_course.glue import claims, glue
-from dspark_course.measure import symptoms as clinic
-from dspark_course.replication import recorded_clinic
-from dspark_course.replication.own_results import is_recorded
+from dspark_lite.course.exercises import lesson_14 as exercises
+from dspark_lite.course.exercises import patients
+from dspark_lite.course.figures import lesson_14 as figures
+from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure import symptoms as clinic
+from dspark_lite.course.replication import clinic_results
+from dspark_lite.course.replication.lab_results import is_recorded
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -56,11 +56,11 @@ domains = list(lab.prompts)
 
 # %% tags=["folded"]
 # @title A cost table, from recorded step times or, for models that were not recorded, from measured ones
-from dspark_course.measure.step_time import profile
+from dspark_lite.course.measure.step_time import profile
 
 drafter, recorded = lab.drafter("dspark"), is_recorded(lab)
 longest = drafter.gamma + 1  # tokens of the longest pass, a whole block and its anchor
-spent = recorded_clinic.step_milliseconds(longest) if recorded else profile(lab.target, range(1, longest + 1), repeats=9)[1]
+spent = clinic_results.step_milliseconds(longest) if recorded else profile(lab.target, range(1, longest + 1), repeats=9)[1]
 prices = clinic.price_table(spent)
 
 # %% [markdown]
@@ -109,7 +109,7 @@ claims({"enumeration finds the healthy service lossless": patients.Patient.dista
 # *refused kept*, also takes in those of the refused drafts.
 
 # %%
-from dspark_course.exercises.predictions import predict
+from dspark_lite.course.exercises.predictions import predict
 
 wandering = predict("Is the first round healthy? And which gets worse from round to round: tau, the cache, both or none?", ..., ...)
 
@@ -259,7 +259,7 @@ beds, causes = patients.admit(SEED), patients.ward(SEED)  # who prints `causes` 
 def chart_of(cause):
     """The recorded chart of the patient with this cause; for models that were not recorded, one that is taken now."""
     if recorded:
-        return recorded_clinic.chart(cause)
+        return clinic_results.chart(cause)
     patient = patients.Patient(cause)
     return clinic.take_chart(patient.service(healthy), lab.prompts, distance=patient.distance())
 
@@ -438,7 +438,7 @@ done = exercises.check_first_beds(diagnosis)
 # *rotary base* fails no test, and another wrong number in the same place, a scale or an epsilon, might look much like it. **The chart
 # names the organ, a reference the line.**
 #
-# **The sheet to keep** is [symptom, cause, cure](clinic_sheet.md).
+# **The sheet to keep** is [symptom, cause, cure](../docs/clinic_sheet.md).
 #
 # ## The judge
 #
@@ -446,8 +446,8 @@ done = exercises.check_first_beds(diagnosis)
 # and its *rounds* the package's?
 
 # %%
-from dspark_course.exercises.judge import judge, report
-from dspark_course.exercises.keep import EDITION, own_file
+from dspark_lite.course.exercises.judge import judge, report
+from dspark_lite.course.exercises.keep import EDITION, own_file
 
 examined = own_file() if own_file().is_file() else EDITION
 tiny = lab if lab.profile == "tiny" else dspark_lite.setup("tiny")
@@ -469,8 +469,8 @@ print(report(verdicts))
 # - The best tests need no reference: change what must matter, or what must not.
 # - What hides from every chart is found beside a reference.
 #
-# You have reached the end. What to take along: [the course on one sheet](summary.md), [which drafter, and when not to](which_drafter.md),
-# [an evening for a draft of your own](evening.md), and your `my_dspark.py`.
+# You have reached the end. What to take along: [the course on one sheet](../docs/summary.md), [which drafter, and when not to](../docs/which_drafter.md),
+# [an evening for a draft of your own](../docs/evening.md), and your `my_dspark.py`.
 #
 # ## Beyond the core
 #
@@ -651,7 +651,7 @@ done = exercises.check_excess(excess)
 # %%
 from scipy.stats import chi2, ncx2
 
-from dspark_course.measure.chi_square import chi_square, next_token_counts, pooled_cells
+from dspark_lite.course.measure.chi_square import chi_square, next_token_counts, pooled_cells
 
 asked = [lab.encode(prompt) for prompt in lab.prompts["chat"][:3]]
 place, p, wrong = clinic.most_telling_place(lab.target, drafter, asked, patients.summed_in_16_bits, draws=8000)
@@ -715,7 +715,7 @@ claims({f"{cause} cannot be told from healthy": not clear(shown) for cause, show
 # 08 began with that. Only the method of lesson 08 finds them, a run beside a reference, up to the first tensor that differs.
 
 # %%
-from dspark_course.exercises.lesson_08 import first_difference, trace
+from dspark_lite.course.exercises.lesson_08 import first_difference, trace
 
 sound = trace(lab.target, drafter, text)
 for cause in patients.QUIET:
@@ -737,7 +737,7 @@ for cause in patients.QUIET:
 import tempfile
 from pathlib import Path
 
-from dspark_course.exercises.judge import answered, load, questions
+from dspark_lite.course.exercises.judge import answered, load, questions
 
 with tempfile.TemporaryDirectory() as folder:
     sick_file = Path(folder) / "my_dspark.py"
@@ -762,7 +762,7 @@ claims({"the judge finds the patient": not verdict.right})
 
 # %% tags=["folded"]
 # @title The panels of a bed
-from dspark_course.figures import widgets
+from dspark_lite.course.figures import widgets
 
 
 def bedside(bed):

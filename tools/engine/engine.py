@@ -16,12 +16,12 @@ from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
-from dspark_course.common.told import told
+from tools.errors import report_errors
 from dspark_lite.decoding.rounds import generate
-from dspark_course.measure.journal import header
+from dspark_lite.course.measure.journal import header
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
-from tools import environments
-from tools.asking import DRAFTERS, exported, lab_of, prompts_of
+from tools.judges import environments
+from tools.judges.questions import DRAFTERS, exported, lab_of, prompts_of
 from tools.local_server import first_error, serving
 
 MEASURED = ROOT / "assets" / "measurements" / "engine.json"
@@ -108,7 +108,7 @@ def tried(run, prompts, max_new_tokens, own):
         return {**run, "not_run": str(error)}
 
 
-@told
+@report_errors
 def main(arguments):
     """Start the servers one after the other and ask them; return the exit code: 1 where a text is not ours or no server ran."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

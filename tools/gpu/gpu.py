@@ -21,13 +21,13 @@ import torch
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.files import ROOT, read_object, write_json, write_text
 from dspark_lite.common.origin import DECIDING, device_name, folder_name, versions
-from dspark_course.common.told import told
-from dspark_course.measure.forced_rounds import paper_pattern
-from dspark_course.measure.journal import check_writable, commit
-from dspark_course.measure.random_weights import FORCED, measure_shapes, random_models
-from dspark_course.measure.step_time import profile
+from tools.errors import report_errors
+from dspark_lite.course.measure.forced_rounds import paper_pattern
+from dspark_lite.course.measure.journal import check_writable, commit
+from dspark_lite.course.measure.random_weights import FORCED, measure_shapes, random_models
+from dspark_lite.course.measure.step_time import profile
 from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.data.recipes import load_recipe
 from tools.gpu.forced_engine import ENGINE_LOADS, measure_engine
 from tools.gpu.training_speed import training_speed
 
@@ -126,7 +126,7 @@ def tests(size):
     called = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *size.tests]
     subprocess.run(called, cwd=ROOT, env={**os.environ, **place}, stdout=sys.stderr, check=False)
     if not report.exists():
-        raise RequestError("pytest did not run; install requirements-dev.txt (make test does)")
+        raise RequestError("pytest did not run; install the package's extra dev (make test does)")
     (suite,) = ElementTree.parse(report).getroot().iter("testsuite")
     counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
     failed = [f"{case.get('classname')}.{case.get('name')}" for case in suite.iter("testcase")
@@ -228,7 +228,7 @@ def _load_says(row):
     return f" verifying {row['length']}: {row['tokens_per_second']:.0f} tokens/s" + (" FORCED" if row["length"] else "")
 
 
-@told
+@report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="small shapes and few repeats, on a CPU too: does everything run?")

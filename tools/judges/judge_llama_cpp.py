@@ -10,7 +10,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tools import environments
+from tools.judges import environments
 from tools.local_server import serving
 
 ROUND = re.compile(r"task (\d+) \| accepted +(\d+)/ *\d+ draft tokens")

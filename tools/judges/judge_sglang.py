@@ -15,13 +15,19 @@ from unittest.mock import patch
 
 import torch
 
-from dspark_course.measure.step_time import additive_fit
-from dspark_course.replication.recorded_confidence import COST_TABLE, STS_FILE, observations, stored_cost_table, stored_sts
-from dspark_course.replication.recorded_serving import engine_costs
+from dspark_lite.course.measure.step_time import additive_fit
+from dspark_lite.course.replication.confidence_results import (
+    COST_TABLE,
+    STS_FILE,
+    observations,
+    stored_cost_table,
+    stored_sts,
+)
+from dspark_lite.course.replication.serving_results import engine_costs
 from dspark_lite.scheduling.calibration import fit_sts
 from dspark_lite.scheduling.policies import global_optimum
-from tools import environments
-from tools.asking import rows_of
+from tools.judges import environments
+from tools.judges.questions import rows_of
 
 PARTS = "sglang/srt/speculative/dspark_components"
 FILES = (f"{PARTS}/dspark_sps.py", f"{PARTS}/dspark_sts.py", f"{PARTS}/dspark_planner.py", "sglang/benchmark/dspark_sts_fit.py")

@@ -13,7 +13,7 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from dspark_lite.models.checkpoints import load_drafter
-from tools.asking import rows_of
+from tools.judges.questions import rows_of
 
 CASES = 200  # random blocks of the acceptance rule
 # transformers 5.0 asks whether the drafter has stopped by itself; here it never has.

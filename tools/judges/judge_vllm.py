@@ -1,6 +1,6 @@
 """vLLM as a judge, run by its own Python: judge_vllm.py CASES ANSWERS reads prompts and writes what it decodes.
 
-Each drafter has a process of its own. On a machine without a GPU the environment of tools/environments.py is needed
+Each drafter has a process of its own. On a machine without a GPU the environment of tools/judges/environments.py is needed
 (`vllm_environment`): its kernels are interpreted, a few tokens a second, so all prompts are decoded at once.
 """
 

@@ -17,14 +17,14 @@ from unittest.mock import patch
 import torch
 
 from dspark_lite.common.files import ROOT, write_json
-from dspark_course.common.told import told
+from tools.errors import report_errors
 from dspark_lite.decoding.rounds import generate
-from dspark_course.exercises.lesson_08 import as_in_the_engine
-from dspark_course.measure.journal import header
+from dspark_lite.course.exercises.lesson_08 import as_in_the_engine
+from dspark_lite.course.measure.journal import header
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.scheduling.policies import survival, top_k
-from tools import environments
-from tools.asking import DRAFTERS, exported, lab_of, prompts_of, rows_of
+from tools.judges import environments
+from tools.judges.questions import DRAFTERS, exported, lab_of, prompts_of, rows_of
 from tools.judges import judge_llama_cpp, judge_sglang, judge_transformers, speculators_cases
 
 MEASURED = ROOT / "assets" / "measurements" / "judges.json"
@@ -204,7 +204,7 @@ def line(row):
     return f"{row['judge']:13} {row['version']:10} {row['compared']:66} {row['agreed']:5} of {row['of']:5} {verdict}"
 
 
-@told
+@report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=JUDGES, default=list(JUDGES), help="default: all of them")

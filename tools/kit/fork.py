@@ -14,7 +14,7 @@ from pathlib import Path
 from dspark_lite.common.about import VERSION
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
-from dspark_course.common.told import told
+from tools.errors import report_errors
 
 ABOUT = Path("dspark_lite", "common", "about.py")
 NAMED = re.compile(r'^REPOSITORY = "(.+)"$', re.M)
@@ -64,7 +64,7 @@ def fork(root: Path, new: str, tag: str = "") -> list[str]:
     return changed
 
 
-@told
+@report_errors
 def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="fork", description="Give badges, links and setup cells another repository.")
     parser.add_argument("repository", metavar="OWNER/NAME")

@@ -2,7 +2,7 @@
 
 What is handed in is a lesson's notebook, as its reader saved it. The lesson is not run again. Of the reader's cells the imports, functions
 and classes are executed, and the cells of the exercises; then each of the lesson's checkers is asked about the answer, and after it the
-hidden cases (teaching/hidden, or a folder of your own): random ones, drawn anew with each seed. One point an exercise. That is why
+hidden cases (tools/kit/hidden, or a folder of your own): random ones, drawn anew with each seed. One point an exercise. That is why
 neither nbgrader nor otter-grader does it: both run a notebook from top to bottom, a lesson's minutes for each reader, and both keep
 their tests in assert cells, where the checkers here are functions with sentences of their own.
 
@@ -24,11 +24,11 @@ from pathlib import Path
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
-from dspark_course.common.told import told
+from tools.errors import report_errors
 from .grading import serve
 from .lessons import code_exercises, lesson_paths, read_notebook, tagged
 
-HIDDEN = ROOT / "teaching" / "hidden"
+HIDDEN = ROOT / "tools" / "kit" / "hidden"
 STARTING = 600.0  # seconds that a process may take to import everything, on a machine with other work
 COLUMNS = ["student", "lesson", "exercise", "checker", "points", "of", "said"]
 QUIET = {"DSPARK_PROFILE": "tiny", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
@@ -136,7 +136,7 @@ def table(rows: list[dict]) -> str:
     return written.getvalue()
 
 
-@told
+@report_errors
 def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="grade", description="Mark the exercises of lessons that were handed in.")
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a notebook, or a folder of them")

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from IPython.core.inputtransformer2 import TransformerManager
 
-from dspark_course.exercises.checking import Exercise
+from dspark_lite.course.exercises.checking import Exercise
 from .lessons import answer_names, checker_calls, code_exercises, read_notebook
 
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
-OURS = ("dspark_lite", "dspark_course")
+OURS = ("dspark_lite",)
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,10 @@ def mark(task: dict, send) -> None:
     """Marks one submission; what is found is sent: "begun", step; "verdict", checker, right, said; "finished"."""
     lesson = Path(task["lesson"])
     number, exercises = lesson.name[:2], {exercise.checker: exercise for exercise in code_exercises(read_notebook(lesson))}
-    module = importlib.import_module(f"dspark_course.exercises.lesson_{number}")
+    module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}")
     shown = without_references(module, answer_names(lesson))
     sys.modules[module.__name__] = shown
-    setattr(sys.modules["dspark_course.exercises"], f"lesson_{number}", shown)
+    setattr(sys.modules["dspark_lite.course.exercises"], f"lesson_{number}", shown)
     hidden = [hidden_cases(Path(folder), number) for folder in task["hidden"]]
     scope, failed, left = {"__name__": "submission"}, "", [name for name in exercises if name not in task["judged"]]
 

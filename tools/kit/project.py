@@ -1,4 +1,4 @@
-"""Judges a project: `python -m tools.kit.project policy|head|world FILE [--seed N]`; teaching/projects says what is asked for.
+"""Judges a project: `python -m tools.kit.project policy|head|world FILE [--seed N]`; docs/projects.md says what is asked for.
 
 Every judge says what it found, line by line, and whether that passes. The data are drawn from the seed: readers judge themselves with
 the default, an instructor with another one.
@@ -22,9 +22,9 @@ from dspark_lite.losslessness import find_violation, output_distribution, total_
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import algorithm1, survival, throughput
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_course.exercises.judge import run_file
-from dspark_course.making.answers import write_answers
-from dspark_course.world.example import is_held_out
+from dspark_lite.course.exercises.judge import run_file
+from dspark_lite.course.data.answers import write_answers
+from dspark_lite.course.world.example import is_held_out
 
 EXACT = 1e-5
 

@@ -1,7 +1,7 @@
 """The student edition: the course without answers, in build/student and as build/student.zip.
 
 `python -m tools.kit.release` takes what git tracks. Answers stand in seven places: notebooks/solutions and the links to it, the sources
-in notebooks/src, the folds inside the lessons, the outputs, the checkers in dspark_course/exercises with a right function for every
+in notebooks/src, the folds inside the lessons, the outputs, the checkers in dspark_lite/course/exercises with a right function for every
 exercise, the course's own my_dspark.py, and git's history. None of them comes along; the checkers come packed, so that nobody
 reads them by accident. Who wants to can unpack them: what decides about marks is `make grade`, on cases of its own.
 """
@@ -22,16 +22,16 @@ import nbformat
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
-from dspark_course.common.told import told
-from dspark_course.exercises.keep import EDITION, GIVEN
+from tools.errors import report_errors
+from dspark_lite.course.exercises.keep import EDITION, GIVEN
 from .fork import check_repository, renamed
 from .lessons import EXERCISE, answer_names, lesson_paths, read_notebook, tagged
 
 OUT = ROOT / "build" / "student"
-PARTS = ("LICENSE", "CITATION.cff", "course.py", "pyproject.toml", "requirements.txt", "constraints.txt", "assets/", "docs/", "dspark_course/",
-         "dspark_lite/", "notebooks/", "recipes/", "teaching/projects/", "tools/__init__.py", "tools/kit/__init__.py", "tools/kit/project.py")
-WITHHELD = ("docs/house.md", "notebooks/solutions/", "notebooks/src/", "teaching/projects/solutions/")
-EXERCISES = "dspark_course/exercises/"
+PARTS = ("LICENSE", "CITATION.cff", "course.py", "pyproject.toml", "requirements.txt", "constraints/pins.txt", "assets/", "docs/",
+         "dspark_lite/", "notebooks/", "tools/__init__.py", "tools/kit/__init__.py", "tools/kit/project.py")
+WITHHELD = ("docs/house.md", "docs/changelog.md", "docs/teaching/", "notebooks/solutions/", "notebooks/src/")
+EXERCISES = "dspark_lite/course/exercises/"
 FOLD = re.compile(r"<details><summary>(.*?)</summary>.*?</details>\n?", re.S)
 SECTION = re.compile(r"^#{1,6} [^\n]*$", re.M)
 PACKED = '''
@@ -174,7 +174,7 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
     return [path.relative_to(out).as_posix() for path in files]
 
 
-@told
+@report_errors
 def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="release", description="Write the student edition to build/student and build/student.zip.")
     parser.add_argument("--repository", metavar="OWNER/NAME", help="where the edition will lie; badges and setup cells lead there")

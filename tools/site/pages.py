@@ -12,12 +12,12 @@ import nbformat
 
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
-from dspark_course.common.formats import markdown
-from dspark_course.figures.widgets import WEB
+from dspark_lite.course.formats import markdown
+from dspark_lite.course.figures.widgets import WEB
 
 GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
 COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
-PACKAGES = ("dspark_lite", "dspark_course")
+PACKAGES = ("dspark_lite",)
 # Fenced code, a relative link, code in a line, a formula: only the second has groups.
 LINK = re.compile(r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$", re.S)
 PICTURE = "image/png"
@@ -158,9 +158,9 @@ def first_paragraph(thing) -> str:
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
 
 
-def rooms() -> list[str]:
-    """The packages, each followed by its rooms."""
-    return [name for package in PACKAGES for name in (package, *(found.name for found in inside(package) if found.ispkg))]
+def rooms(package: str = "dspark_lite") -> list[str]:
+    """A package, followed by the rooms inside it, each followed by its own."""
+    return [package, *(room for found in inside(package) if found.ispkg for room in rooms(found.name))]
 
 
 def inside(package: str) -> list:
@@ -224,5 +224,5 @@ def lesson_table(notebooks: dict[str, object]) -> str:
 
 def own_files() -> list[str]:
     """Paths in the repository of what becomes a page: the lessons, the pages beside them and on the package."""
-    patterns = ("notebooks/[0-9][0-9]_*.ipynb", "notebooks/*.md", "docs/*.md")
+    patterns = ("notebooks/[0-9][0-9]_*.ipynb", "docs/*.md")
     return [path.relative_to(ROOT).as_posix() for pattern in patterns for path in sorted(ROOT.glob(pattern))]

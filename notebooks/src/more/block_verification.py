@@ -11,7 +11,7 @@
 # The rule of lesson 02 tosses a coin for each draft. Is there a lossless rule that keeps more? There is, and it is optimal: block
 # verification. It is not in the DSpark paper, and it fits in twenty lines.
 #
-# **What you need**: [lesson 02](../02_the_lossless_rule.ipynb). **Source**: [Sun and others](../references.md#block-verification).
+# **What you need**: [lesson 02](../02_the_lossless_rule.ipynb). **Source**: [Sun and others](../../docs/references.md#block-verification).
 
 # %% tags=["setup"]
 pass
@@ -65,7 +65,7 @@ from itertools import product
 
 import torch
 
-from dspark_course.beyond.block_verification import accept_block
+from dspark_lite.course.extensions.block_verification import accept_block
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
 
@@ -95,13 +95,13 @@ for name, rule in {"token rule": accept, "block verification": accept_block}.ite
 #
 # ## On our DSpark
 #
-# `make beyond` has judged the same blocks, from 60 prompts per domain, by both rules:
+# `make extensions` has judged the same blocks, from 60 prompts per domain, by both rules:
 
 # %%
-from dspark_course.common import recorded
+from dspark_lite.course import result_files
 from dspark_lite.common.files import ROOT
 
-for row in recorded.read(ROOT / "assets" / "measurements" / "beyond.json", "make beyond")["rows"]:
+for row in result_files.read(ROOT / "assets" / "measurements" / "extensions.json", "make extensions")["rows"]:
     gain = row["accepted_length"]["gain"]
     print(f"{row['domain']:5} tokens per round: {gain['value']:+.2%} [{gain['low']:+.2%}, {gain['high']:+.2%}]")
 

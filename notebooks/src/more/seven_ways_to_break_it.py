@@ -27,9 +27,9 @@ import inspect
 
 import torch
 
-from dspark_course.exercises import verifying
-from dspark_course.exercises.predictions import predict
-from dspark_course.figures import lesson_02 as figures
+from dspark_lite.course.exercises import verifying
+from dspark_lite.course.exercises.predictions import predict
+from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 
@@ -92,7 +92,7 @@ guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(fou
 # ## One in the drafter
 #
 # The rule is right for the $q$ that a token was *drawn* from. A drafter that draws from a softmax in 16 bits and hands over 32-bit probabilities claims a $q$ that it
-# did not use. [DeepSpec](../references.md#deepspec), the paper's own code, did this in June 2026
+# did not use. [DeepSpec](../../docs/references.md#deepspec), the paper's own code, did this in June 2026
 # ([issue 31](https://github.com/deepseek-ai/DeepSpec/issues/31)).
 
 # %%
@@ -165,7 +165,12 @@ print(f"total variation {distance_with(own):.2g}")
 # %%
 import dspark_lite
 from dspark_lite.decoding.sampling import accept
-from dspark_course.measure.chi_square import after_anchor, chi_square, next_token_counts, up_to_a_fork
+from dspark_lite.course.measure.chi_square import (
+    after_anchor,
+    chi_square,
+    next_token_counts,
+    up_to_a_fork,
+)
 
 lab = dspark_lite.setup()
 dspark = lab.drafter("dspark")

@@ -12,8 +12,8 @@
 # each position and walks through them. Both stand on what you know: the mask of [lesson 11](../11_serving_under_load.ipynb), the
 # head of [lesson 05](../05_a_little_autoregression.ipynb).
 #
-# **Sources**: [SpecInfer](../references.md#specinfer), [EAGLE-2](../references.md#eagle2), [DDTree](../references.md#ddtree); [DFlash 2](../references.md#dflash2).
-# [Notation](../notation.md) · [glossary](../glossary.md)
+# **Sources**: [SpecInfer](../../docs/references.md#specinfer), [EAGLE-2](../../docs/references.md#eagle2), [DDTree](../../docs/references.md#ddtree); [DFlash 2](../../docs/references.md#dflash2).
+# [Notation](../../docs/notation.md) · [glossary](../../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -24,9 +24,9 @@ import inspect
 import torch
 
 import dspark_lite
-from dspark_course.figures import lesson_13 as figures
-from dspark_course.glue import claims, glue
-from dspark_course.beyond import trees
+from dspark_lite.course.figures import lesson_13 as figures
+from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.extensions import trees
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -108,8 +108,8 @@ print("greedy, on the models: the target's own texts")
 # Larger ones show what more verification buys.
 
 # %%
-from dspark_course.measure.production import gain_in_length, length_in, mean_length
-from dspark_course.replication.recorded_production import production_rows
+from dspark_lite.course.measure.production import gain_in_length, length_in, mean_length
+from dspark_lite.course.replication.production_results import production_rows
 
 rows = production_rows("trees")
 picture = figures.tree_lengths(rows)
@@ -145,7 +145,7 @@ claims({"at equal numbers of verified tokens the tree is not ahead, and a large 
 # lives on them.
 
 # %%
-from dspark_course.making.selector import Selector
+from dspark_lite.course.data.selector import Selector
 
 print(inspect.getsource(Selector.draw_block))
 

@@ -11,9 +11,9 @@
 # [Lesson 13](../13_production.ipynb) says what DeepSeek ships with V4: a DSpark of three layers with experts, hyper-connections and a
 # window. Here each part stands on one screen, is proved, and is put into a drafter that trains in minutes.
 #
-# **Sources**: the [DSpark paper](../references.md#dspark), section 5.1; [experts](../references.md#moe), [hyper-connections](../references.md#mhc). Sizes are
+# **Sources**: the [DSpark paper](../../docs/references.md#dspark), section 5.1; [experts](../../docs/references.md#moe), [hyper-connections](../../docs/references.md#mhc). Sizes are
 # ours: the DSpark paper names the parts and not how large they are.
-# [Notation](../notation.md) · [glossary](../glossary.md)
+# [Notation](../../docs/notation.md) · [glossary](../../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -24,9 +24,9 @@ import inspect
 import torch
 
 import dspark_lite
-from dspark_course.figures import lesson_13 as figures
-from dspark_course.glue import claims
-from dspark_course.making import v4_drafter as v4
+from dspark_lite.course.figures import lesson_13 as figures
+from dspark_lite.course.lesson_text import claims
+from dspark_lite.course.data import v4_drafter as v4
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -132,7 +132,7 @@ print(f"{full.length} tokens came in, {windowed.length} are held, and positions 
 # confidence head stay, and so does the protocol: `begin`, `propose`, `extend`. And therefore the text.
 
 # %%
-from dspark_course.making.recipes import load_recipe
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.training.drafts import new_draft
 
@@ -148,12 +148,12 @@ if lab.profile == "tiny":
 # %% [markdown]
 # ## What each costs and brings
 #
-# Five drafters, trained alike by `recipes/production-v4.json`: the same answers, the same updates, three layers, blocks of five. One is a
+# Five drafters, trained alike by `assets/recipes/production-v4.json`: the same answers, the same updates, three layers, blocks of five. One is a
 # plain DSpark, three have one part of V4 each, one has all. (`make production` trains them, in minutes.)
 
 # %%
-from dspark_course.measure.production import gain_in_length, mean_length
-from dspark_course.replication.recorded_production import production_rows
+from dspark_lite.course.measure.production import gain_in_length, mean_length
+from dspark_lite.course.replication.production_results import production_rows
 
 rows = {row["name"]: row for row in production_rows("v4")}
 labels = {"dspark": "DSpark", "window": "+ window", "experts": "+ experts", "streams": "+ hyper-connections", "v4": "all: V4 in miniature"}

@@ -1,0 +1,49 @@
+"""The scoreboard of lessons 03 to 06: what the drafters so far accept, cost and gain, from the stored
+benchmark."""
+
+import numpy as np
+
+from dspark_lite.common.files import ROOT
+from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.course.result_files import read
+from .style import DRAFTER_STYLES, RED, domain_axes, figure
+
+BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
+
+
+def benchmark_rows() -> dict[tuple[str, str], dict]:
+    """The rows of the stored benchmark by drafter and domain."""
+    return {(row["drafter"], row["domain"]): row for row in benchmark()["rows"]}
+
+
+def benchmark() -> dict:
+    """What `python -m dspark_lite bench` has written."""
+    return read(BENCHMARK, "python -m dspark_lite bench --json assets/measurements/bench.json")
+
+
+def scoreboard_figure(*drafters: str):
+    """These drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
+    fig, panels = figure(2, width=4.6, height=3.0)
+    width = 0.8 / len(drafters)
+    for axes, column, title in zip(panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")):
+        for index, name in enumerate(drafters):
+            places = np.arange(len(DOMAINS)) + (index - (len(drafters) - 1) / 2) * width
+            bars = axes.bar(places, by_domain(name, column), width * 0.92, color=DRAFTER_STYLES[name][0], label=DRAFTER_LABELS[name])
+            axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+        axes.set_title(title, fontsize=10)
+    for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
+        domain_axes(axes, DOMAINS, label, f"{benchmark()['device']}, {benchmark()['prompts']} prompts per domain")
+    panels[0].get_legend().remove()
+    panels[0].texts[-1].remove()  # the device stands under the other panel
+    panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0, zorder=0)
+    return fig
+
+
+def by_domain(drafter: str, column: str):
+    """A column of the stored benchmark [domains] for a drafter; not a number where it was not measured."""
+    return np.array([benchmark_rows()[drafter, domain].get(column, np.nan) for domain in DOMAINS])
+
+
+def cost_in_passes(drafter: str, part: str):
+    """What `part` of a round, draft or verify, costs [domains] in plain passes of the target."""
+    return by_domain(drafter, f"{part}_milliseconds") / by_domain("plain", "verify_milliseconds")

@@ -1,0 +1,121 @@
+"""The house style: a drafter, a domain and a policy have one colour and one marker each, in every figure.
+
+Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same
+a second time. The paper's values are hollow, ours are filled, with intervals. Importing this module puts matplotlib in
+the house style.
+"""
+
+import matplotlib.pyplot as plt
+
+from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.names import DRAFTER_LABELS
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, WINE = "#8A8A8A", "#882255"
+ALTERED = "#4D4D4D"  # a drafter with a part taken out or a mistake planted
+DRAFTER_STYLES = {  # name: (colour, marker)
+    "plain": (GREY, "s"), "dspark": (BLUE, "o"), "dspark_gated": (SKY, "P"), "dspark_rnn": (BLACK, "X"),
+    "dflash": (ORANGE, "^"), "small_lm": (GREEN, "D"), "prompt_lookup": (PURPLE, "v"), "eagle3": (RED, "*"),
+    "mtp": (WINE, "<"),
+}
+DOMAIN_STYLES = {  # name: (colour, marker, line style)
+    "math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "^", ":"),
+}
+POLICY_STYLES = {  # name: (label, colour, marker)
+    "all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"),
+    "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("taking the top", RED, "X"),
+    "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged budget", PURPLE, "P"),
+    "convex": ("Algorithm 1, convex view", SKY, "v"),
+}
+ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
+plt.rcParams.update({
+    "figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False,
+    "lines.linewidth": 1.8, "lines.markersize": 6})
+
+
+def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
+    """A figure of equal panels, each `width` by `height` inches: (figure, axes)."""
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+
+
+def drafter_style(name: str) -> dict:
+    """Keyword arguments of `plot` for a drafter: label, colour, marker."""
+    colour, marker = DRAFTER_STYLES[name]
+    return {"label": DRAFTER_LABELS[name], "color": colour, "marker": marker}
+
+
+def domain_style(name: str) -> dict:
+    """Keyword arguments of `plot` for a domain: label, colour, marker, line style."""
+    colour, marker, line = DOMAIN_STYLES[name]
+    return {"label": name, "color": colour, "marker": marker, "linestyle": line}
+
+
+def policy_style(name: str) -> dict:
+    """Keyword arguments of `plot` for a policy: label, colour, marker."""
+    label, colour, marker = POLICY_STYLES[name]
+    return {"label": label, "color": colour, "marker": marker}
+
+
+def measured_on(axes, device: str) -> None:
+    """Writes the device of a measurement small under the axes' right end."""
+    axes.annotate(f"measured on {device}", (1, 0), (0, -36), xycoords="axes fraction", textcoords="offset points",
+                  ha="right", va="top", fontsize=7, color=GREY)
+
+
+def hollow(style: dict, line: str = "--") -> dict:
+    """The style of the paper's values: the drafter's colour and marker, not filled, without a legend entry."""
+    return {**style, "label": "_", "markerfacecolor": "none", "linestyle": line, "linewidth": 1, "alpha": 0.8}
+
+
+def domain_axes(axes, domains: list[str], ylabel: str, device: str) -> None:
+    """Axes of bars in a group per domain: named groups, a legend beside them, the device."""
+    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel=ylabel)
+    axes.grid(axis="x", visible=False)
+    axes.margins(y=0.1)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    measured_on(axes, device)
+
+
+def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> None:
+    """Estimates at `x` as filled markers with their intervals, which need not hold them; None leaves its place empty."""
+    drawn = [(place, e.value, max(0, e.value - e.low), max(0, e.high - e.value)) for place, e in zip(x, estimates) if e is not None]
+    places, values, *bars = zip(*drawn)
+    axes.errorbar(places, values, bars, **{"elinewidth": 1, "capsize": 2, **style})
+
+
+def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
+    """Conditional acceptance by draft position (evaluation.count_estimates) as a line with intervals; `shift` moves
+    it off other lines' bars."""
+    draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
+    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),
+             xticks=range(1, len(estimates) + 1))
+
+
+def last_point(estimates: list, style: dict) -> tuple:
+    """Where a line of estimates ends, and what to call it: (x, y, label, colour)."""
+    last = max(k for k, estimate in enumerate(estimates) if estimate is not None)
+    return last + 1, estimates[last].value, style["label"], style["color"]
+
+
+def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
+    """Writes labels after the last points of lines, each (x, y, label, colour), in place of a legend.
+
+    Labels at the right end stand at least `gap` of the panel's height apart; a line that ends earlier has its label under
+    its last point, or over it at the foot of the panel. Call it when the limits of the axes are final.
+    """
+    low, high = axes.get_ylim()
+    right, top = max(x for x, *_ in ends), max(y for _, y, *_ in ends)
+    last, places = -float("inf"), []
+    for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
+        if x < right - 0.5:
+            over = 12 if y < low + 0.12 * (high - low) else -14
+            axes.annotate(label, (x, y), (0, over), textcoords="offset points", ha="center", va="center", fontsize=8.5, color=colour)
+            continue
+        last = max(y, last + gap * (high - low))
+        places.append((last, label, colour))
+    down = max(0.0, places[-1][0] - max(top, high - gap * (high - low)))
+    for place, label, colour in places:
+        axes.annotate(label, (right, place - down), (8, 0), textcoords="offset points", va="center", fontsize=8.5, color=colour,
+                      annotation_clip=False)

@@ -1,0 +1,121 @@
+"""Sliders and menus that redraw a figure; they work on ipywidgets 7 (Colab) and 8, and each has a picture for readers
+without a kernel."""
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from textwrap import fill
+
+import ipywidgets
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import display
+
+from dspark_lite.common.errors import RequestError
+from ..lesson_text import building
+from .style import BLACK, GREY
+
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WEB = "application/vnd.dspark.web+json"
+LINE, LETTERS_PER_INCH = 0.22, 15  # inches of a line of small print, and how many of its letters an inch holds
+
+
+def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = None, **controls):
+    """Shows `controls` above a figure that `draw(**values)` makes anew at every change; returns the panel.
+
+    Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
+    one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
+    and at each of `stills`, the values that differ from them, with a caption that says what moves. `web` is for the web
+    edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
+    function that returns what it draws, asked only where the course is built: numbers and texts, and under "controls"
+    those that differ there. Raises RequestError for a still of a control that is not there.
+    """
+    if unknown := {name for still in stills for name in still} - controls.keys():
+        raise RequestError(f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}.")
+
+    def redraw(**values):
+        figure = draw(**values)
+        display(figure)
+        plt.close(figure)
+
+    panel = ipywidgets.VBox([*controls.values(), ipywidgets.interactive_output(redraw, controls)])
+    start = {name: control.value for name, control in controls.items()}
+    shown = [(settings({**start, **still}, controls, still or controls), pixels(draw(**{**start, **still})))
+             for still in ({}, *stills)]
+    caption = "In a running notebook this figure moves. Its controls: " + ", ".join(
+        control.description for control in controls.values()) + "."
+    view = {"version_major": 2, "version_minor": 0, "model_id": panel.model_id}
+    drawn = {WEB: for_web(*web, controls)} if web and building() else {}
+    display({WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption}, raw=True, metadata=drawn)
+    return panel
+
+
+def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
+    """What the web edition is given of a widget, to be kept with its picture: a drawing, its numbers, its controls, in
+    JSON. It is one text, because a notebook's file would give each number a line of its own."""
+    given = numbers()
+    controls = {**controls, **given.pop("controls", {})}
+    shown = {name: web_control(control) for name, control in controls.items()}
+    found = {"drawing": drawing, "numbers": given, "controls": shown}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def web_control(control) -> dict:
+    """The label, the value and the range of a slider, or the options of a menu as [label, value]."""
+    found = {"label": control.description, "value": control.value}
+    if hasattr(control, "options"):
+        pairs = (option if isinstance(option, tuple) else (str(option), option) for option in control.options)
+        return {**found, "options": [list(pair) for pair in pairs]}
+    return {**found, "min": control.min, "max": control.max, "step": control.step}
+
+
+def settings(values: dict, controls: dict, named) -> str:
+    """The values of the controls in `named` as a reader sees them, such as "temperature 0.5, prompt 3"."""
+    def text(control, value):
+        options = getattr(control, "options", ())
+        labels = [option[0] for option in options if isinstance(option, tuple) and option[1] == value]
+        return labels[0] if labels else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return ", ".join(f"{controls[name].description} {text(controls[name], values[name])}" for name in named)
+
+
+def pixels(figure):
+    """The colours [height, width, 4] of a figure without its empty margins; the figure is closed."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=plt.rcParams["figure.dpi"], bbox_inches="tight")
+    plt.close(figure)
+    file.seek(0)
+    return plt.imread(file)
+
+
+def picture(shown: list, caption: str) -> str:
+    """A PNG, in base64, of (settings, pixels) below one another with a caption at the foot."""
+    dpi, width = plt.rcParams["figure.dpi"], max(image.shape[1] for _, image in shown)
+    texts = [fill(text, int(width / dpi * LETTERS_PER_INCH)) for text in (*(text for text, _ in shown), caption)]
+    heights = [round(dpi * LINE * (text.count("\n") + 1.3)) for text in texts]
+    top = sum(heights) + sum(image.shape[0] for _, image in shown)
+    sheet = plt.figure(figsize=(width / dpi, top / dpi), dpi=dpi, layout="none", facecolor="white")
+    for text, height, image in zip(texts, heights, [*(image for _, image in shown), np.ones((0, 1, 4))], strict=True):
+        sheet.text(0.005, (top - height / 2) / sheet.bbox.height, text, fontsize=8.5, va="center", parse_math=False,
+                   color=GREY if text is texts[-1] else BLACK)
+        top -= height + image.shape[0]
+        if image.size:
+            sheet.figimage(image, 0, top)
+    file = io.BytesIO()
+    sheet.savefig(file, format="png", dpi=dpi)
+    plt.close(sheet)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def slider(description: str, value, low, high, step=1):
+    """An IntSlider or FloatSlider that redraws when let go."""
+    kind = ipywidgets.IntSlider if isinstance(value, int) else ipywidgets.FloatSlider
+    return kind(description=description, value=value, min=low, max=high, step=step, continuous_update=False,
+                style={"description_width": "initial"}, layout=ipywidgets.Layout(width="420px"))
+
+
+def menu(description: str, options):
+    """A Dropdown."""
+    return ipywidgets.Dropdown(description=description, options=options, style={"description_width": "initial"},
+                               layout=ipywidgets.Layout(width="420px"))

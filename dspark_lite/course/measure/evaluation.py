@@ -1,0 +1,254 @@
+"""Accepted length and conditional acceptance, by domain or by benchmark, with intervals.
+
+Everything comes from rollouts of `generate`, never from teacher forcing. Intervals are percentile bootstraps over
+prompts.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from dspark_lite.common.errors import RequestError
+from dspark_lite.course.estimates import Estimate, bootstrap, paired, share_of_rows
+from dspark_lite.common.fingerprint import fingerprint
+from dspark_lite.decoding.proposal import draft_length
+from dspark_lite.decoding import Generation, Round, generate
+from dspark_lite.decoding.sampling import check_temperature
+from dspark_lite.scheduling.policies import fixed
+from dspark_lite.serving.engine import Engine, Request
+from .benchmarks import BENCHMARKS
+from .journal import Journal, header, journal_path
+from .lab import Lab
+
+MIN_ROUNDS = 10  # below, a share says nothing
+
+
+def rollout(lab: Lab, drafter, prompt: str, index: int, *, temperature: float, policy=None, gamma: int | None = None,
+            max_new_tokens: int | None = None) -> Generation:
+    """`generate` on a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same ones."""
+    return generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens or lab.max_new_tokens,
+                    temperature=temperature, policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index), fast=lab.fast)
+
+
+def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
+    """One generation per prompt."""
+    return [rollout(lab, drafter, prompt, index, temperature=temperature) for index, prompt in enumerate(prompts)]
+
+
+def rollouts_side_by_side(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
+    """`rollouts` by the serving engine, all prompts at once: the same distribution, other draws, a fraction of the time.
+
+    Raises RequestError for a drafter that the engine cannot serve.
+    """
+    requests = {index: Request(lab.encode(prompt), lab.max_new_tokens, lab.seed + index)
+                for index, prompt in enumerate(prompts)}
+    answers = dict(_served(lab, drafter, requests, temperature, None, len(prompts)))
+    return [answers[index] for index in range(len(prompts))]
+
+
+def tally(generations: list[Generation]) -> np.ndarray:
+    """Committed tokens and rounds of each generation, [N, 2].
+
+    A round commits the accepted drafts and the one token after them, the correction or bonus. As in the paper's
+    evaluation, a round whose drafts held an accepted stop token counts them up to it and no bonus, and the first token,
+    which the prompt's pass gives, belongs to no round. Tokens beyond the length limit are not counted.
+    """
+    counts = [[sum(r.committed for r in g.rounds), len(g.rounds)] for g in generations]
+    return np.array(counts, dtype=float).reshape(-1, 2)
+
+
+def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
+    """Tokens committed in rounds and the seconds of these rounds, by answer: [N, 2]."""
+    return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
+
+
+def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
+    """How many rounds of each generation kept the draft at a position, and how many reached it, [N, gamma, 2].
+
+    Drafts behind a stop token or the length limit are not counted: the answer has ended there.
+    """
+    counts = np.zeros((len(generations), gamma, 2))
+    for row, generation in zip(counts, generations):
+        for r in generation.rounds:
+            cut_short = r.committed == r.accepted  # by the end of the answer: nothing was refused
+            row[:r.accepted, 0] += 1
+            row[:r.accepted if cut_short else min(r.accepted + 1, r.proposed), 1] += 1
+    return counts
+
+
+def acceptance_by_position(generations: list[Generation], gamma: int) -> list[float | None]:
+    """Of the rounds that reached position k, the share that accepted it; None where no round did."""
+    return [float(kept / reached) if reached else None for kept, reached in position_counts(generations, gamma).sum(0)]
+
+
+def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
+    """`acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a row of `evaluate` carries; None where hardly a
+    round came so far."""
+    return [bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
+            if counts[:, k, 1].sum() >= MIN_ROUNDS else None for k in range(counts.shape[1])]
+
+
+def mean_accepted_length(groups: list[np.ndarray]) -> np.ndarray:
+    """Committed tokens per round of each group of rows [..., N, 2], averaged over the groups: [...]."""
+    return np.mean([share_of_rows(group) for group in groups], axis=0)
+
+
+def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
+    """How much longer ours accepts than theirs in the macro-average over domains, as a fraction; both on the same prompts."""
+    return paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b) - 1, ours, theirs)
+
+
+def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: float = 1.0, gamma: int | None = None,
+             max_new_tokens: int | None = None, slots: int = 1, path: Path | None = None) -> dict:
+    """One row a drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
+
+    A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
+    rounds of each prompt, its `position_counts`, and how many prompts were skipped because the target has no position
+    left for an answer (where a few are left, the answer is that short); None stands where no prompt gave a round.
+    `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by
+    the name of a benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving engine
+    answers so many prompts side by side: same distribution, other draws, a fraction of the time. With a `path`, that of the JSON to be, finished
+    prompts are kept in a journal beside it, and the same call goes on where it was stopped.
+    Raises DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit, RequestError for one that
+    cannot draft `gamma` tokens or be served in `slots`: all before the first prompt is answered.
+    """
+    check_temperature(temperature)
+    max_new_tokens = lab.max_new_tokens if max_new_tokens is None else max_new_tokens
+    if max_new_tokens < 1:
+        raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
+    labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
+    weights = {label: fingerprint(_checked(lab, drafter, gamma, slots)) for label, drafter in labelled.items()}  # none fails midway
+    decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
+    settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "slots": slots, "seed": lab.seed,
+                "weights": {"target": fingerprint(lab.target), **weights}}
+    journal = Journal(journal_path(path) if path else None, settings)
+    rows = _rows_by_journal(journal, lab, labelled, prompts, decoding, slots)
+    result = {**header(lab), **decoding, "slots": slots, "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
+    if {"dspark", "dflash"} <= set(labelled):
+        ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
+        result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
+    return result
+
+
+def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict,
+                     slots: int) -> list[dict]:
+    """The rows of `evaluate`; prompts that the journal lacks are answered, with `decoding` as the settings, and added."""
+    counted = _counts if slots == 1 else partial(_counts_side_by_side, slots=slots)
+    keys = {(label, name): [prompt_key(label, name, index, text) for index, text in enumerate(texts)]
+            for label in drafters for name, texts in prompts.items()}
+    finished = sum(key in journal for some in keys.values() for key in some)
+    rows, total = [], sum(map(len, keys.values()))
+    with tqdm(total=total, initial=finished, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
+        for (label, name), some in keys.items():
+            bar.set_postfix_str(f"{label} {name}")
+            drafter = _loaded(lab, drafters[label])
+            missing = {key[2]: key for key in some if key not in journal}
+            for index, counts in counted(lab, drafter, {index: prompts[name][index] for index in missing}, **decoding):
+                journal.add(missing[index], counts)
+                bar.update(1)
+            rows.append(_row(label, name, [journal[key] for key in some], decoding["gamma"] or drafter.gamma))
+    return rows
+
+
+def row_tally(row: dict) -> np.ndarray:
+    """The `tally` [N, 2] that a row of an evaluation carries, for intervals of any comparison."""
+    return np.array([row["committed"], row["rounds"]], dtype=float).T
+
+
+def _loaded(lab: Lab, drafter):
+    return lab.drafter(drafter) if isinstance(drafter, (str, Path)) else drafter
+
+
+def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
+    """The drafter loaded; raises RequestError where it cannot draft `gamma` tokens, or the engine cannot serve it in `slots`."""
+    loaded = _loaded(lab, drafter)
+    draft_length(gamma, loaded.gamma)
+    if slots != 1:
+        Engine(lab.target, loaded, slots=slots, capacity=1)  # its slots take memory only when a request comes
+    return loaded
+
+
+def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
+    """What a prompt is called in the journal; another text in the same place is another prompt."""
+    return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) -> Journal:
+    """The journal of rollouts beside `path`, that of the file to be; without a path nothing is kept."""
+    if path is None:
+        return Journal(None, {})
+    return Journal(journal_path(path), {"target": lab.target.name, "temperature": temperature, "max_new_tokens": lab.max_new_tokens, "seed": lab.seed,
+                                        "weights": [fingerprint(lab.target), fingerprint(drafter)]})
+
+
+def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
+    """How many new tokens a prompt [1, n] may have; none or fewer where it fills the target's positions."""
+    return min(max_new_tokens, lab.target.max_positions - input_ids.shape[1])
+
+
+def _round_counts(answer: Generation) -> list[list[int]]:
+    """[proposed, accepted, committed] of each round."""
+    return [[r.proposed, r.accepted, r.committed] for r in answer.rounds]
+
+
+def _counts(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens) -> Iterator[tuple[int, list | None]]:
+    """Answers prompts one after another: the index of each and its `_round_counts`, None where an answer has no room."""
+    for index, text in texts.items():
+        room = room_for(lab, lab.encode(text), max_new_tokens)
+        yield index, None if room < 1 else _round_counts(
+            rollout(lab, drafter, text, index, temperature=temperature, gamma=gamma, max_new_tokens=room))
+
+
+def _counts_side_by_side(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots) -> Iterator[tuple[int, list | None]]:
+    """`_counts` by the serving engine, as answers end; what a prompt draws depends on its seed alone."""
+    requests = {}
+    for index, text in texts.items():
+        input_ids = lab.encode(text)
+        if (room := room_for(lab, input_ids, max_new_tokens)) < 1:
+            yield index, None
+        else:
+            requests[index] = Request(input_ids, room, lab.seed + index)
+    for index, answer in _served(lab, drafter, requests, temperature, gamma, slots):
+        yield index, _round_counts(answer)
+
+
+def _served(lab, drafter, requests: dict[int, Request], temperature, gamma, slots) -> Iterator[tuple[int, Generation]]:
+    """The index and the answer of each request by the serving engine, as answers end."""
+    capacity = max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0) + drafter.gamma + 1
+    engine = Engine(lab.target, drafter, policy=gamma and fixed(gamma), slots=slots, capacity=capacity, temperature=temperature)
+    indices = {engine.submit(request): index for index, request in requests.items()}
+    while not engine.idle:
+        yield from ((indices[answer.id], answer) for answer in engine.step().answers)
+
+
+def _row(label: str, name: str, found: list, gamma: int) -> dict:
+    """A row of what `_round_counts` gave for each prompt of a domain or benchmark."""
+    generations = [Generation(rounds=[Round(*counts) for counts in rounds])
+                   for rounds in found if rounds is not None]
+    counts = tally(generations)
+    length = bootstrap(mean_accepted_length, [counts])
+    value, low, high = (None if np.isnan(number) else number for number in (length.value, length.low, length.high))
+    where = {"benchmark": name, "domain": BENCHMARKS[name].domain} if name in BENCHMARKS else {"domain": name}
+    return {"drafter": label, **where, "accepted_length": value, "low": low, "high": high,
+            "conditional_acceptance": acceptance_by_position(generations, gamma),
+            "committed": counts[:, 0].astype(int).tolist(), "rounds": counts[:, 1].astype(int).tolist(),
+            "position_counts": position_counts(generations, gamma).astype(int).tolist(),
+            "skipped": len(found) - len(generations)}
+
+
+def tokens_per_second(generations: list[Generation]) -> float:
+    """Tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
+    return float(share_of_rows(committed_and_seconds(generations)))
+
+
+def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
+    """What a round costs: its mean milliseconds of drafting and of verifying."""
+    rounds = [r for g in generations for r in g.rounds]
+    return {"draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
+            "verify_milliseconds": 1e3 * float(np.mean([r.verify_seconds for r in rounds]))}

@@ -1,0 +1,71 @@
+"""Rounds of decoding whose outcome is forced: what a round costs where the weights are random.
+
+Random weights agree on nothing, so nothing would be accepted. Here each round does all its work, and then commits as
+many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import torch
+
+from dspark_lite.course import paper
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.common.timing import WallSeconds
+from dspark_lite.decoding.sampling import Verdict, accept
+from dspark_lite.decoding.sequence import Outcome, Sequence
+from dspark_lite.decoding.together import play_round
+
+ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no time without a policy
+
+
+class ForcedAccept:
+    """An accept rule that judges a block and then says what `pattern` says, round by round: so many drafts are accepted,
+    at most those that are verified."""
+
+    def __init__(self, pattern: list[int], device: torch.device):
+        self._forced = iter(torch.tensor(pattern, device=device).split(1))  # [1] for each round
+
+    def __call__(self, target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
+        verdict = accept(target_probs, draft_probs, draft_tokens, lengths, generator)
+        return verdict._replace(accepted=next(self._forced).clamp(max=draft_tokens.shape[1]))
+
+
+@torch.inference_mode()
+def forced_text(target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
+                generator=None) -> Sequence:
+    """A prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
+    step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
+    state = drafter.begin(input_ids, step.features) if drafter else None
+    return Sequence(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator,
+                rule=ForcedAccept(pattern, target.device))
+
+
+def timed_rounds(text: Sequence, count: int) -> list[dict[str, float]]:
+    """Plays so many rounds: milliseconds of each part by round."""
+    return [{part: 1e3 * spent for part, spent in measure_parts(text)[1].items()} for _ in range(count)]
+
+
+def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
+    """Plays a round of a text: its outcome, and the `total` of the `gauge(device)` that each of ROUND_PARTS ran in."""
+    totals = {}
+
+    @contextmanager
+    def observe(part: str):
+        with gauge(text.target.device) as gauged:
+            yield
+        totals[part] = gauged.total
+
+    text.observe = observe
+    (outcome,) = play_round([text])
+    return outcome, {part: totals[part] for part in ROUND_PARTS}
+
+
+def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
+    """Accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
+    Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])  # [domains, g]
+    coins = torch.rand(rounds, by_domain.shape[1], generator=generator)
+    kept = coins < by_domain[torch.arange(rounds) % len(DOMAINS)]
+    return kept.long().cumprod(1).sum(1).tolist()

@@ -1,0 +1,192 @@
+"""The lab a notebook works in: `lab = setup()`, then lab.target, lab.drafter("dspark"), lab.prompts["math"]."""
+
+import gc
+import os
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral
+from pathlib import Path
+
+import torch
+
+from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.course.names import DOMAINS, PROFILES
+from dspark_lite.course.result_files import reference
+from dspark_lite.common.origin import check_origin, device_name, versions
+from dspark_lite.decoding.sampling import check_seed
+from dspark_lite.decoding.target import Target
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.scheduling.additive_costs import load_costs
+from ..world.example import Example
+from ..world.examples import examples
+from ..world.tokenizer import chat_ids
+
+MIN_FREE_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
+HELD_OUT_SEED = 2026
+HELD_OUT_PROMPTS = "held_out_prompts.json"  # tools/measure/held_out.py writes it
+NUMBER_FORMATS = ("float32", "bfloat16", "float16")
+NEW_TOKENS = {"tiny": 160, "released": 256}
+
+
+@dataclass
+class Lab:
+    """A target, its drafters (one held at a time) and held-out prompts, on one device."""
+
+    profile: str
+    target: Target
+    prompts: dict[str, list[str]]
+    seed: int = 0
+    fast: bool | str = False  # as `fast` of generate, for what the lab's own measurements decode
+
+    def __post_init__(self):
+        self.tokenizer, self.device = self.target.tokenizer, self.target.device
+        self.stop_token_ids = self.target.stop_token_ids
+        self.max_new_tokens = NEW_TOKENS[self.profile]
+        self._held: tuple[str, object] | None = None
+
+    @property
+    def drafters(self) -> list[str]:
+        """The names that `drafter` takes."""
+        return [name for name in PROFILES[self.profile] if name != "target"]
+
+    def drafter(self, name: str | Path):
+        """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
+
+        Raises DSparkLiteError for another name.
+        """
+        if not isinstance(name, (str, Path)):
+            raise RequestError(f"lab.drafter takes a name, a folder or a Hub id (org/name), not a {type(name).__name__}")
+        name = str(name)
+        elsewhere = "/" in name or Path(name).is_dir() or (EMBEDDED / name).is_dir()
+        if name not in self.drafters and not elsewhere:
+            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
+                                  "a folder or a Hub id (org/name)")
+        if self._held is None or self._held[0] != name:
+            compiled, self._held = self._held and hasattr(self._held[1], "fast_parts"), None
+            if compiled:
+                gc.collect()  # a compiled pass and its drafter hold each other
+            self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
+        return self._held[1]
+
+    def encode(self, prompt: str) -> torch.Tensor:
+        """Token ids [1, n] of a user's first turn, chat template applied, thinking off; raises RequestError for what is no text."""
+        if not isinstance(prompt, str):
+            raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
+        return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
+
+    def decode(self, token_ids) -> str:
+        """The text of token ids, special tokens left out; raises RequestError for what are none."""
+        try:
+            return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+        except (TypeError, KeyError, OverflowError):  # which of them depends on the object
+            raise RequestError(f"lab.decode takes token ids, such as the token_ids of a generation, not this {type(token_ids).__name__}") from None
+
+    def generator(self, seed: int | None = None) -> torch.Generator:
+        """A fresh random generator on the lab's device."""
+        return torch.Generator(self.device).manual_seed(self.seed if seed is None else seed)
+
+    def costs(self, path: Path | str):
+        """The cost table in a file of SGLang's, of either form, for scheduling steps of this lab's target.
+
+        Raises RequestError for one that was measured on another device, of another target or with other versions.
+        """
+        found = load_costs(path)
+        check_origin(found.origin, self.target)
+        return found
+
+    @property
+    def device_name(self) -> str:
+        """What the device calls itself, for labels of measurements."""
+        return device_name(self.device)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions that a measurement should carry."""
+        return versions()
+
+
+def choose_profile(profile: str | None = None) -> str:
+    """The profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free and "tiny" elsewhere."""
+    profile = profile or os.environ.get("DSPARK_PROFILE")
+    if profile is None:
+        roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= MIN_FREE_MEMORY
+        profile = "released" if roomy else "tiny"
+    if profile not in PROFILES:
+        raise DSparkLiteError(f"the profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
+    return profile
+
+
+@cache
+def held_out(domain: str, count: int) -> tuple[Example, ...]:
+    """Return the first `count` held-out examples of a domain, always the same ones."""
+    return tuple(examples(domain, count, HELD_OUT_SEED, held_out=True))
+
+
+def held_out_prompts(domain: str, count: int) -> list[str]:
+    """The prompts of the first `count` held-out examples, read from a file if it has that many: drawing takes seconds."""
+    stored = reference(HELD_OUT_PROMPTS)[domain]
+    if count <= len(stored):
+        return stored[:count]
+    return [example.prompt for example in held_out(domain, count)]
+
+
+def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,
+          dtype: str | None = None, memory_gb: float | None = None, fast: bool | str = False) -> Lab:
+    """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
+
+    `device` ("cpu", "cuda"), the number format `dtype` ("float32", "bfloat16", "float16") and the most memory of a GPU that
+    this process may take, `memory_gb`, default to DSPARK_DEVICE, DSPARK_DTYPE and DSPARK_MEMORY_GB, and where those are not
+    set to the profile's device, the widest 16-bit format that it computes in (a CPU: float32) and all there is. In float32
+    greedy texts of every drafter are equal to plain decoding's; in 16 bit they may part at near-ties. With `fast`, as that of
+    `generate`, the lab's measurements of single requests take the fast path.
+
+    Raises DSparkLiteError for an unknown profile or option, a target that cannot read text, and CheckpointError where weights
+    cannot be had, or the device does not compute in the format.
+    """
+    profile = choose_profile(profile)
+    check_seed(seed)
+    if not isinstance(prompts, Integral) or prompts < 1:
+        raise RequestError(f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more")
+    torch.manual_seed(seed)
+    place = _device(device or os.environ.get("DSPARK_DEVICE"), profile)
+    cap_memory(place, os.environ.get("DSPARK_MEMORY_GB") if memory_gb is None else memory_gb)
+    number_format = _number_format(dtype or os.environ.get("DSPARK_DTYPE"))
+    loaded = load_target(target or PROFILES[profile]["target"], device=place, dtype=number_format)
+    if loaded.tokenizer is None:
+        raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
+                           "ids")
+    texts = {domain: held_out_prompts(domain, prompts) for domain in DOMAINS}
+    return Lab(profile, loaded, texts, seed, fast)
+
+
+def _device(asked: str | None, profile: str) -> torch.device:
+    """The device that is asked for (None: that of the profile)."""
+    if asked not in (None, "cpu", "cuda"):
+        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda" + ', and on a Mac it is "cpu"' * (asked == "mps"))
+    return torch.device(asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+
+
+def _number_format(asked: str | None) -> torch.dtype | None:
+    """The number format that is asked for (None: left to the device)."""
+    if asked not in (None, *NUMBER_FORMATS):
+        raise RequestError(f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}")
+    return asked and getattr(torch, asked)
+
+
+def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
+    """Lets this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that it may take, None on a CPU.
+
+    Raises RequestError for what is no number above 0.
+    """
+    try:
+        asked = None if gigabytes is None else float(gigabytes)
+    except (ValueError, TypeError):
+        asked = -1.0
+    if asked is not None and not asked > 0:
+        raise RequestError(f"the memory cap is {gigabytes!r} GB; it must be a number above 0")
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    total = torch.cuda.get_device_properties(device).total_memory
+    most = total if asked is None else int(min(total, 1e9 * asked))
+    torch.cuda.set_per_process_memory_fraction(most / total, torch.cuda.current_device() if device.index is None else device.index)
+    return most

@@ -1,0 +1,61 @@
+"""Recorded blocks played side by side: what a policy would have verified of them, and what each step would have cost.
+
+R requests decode side by side, each through its own prompts, block after block as recorded. What was accepted of a whole
+block says what would have been accepted of any prefix. The next block is the recorded one whatever was verified, so a replay
+compares policies on the same blocks; it does not simulate texts.
+"""
+
+from functools import cache
+
+import numpy as np
+import torch
+
+from dspark_lite.decoding.proposal import Proposal, started
+from dspark_lite.scheduling.cost_table import CostTable
+from . import confidence_results
+
+
+@cache
+def recorded_blocks() -> tuple[torch.Tensor, torch.Tensor]:
+    """Calibrated confidence logits [N, g] of all recorded blocks and the drafts accepted [N]; prompts in a fixed random order, the
+    blocks of a prompt in theirs."""
+    temperatures = torch.tensor(confidence_results.stored_sts().temperatures)
+    prompts = []
+    for domain in confidence_results.observations().values():
+        for prompt in np.unique(domain.prompts):
+            rows = domain.prompts == prompt
+            prompts.append((torch.tensor(domain.logits[rows]).float() / temperatures, torch.tensor(domain.accepted[rows])))
+    shuffled = [prompts[index] for index in np.random.default_rng(0).permutation(len(prompts))]
+    logits, accepted = (torch.cat(part) for part in zip(*shuffled))
+    return logits, accepted
+
+
+def recorded_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torch.Tensor]:
+    """Up to `most` consecutive steps of so many requests: their proposals, and the drafts accepted [steps, R].
+
+    A proposal holds confidences only; what was drafted makes no difference to a policy.
+    """
+    logits, accepted = recorded_blocks()
+    steps, gamma = len(logits) // requests, logits.shape[1]
+    places = torch.arange(min(steps, most))[:, None] + steps * torch.arange(requests)  # [steps, R]
+    tokens = torch.zeros(requests, gamma, dtype=torch.long)
+    return [Proposal(tokens, torch.empty(requests, gamma, 0), logits[at]) for at in places], accepted[places]
+
+
+def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
+    """Verification lengths [steps, R] that a policy gives; one that remembers begins without a memory."""
+    policy = started(policy)
+    return torch.stack([policy(proposal) for proposal in steps])
+
+
+def tokens_and_seconds(lengths: torch.Tensor, accepted: torch.Tensor, cost_table: CostTable) -> np.ndarray:
+    """What each step commits and how long it takes, [steps, 2], for lengths and accepted drafts [steps, R]."""
+    requests = lengths.shape[1]
+    batch = requests + lengths.sum(1)
+    seconds = 1 / cost_table.sps(requests, range(int(batch.max()) + 1))[batch]
+    return torch.stack([torch.minimum(lengths, accepted).sum(1) + requests, seconds], 1).numpy()
+
+
+def replayed_speed(rows: np.ndarray) -> np.ndarray:
+    """Tokens per second [...] of rows [..., steps, 2]."""
+    return rows[..., 0].sum(-1) / rows[..., 1].sum(-1)

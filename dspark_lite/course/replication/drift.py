@@ -1,0 +1,92 @@
+"""What changes while a service runs: traffic that drifts, a head that turns out wrong, and what either costs. Recorded blocks, replayed."""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dspark_lite.course.estimates import Estimate
+from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
+from dspark_lite.course.extensions.online_sts import OnlineSTS
+from dspark_lite.scheduling.policies import algorithm1, fixed
+from dspark_lite.course.measure.simulator import EngineModel
+from . import serving_results
+
+EVERY = 200  # blocks between two points of a series, and between two checks
+WRONG_HEADS = {  # what is done to calibrated logits: (times, plus)
+    "as calibrated": (1.0, 0.0), "4 times as sure": (4.0, 0.0), "2 nats too sure": (1.0, 2.0), "half as sure": (0.5, 0.0),
+    "1 nat too doubtful": (1.0, -1.0), "2 nats too doubtful": (1.0, -2.0), "3 nats too doubtful": (1.0, -3.0)}
+
+
+class Phase(NamedTuple):
+    """So many `blocks` of one domain's traffic, the head's logits `times` as large as recorded."""
+
+    domain: str
+    times: float
+    blocks: int
+
+
+@dataclass
+class Drift:
+    """Series by block: where each point stands, in which phase; tokens per round of the last EVERY blocks; the mean ECE on held-out
+    blocks of the phase's traffic of the calibration as it was `stored`, of the one kept `online`, and of a `fresh` fit to that traffic."""
+
+    at: list[int] = field(default_factory=list)
+    phase: list[int] = field(default_factory=list)
+    accepted_length: list[float] = field(default_factory=list)
+    stored: list[float] = field(default_factory=list)
+    online: list[float] = field(default_factory=list)
+    fresh: list[float] = field(default_factory=list)
+    refits: list[int] = field(default_factory=list)  # blocks at which the temperatures changed
+
+    def after(self, phase: int, blocks: int) -> tuple[float, float, float]:
+        """ECE `stored`, `online` and `fresh` so many blocks after a phase began."""
+        begin = self.at[self.phase.index(phase)] - EVERY
+        index = self.at.index(begin + blocks)
+        return self.stored[index], self.online[index], self.fresh[index]
+
+
+def mean_ece(logits, accepted, temperatures) -> float:
+    """ECE of survival, the mean over positions."""
+    return float(np.mean(by_position(logits, accepted, temperatures)["ece"]))
+
+
+def halves(found: Observations) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Logits and accepted drafts of every second prompt, and of the others."""
+    second = np.isin(found.prompts, np.unique(found.prompts)[1::2])
+    return [(found.logits[half], found.accepted[half]) for half in (~second, second)]
+
+
+def drift(observations: dict[str, Observations], sts: STS, phases: list[Phase], *, window: int = 1000, seed: int = 0) -> Drift:
+    """Plays traffic past a calibration: blocks are drawn from one half of a domain's prompts, ECE is measured on the other half."""
+    rng, online, found, seen = np.random.default_rng(seed), OnlineSTS(sts, window=window, every=EVERY), Drift(), 0
+    for number, (domain, times, blocks) in enumerate(phases):
+        (logits, accepted), (judged, outcome) = halves(observations[domain])
+        fresh = fit_sts(times * logits, accepted)
+        still, best = (mean_ece(times * judged, outcome, one.temperatures) for one in (sts, fresh))
+        for _ in range(blocks // EVERY):
+            rows, seen = rng.integers(len(accepted), size=EVERY), seen + EVERY
+            if online.observe(times * logits[rows], accepted[rows]):
+                found.refits.append(seen)
+            now = (seen, number, 1 + accepted[rows].mean(), still, mean_ece(times * judged, outcome, online.sts.temperatures), best)
+            for series, value in zip((found.at, found.phase, found.accepted_length, found.stored, found.online, found.fresh), now):
+                series.append(value)
+    return found
+
+
+def throughput_by_head(load: int, *, seeds: int = 4, requests: int = 400) -> dict[str, Estimate]:
+    """Throughput of Algorithm 1 over that of whole blocks, in the model of the serving engine with so many requests under way, for each
+    of WRONG_HEADS; the mean over seeds of the same traffic for both, and the lowest and highest of them."""
+    record, costs = serving_results.record(), serving_results.engine_costs("dspark")
+
+    def speed(policy, blocks, seed) -> float:
+        model = EngineModel(blocks, costs, policy, slots=load)
+        steps = serving_results.full_steps(model, load, requests, np.random.default_rng(seed))
+        return sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps)
+
+    whole, found = [speed(fixed(record.gamma), record, seed) for seed in range(seeds)], {}
+    for name, (times, plus) in WRONG_HEADS.items():
+        wrong = replace(record, logits=record.logits * times + plus)
+        ratios = [speed(algorithm1(costs.convex_fit()), wrong, seed) / whole[seed] for seed in range(seeds)]
+        found[name] = Estimate(float(np.mean(ratios)), min(ratios), max(ratios))
+    return found

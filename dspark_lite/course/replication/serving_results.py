@@ -1,0 +1,185 @@
+"""What was measured of the serving engine: assets/measurements/serving, written by tools/measure/serving.py; and the model of the
+engine, given what its steps cost.
+
+A row holds the totals of turns of a few steps; a measure is a ratio of such totals, and its interval a bootstrap over turns.
+"""
+
+from functools import cache
+
+import numpy as np
+
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.course.estimates import Estimate, bootstrap, paired, share_of_rows
+from dspark_lite.common.files import ROOT
+from dspark_lite.course.result_files import read
+from dspark_lite.scheduling.policies import fixed
+from dspark_lite.course.measure.step_costs import StepCosts
+from dspark_lite.serving.engine import STEP_PARTS, StepReport
+from dspark_lite.course.measure.simulator import EngineModel, Record, simulate
+from ..measure.serving_load import decoding_seconds, policy_of, step_costs
+from . import confidence_results
+
+MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
+WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
+
+
+def serving_run() -> dict:
+    """The measurement: device, turns of a row, and rows by part."""
+    return read(MEASURED, "make serving")
+
+
+def rows(part: str, **wanted) -> list[dict]:
+    """The rows of a part whose fields have the wanted values."""
+    return [row for row in serving_run()[part] if all(row[name] == value for name, value in wanted.items())]
+
+
+def row(part: str, **wanted) -> dict:
+    """The one row of a part that has the wanted values."""
+    found = rows(part, **wanted)
+    if len(found) != 1:
+        raise DSparkLiteError(f"the measurement has {len(found)} rows of {part} with {wanted}, not one")
+    return found[0]
+
+
+SERVING_MEASURES = {  # of a row: two totals whose ratio it is
+    # Tokens a second: of rounds alone, and of each request.
+    "throughput": lambda row: (row["committed"], decoding_seconds(row)),
+    "per_user": lambda row: (row["committed"], decoding_seconds(row) * row["concurrency"]),
+    # Of a request and step: tokens verified, anchor included (Figure 8); tokens committed.
+    "budget": lambda row: (row["verified"], row["requests"]),
+    "accepted_length": lambda row: (row["committed"], row["requests"]),
+    # The share of verified tokens that was rejected.
+    "waste": lambda row: (np.subtract(row["proposed"], row["accepted"]), row["verified"]),
+    # Of a step: seconds without prefill, and of each part.
+    "step_seconds": lambda row: (decoding_seconds(row), row["steps"]),
+    **{f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"]) for part in STEP_PARTS},
+}
+
+
+def totals_by_turn(name: str, row: dict) -> np.ndarray:
+    """The two totals of a measure of a row, by turn: [turns, 2]."""
+    return np.stack(SERVING_MEASURES[name](row), 1)
+
+
+def value(name: str, row: dict) -> float:
+    """A measure of a row without its interval: the sum over turns of one total over that of the other."""
+    return float(share_of_rows(totals_by_turn(name, row)))
+
+
+def with_interval(name: str, row: dict) -> Estimate:
+    """A measure of a row and its interval over turns."""
+    return bootstrap(lambda groups: share_of_rows(groups[0]), [totals_by_turn(name, row)])
+
+
+def gain(name: str, ours: dict, theirs: dict) -> Estimate:
+    """A measure of one row over that of another of the same load; a resample takes the same turns of both."""
+    turns = ([totals_by_turn(name, row)] for row in (ours, theirs))
+    return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
+
+
+def engine_costs(drafter: str) -> StepCosts:
+    """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
+    return step_costs(rows("costs", drafter=drafter), np.mean)
+
+
+def prefill_costs(drafter: str) -> tuple[float, float]:
+    """Seconds of a prefill pass, and of each prompt in it: least squares over the turns."""
+    turns = np.concatenate([np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1)
+                            for row in rows("costs", drafter=drafter)])
+    fitted, *_ = np.linalg.lstsq(turns[:, :2], turns[:, 2], rcond=None)
+    return float(fitted[0]), float(fitted[1])
+
+
+def acceptance_rate(drafter: str) -> float:
+    """The share of a drafter's verified tokens that was accepted while its costs were measured."""
+    found = rows("costs", drafter=drafter)
+    accepted, proposed = (sum(sum(row[part]) for row in found) for part in ("accepted", "proposed"))
+    return accepted / proposed
+
+
+@cache
+def record() -> Record:
+    """The blocks recorded to judge the confidences (lesson 09), all domains, calibrated."""
+    return Record.of(list(confidence_results.observations().values()), confidence_results.stored_sts())
+
+
+def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None) -> list[StepReport]:
+    """Steps of the model of a row of "policies", all slots taken, from so many requests."""
+    rng, costs, answers = np.random.default_rng(0), engine_costs(drafter), record()
+    if drafter == "mtp":
+        answers = answers.drafting_one(acceptance_rate("mtp"), rng)
+    chosen = fixed(0) if drafter == "plain" else policy_of(name, costs)
+    model = EngineModel(answers, costs, chosen, slots=concurrency, prefill=prefill_costs(drafter))
+    return full_steps(model, concurrency, requests or 200 + 10 * concurrency, rng)
+
+
+def full_steps(model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator) -> list[StepReport]:
+    """Steps of a closed loop of the model with all slots taken, until so many requests are answered."""
+    return [step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency]
+
+
+def frontier(drafter: str, policy: str) -> np.ndarray:
+    """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
+    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in by_load(drafter, policy).values()])
+
+
+def by_load(drafter: str, policy: str) -> dict[int, dict]:
+    """The rows of a drafter under a policy by concurrency, rising."""
+    found = rows("policies", drafter=drafter, policy=policy)
+    return {row["concurrency"]: row for row in sorted(found, key=lambda row: row["concurrency"])}
+
+
+def budgets_by_load() -> dict[str, dict[int, Estimate]]:
+    """Tokens verified per request by way to serve and concurrency (Figure 8)."""
+    return {name: {load: with_interval("budget", row) for load, row in by_load(*way).items()} for name, way in WAYS.items()}
+
+
+def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
+    """DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
+    base = by_load(*WAYS["mtp"])
+    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
+            for name, way in WAYS.items() if name != "mtp"}
+
+
+def frontiers() -> dict[str, np.ndarray]:
+    """The frontier [n, 2] of plain decoding and of each way to serve (Figure 7)."""
+    return {name: frontier(*way) for name, way in (("plain", ("plain", "all")), *WAYS.items())}
+
+
+def speed_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How much faster each user is on the frontier `ours` [n, 2] at the throughput of the point `theirs` [2], as a
+    fraction; nan where our frontier does not reach that throughput."""
+    return _between(ours[:, 1], ours[:, 0], theirs[1]) / theirs[0] - 1
+
+
+def throughput_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """How much higher throughput is on the frontier `ours` [n, 2] at the speed per user of the point `theirs` [2], as a
+    fraction; nan where our frontier does not reach that speed."""
+    return _between(ours[:, 0], ours[:, 1], theirs[0]) / theirs[1] - 1
+
+
+def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:
+    order = x.argsort()
+    return float(np.interp(at, x[order], y[order], left=np.nan, right=np.nan))
+
+
+def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
+    """`gain` (speed_gain or throughput_gain) of DSpark's frontier under `policy` over MTP-1's point at `concurrency`.
+
+    The interval is a bootstrap over turns; a resample takes, at each load, the same turns of both drafters. Raises
+    DSparkLiteError where DSpark's frontier does not reach that point.
+    """
+    loads = np.array(list(by_load("mtp", "all")))
+    turns = ([totals_by_turn("throughput", row("policies", drafter=drafter, policy=name, concurrency=load)) for load in loads]
+             for drafter, name in (("dspark", policy), ("mtp", "all")))
+
+    def of_frontiers(*both):
+        rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)  # [R, loads]
+        frontiers = (np.stack([total / loads, total], -1) for total in rates)
+        return np.array([gain(ours, theirs[list(loads).index(concurrency)]) for ours, theirs in zip(*frontiers)])
+
+    found = paired(of_frontiers, *turns)
+    if np.isnan(found.value):
+        raise DSparkLiteError(f"DSpark's frontier under {policy} does not reach MTP-1's point at {concurrency} requests; "
+                              "measure more loads")
+    return found

@@ -1,0 +1,18 @@
+"""Wrong input on the command line of a script."""
+
+import sys
+from functools import wraps
+
+from dspark_lite.common.errors import DSparkLiteError
+
+
+def report_errors(main):
+    """The command line `main` with a DSparkLiteError as one sentence on stderr and exit code 2; one that returns nothing has code 0."""
+    @wraps(main)
+    def run(arguments=None):
+        try:
+            return main(arguments) or 0
+        except DSparkLiteError as error:
+            print(error, file=sys.stderr)
+            return 2
+    return run

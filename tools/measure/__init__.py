@@ -1,0 +1,1 @@
+"""Measurements for the lessons: each script writes a file below assets/measurements."""
