@@ -2,7 +2,7 @@
 
 import torch
 
-from dspark_lite.decoding.rounds import Generation, Round
+from dspark_lite.decoding import Generation, Round
 
 
 def number(generator, low: int, high: int) -> int:
