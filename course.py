@@ -15,43 +15,168 @@ ROOT = Path(__file__).resolve().parent
 INSTALL = ["-m", "pip", "install", "-qq", "--no-compile", "--disable-pip-version-check"]
 PYTEST = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations", "20"]
 # nbmake executes each committed notebook of the readers' edition once. A cell may take as long as a busy machine needs.
-TESTS = [*PYTEST, "-m", "not slow", "--nbmake", "--nbmake-timeout", "900", "notebooks", "tests", "--ignore=notebooks/solutions"]
+TESTS = [
+    *PYTEST,
+    "-m",
+    "not slow",
+    "--nbmake",
+    "--nbmake-timeout",
+    "900",
+    "notebooks",
+    "tests",
+    "--ignore=notebooks/solutions",
+]
 # The slow tests, and every property test again with many more examples.
 SLOW_TESTS = [*PYTEST, "-m", "slow or hypothesis", "--hypothesis-profile", "thorough", "tests"]
 COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, what Python is told
-    "lab": ("open the lessons in JupyterLab", "notebooks", "course", ["-m", "dspark_lite", "lab", "--"]),
-    "progress": ("which exercises are done", "notebooks", "course", ["-m", "dspark_lite", "progress"]),
-    "judge": ("is the decoder in notebooks/my_dspark.py lossless, and is it DSpark?", "notebooks", "course", ["-m", "dspark_lite", "judge"]),
-    "run": ("execute every lesson and measure the drafters", "tools/notebooks", "course", ["-m", "tools.notebooks.run_course"]),
-    "record": ("the same, and keep the minutes that the lessons took", "tools/notebooks", "course", ["-m", "tools.notebooks.run_course", "--record"]),
-    "test": ("execute every notebook, run every test that a change is likely to break", "tests", "tests", TESTS),
+    "lab": (
+        "open the lessons in JupyterLab",
+        "notebooks",
+        "course",
+        ["-m", "dspark_lite", "lab", "--"],
+    ),
+    "progress": (
+        "which exercises are done",
+        "notebooks",
+        "course",
+        ["-m", "dspark_lite", "progress"],
+    ),
+    "judge": (
+        "is the decoder in notebooks/my_dspark.py lossless, and is it DSpark?",
+        "notebooks",
+        "course",
+        ["-m", "dspark_lite", "judge"],
+    ),
+    "run": (
+        "execute every lesson and measure the drafters",
+        "tools/notebooks",
+        "course",
+        ["-m", "tools.notebooks.run_course"],
+    ),
+    "record": (
+        "the same, and keep the minutes that the lessons took",
+        "tools/notebooks",
+        "course",
+        ["-m", "tools.notebooks.run_course", "--record"],
+    ),
+    "test": (
+        "execute every notebook, run every test that a change is likely to break",
+        "tests",
+        "tests",
+        TESTS,
+    ),
     "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
-    "notebooks": ("build the lessons from their sources", "tools/notebooks", "course", ["-m", "tools.notebooks.build"]),
-    "figures": ("the paper's figures and tables, from assets/measurements", "tools/notebooks", "course", ["-m", "tools.notebooks.figures"]),
-    "experiments": ("train every drafter and measure it: days", "tools/measure", "course", ["-m", "tools.measure.experiments"]),
-    "confidence": ("calibration, thresholds, cost table for lessons 09 and 10", "tools/measure", "course", ["-m", "tools.measure.confidence"]),
-    "clinic": ("the charts of lesson 14's patients", "tools/measure", "course", ["-m", "tools.measure.clinic"]),
-    "serving": ("the engine under load, for lesson 11", "tools/measure", "course", ["-m", "tools.measure.serving"]),
-    "extensions": ("what block verification gains over the token rule", "tools/measure", "course", ["-m", "tools.measure.extensions"]),
-    "production": ("heads, trees and V4's draft, for lesson 13", "tools/measure", "course", ["-m", "tools.measure.production"]),
-    "gpu": ("what the course says of a GPU, measured on one", "tools/gpu", "tests", ["-m", "tools.gpu.gpu"]),
-    "judges": ("ask outside programs whether they agree", "tools/judges", "course", ["-m", "tools.judges.judges"]),
-    "drafts": ("load every form of draft and compare", "tools/judges/drafts.py", "tests", ["-m", "tools.judges.drafts"]),
-    "engine": ("ask vLLM's server on this machine", "tools/engine", "course", ["-m", "tools.engine.engine"]),
-    "site": ("the web edition, in build/site/html", "tools/site", "site", ["-m", "tools.site.build"]),
+    "notebooks": (
+        "build the lessons from their sources",
+        "tools/notebooks",
+        "course",
+        ["-m", "tools.notebooks.build"],
+    ),
+    "figures": (
+        "the paper's figures and tables, from assets/measurements",
+        "tools/notebooks",
+        "course",
+        ["-m", "tools.notebooks.figures"],
+    ),
+    "experiments": (
+        "train every drafter and measure it: days",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.experiments"],
+    ),
+    "confidence": (
+        "calibration, thresholds, cost table for lessons 09 and 10",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.confidence"],
+    ),
+    "clinic": (
+        "the charts of lesson 14's patients",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.clinic"],
+    ),
+    "serving": (
+        "the engine under load, for lesson 11",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.serving"],
+    ),
+    "extensions": (
+        "what block verification gains over the token rule",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.extensions"],
+    ),
+    "production": (
+        "heads, trees and V4's draft, for lesson 13",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.production"],
+    ),
+    "gpu": (
+        "what the course says of a GPU, measured on one",
+        "tools/gpu",
+        "tests",
+        ["-m", "tools.gpu.gpu"],
+    ),
+    "judges": (
+        "ask outside programs whether they agree",
+        "tools/judges",
+        "course",
+        ["-m", "tools.judges.judges"],
+    ),
+    "drafts": (
+        "load every form of draft and compare",
+        "tools/judges/drafts.py",
+        "tests",
+        ["-m", "tools.judges.drafts"],
+    ),
+    "engine": (
+        "ask vLLM's server on this machine",
+        "tools/engine",
+        "course",
+        ["-m", "tools.engine.engine"],
+    ),
+    "site": (
+        "the web edition, in build/site/html",
+        "tools/site",
+        "site",
+        ["-m", "tools.site.build"],
+    ),
     "project": ("judge a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
-    "release": ("the student edition, without answers", "tools/kit/release.py", "course", ["-m", "tools.kit.release"]),
+    "release": (
+        "the student edition, without answers",
+        "tools/kit/release.py",
+        "course",
+        ["-m", "tools.kit.release"],
+    ),
     "grade": ("mark what was handed in", "tools/kit/grade.py", "course", ["-m", "tools.kit.grade"]),
     "exam": ("an exam and its key", "tools/kit/exam.py", "course", ["-m", "tools.kit.exam"]),
-    "slides": ("each lesson's figures as slides", "tools/kit/slides.py", "course", ["-m", "tools.kit.slides"]),
-    "fork": ("give the course another repository, OWNER/NAME", "tools/kit/fork.py", "course", ["-m", "tools.kit.fork"]),
+    "slides": (
+        "each lesson's figures as slides",
+        "tools/kit/slides.py",
+        "course",
+        ["-m", "tools.kit.slides"],
+    ),
+    "fork": (
+        "give the course another repository, OWNER/NAME",
+        "tools/kit/fork.py",
+        "course",
+        ["-m", "tools.kit.fork"],
+    ),
 }
-TABLES = ("notebooks", "judges", "drafts")  # commands after which the tables in README.md and docs/ are written anew
+TABLES = (
+    "notebooks",
+    "judges",
+    "drafts",
+)  # commands after which the tables in README.md and docs/ are written anew
 NEEDS = ["pyproject.toml", "requirements.txt"]
 STAMPS = {  # what is installed into an environment: the files that say what, and how pip is told
     "course": (NEEDS, ["-e", ".", "-r", "requirements.txt"]),
     "tests": (NEEDS, ["-e", ".[dev]"]),
-    "site": (NEEDS, ["-e", ".[site]"])}
+    "site": (NEEDS, ["-e", ".[site]"]),
+}
 
 
 def environment() -> Path:
@@ -135,16 +260,31 @@ def install(wanted: str) -> None:
     make_environment(folder)
     pins.write_text(constraints(folder), encoding="utf-8")
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if house.is_dir() else {}
-    hint = "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
-    must(start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **offline), hint if offline else "")
+    hint = (
+        "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
+    )
+    must(
+        start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **offline),
+        hint if offline else "",
+    )
     stamp.write_text(digest(wanted, folder))
 
 
 def usage() -> str:
     """What can be asked for."""
-    lines = [f"  {name:11} {says}" for name, (says, needs, _, _) in COMMANDS.items() if (ROOT / needs).exists()]
-    return "\n".join(["python course.py COMMAND, one of", *lines, f"  {'install':11} only install, as every command does first",
-                      f"  {'wheelhouse':11} fetch all that is to be installed, for a machine like this one without network"])
+    lines = [
+        f"  {name:11} {says}"
+        for name, (says, needs, _, _) in COMMANDS.items()
+        if (ROOT / needs).exists()
+    ]
+    return "\n".join(
+        [
+            "python course.py COMMAND, one of",
+            *lines,
+            f"  {'install':11} only install, as every command does first",
+            f"  {'wheelhouse':11} fetch all that is to be installed, for a machine like this one without network",
+        ]
+    )
 
 
 def main() -> None:
@@ -156,8 +296,23 @@ def main() -> None:
         for wanted in arguments or ["course"]:
             install(wanted)
     elif name == "wheelhouse" and not arguments:
-        must(start([sys.executable, "-m", "pip", "download", "-d", "wheelhouse", "-r", "requirements.txt",
-                    "-c", "constraints/pins.txt", "setuptools"]))
+        must(
+            start(
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "download",
+                    "-d",
+                    "wheelhouse",
+                    "-r",
+                    "requirements.txt",
+                    "-c",
+                    "constraints/pins.txt",
+                    "setuptools",
+                ]
+            )
+        )
     elif name in COMMANDS and (ROOT / COMMANDS[name][1]).exists():
         _, needs, stamp, command = COMMANDS[name]
         install(stamp)

@@ -30,7 +30,9 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
     for parameter in target.model.parameters():
-        parameter.copy_(parameter.bfloat16())  # so that the draft's 16-bit copies of them can be equal
+        parameter.copy_(
+            parameter.bfloat16()
+        )  # so that the draft's 16-bit copies of them can be equal
     drafters["dspark"].embed_tokens.weight.copy_(target.model.get_input_embeddings().weight)
     target.model.save_pretrained(folder / "target")
     drafters["small_lm"].model.model.save_pretrained(folder / "small")
@@ -89,7 +91,9 @@ def shard(folder):
     for part, held in parts.items():
         save_file({name: tensors[name] for name in held}, folder / part, metadata={"format": "pt"})
     weight_map = {name: part for part, held in parts.items() for name in held}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
 
 
 # The tiny lab --------------------------------------------------------------------------------------------------------
@@ -121,8 +125,10 @@ def short_answers(monkeypatch):
 
 # Policies for a step of four requests and blocks of four drafts: what each gives is refused, and with which words.
 BAD_LENGTHS = {
-    "too short a tensor": (lambda proposal: torch.zeros(1, dtype=torch.long),
-                           "gave torch.int64 of shape .1,.; a policy gives whole numbers, one for each of the 4"),
+    "too short a tensor": (
+        lambda proposal: torch.zeros(1, dtype=torch.long),
+        "gave torch.int64 of shape .1,.; a policy gives whole numbers, one for each of the 4",
+    ),
     "too long a tensor": (lambda proposal: torch.ones(5, dtype=torch.long), r"of shape \(5,\)"),
     "a column": (lambda proposal: torch.zeros(4, 1, dtype=torch.long), r"of shape \(4, 1\)"),
     "numbers with a point": (lambda proposal: torch.full((4,), 1.5), "torch.float32"),
@@ -130,7 +136,10 @@ BAD_LENGTHS = {
     "a list": (lambda proposal: [1, 1, 1, 1], "gave a list"),
     "nothing": (lambda proposal: None, "gave a NoneType"),
     "truth values": (lambda proposal: torch.ones(4, dtype=torch.bool), "torch.bool"),
-    "below zero": (lambda proposal: torch.tensor([0, -1, 2, 2]), "from -1 to 2; in blocks of 4 drafts they lie between 0 and 4"),
+    "below zero": (
+        lambda proposal: torch.tensor([0, -1, 2, 2]),
+        "from -1 to 2; in blocks of 4 drafts they lie between 0 and 4",
+    ),
     "beyond the block": (lambda proposal: torch.tensor([0, 5, 2, 2]), "from 0 to 5"),
     "far beyond the block": (lambda proposal: torch.full((4,), 99), "from 99 to 99"),
 }
@@ -158,7 +167,11 @@ def bars(axes):
 
 def drawn(axes):
     """The heights of a panel's lines and markers, {label: list}; intervals and lines across the panel have no label."""
-    return {line.get_label(): list(line.get_ydata()) for line in axes.lines if not line.get_label().startswith("_")}
+    return {
+        line.get_label(): list(line.get_ydata())
+        for line in axes.lines
+        if not line.get_label().startswith("_")
+    }
 
 
 # Commands ------------------------------------------------------------------------------------------------------------
@@ -175,15 +188,48 @@ def refused(capfd, *arguments):
 # Recipes of a training that takes seconds ----------------------------------------------------------------------------
 
 LANGUAGE_MODEL = {
-    "name": "mini", "kind": "language_model", "seed": 1, "tokenizer": {"vocab_size": 399, "seed": 1, "per_domain": 40},
-    "config": {"vocab_size": 400, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
-               "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 512, "tie_word_embeddings": True},
-    "phases": [{"examples": {"math": 16, "code": 16, "chat": 16}, "learning_rate": 0.01},
-               {"examples": {"math": 16}, "learning_rate": 0.005}],
-    "batch": 8, "weight_decay": 0.0, "precision": "float32"}
+    "name": "mini",
+    "kind": "language_model",
+    "seed": 1,
+    "tokenizer": {"vocab_size": 399, "seed": 1, "per_domain": 40},
+    "config": {
+        "vocab_size": 400,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": True,
+    },
+    "phases": [
+        {"examples": {"math": 16, "code": 16, "chat": 16}, "learning_rate": 0.01},
+        {"examples": {"math": 16}, "learning_rate": 0.005},
+    ],
+    "batch": 8,
+    "weight_decay": 0.0,
+    "precision": "float32",
+}
 DRAFT = {
-    "name": "mini-draft", "kind": "draft", "seed": 1, "epochs": 2, "batch": 4, "learning_rate": 0.01, "precision": "float32",
+    "name": "mini-draft",
+    "kind": "draft",
+    "seed": 1,
+    "epochs": 2,
+    "batch": 4,
+    "learning_rate": 0.01,
+    "precision": "float32",
     "data": {"prompts": {"math": 5, "code": 5, "chat": 4}, "seed": 7, "max_new_tokens": 12},
-    "config": {"num_hidden_layers": 1, "block_size": 3, "mask_token_id": 399, "target_layer_ids": [0, 1], "num_anchors": 4,
-               "markov_rank": 4, "markov_head_type": "vanilla", "enable_confidence_head": True, "confidence_head_with_markov": True},
-    "loss": {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}}
+    "config": {
+        "num_hidden_layers": 1,
+        "block_size": 3,
+        "mask_token_id": 399,
+        "target_layer_ids": [0, 1],
+        "num_anchors": 4,
+        "markov_rank": 4,
+        "markov_head_type": "vanilla",
+        "enable_confidence_head": True,
+        "confidence_head_with_markov": True,
+    },
+    "loss": {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0},
+}

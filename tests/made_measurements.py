@@ -15,8 +15,14 @@ from dspark_lite.course.replication import ledger, experiment_results, confidenc
 from dspark_lite.serving.engine import STEP_PARTS
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
-HEADER = {"device": "a made device", "versions": {}, "commit": None, "seed": 0, "profile": "tiny",
-          "target": "tiny-target"}
+HEADER = {
+    "device": "a made device",
+    "versions": {},
+    "commit": None,
+    "seed": 0,
+    "profile": "tiny",
+    "target": "tiny-target",
+}
 RATES = {"dflash": 0.7, "eagle3": 0.75, "mtp": 0.5, "small_lm": 0.5}  # others: 0.85
 
 
@@ -35,16 +41,26 @@ def measurement(run: str, acceptance: float, seed: int = 0) -> dict:
     """What tools/measure/experiments.py writes of a run."""
     rng, recipe = np.random.default_rng(seed), load_recipe(*studies.RUNS[run])
     gamma = 1 if "mtp" in run else recipe["config"].get("block_size", 7)
-    rows = [_row(run, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma) for domain in DOMAINS]
+    rows = [
+        _row(run, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma)
+        for domain in DOMAINS
+    ]
     return {**HEADER, "temperature": 1.0, "recipe": recipe, "rows": rows}
 
 
 def latency(extra: dict[str, float], seed: int = 0) -> dict:
     """What round_latency.round_latency gives: the target takes 90 ms, a drafter 10 ms and `extra`; some turns are slow."""
     slow = np.random.default_rng(seed).uniform(1, 1.5, TURNS)
-    parts = {"target": 90.0, **{name: 10.0 + extra.get(name, 0.0) for name in ("dflash", "dspark", "dspark_rnn")}}
-    rows = [{"part": part, "length": length, "context": context, "milliseconds": (time * slow).tolist()}
-            for part, time in parts.items() for length in studies.LENGTHS for context in (256, 512)]
+    parts = {
+        "target": 90.0,
+        **{name: 10.0 + extra.get(name, 0.0) for name in ("dflash", "dspark", "dspark_rnn")},
+    }
+    rows = [
+        {"part": part, "length": length, "context": context, "milliseconds": (time * slow).tolist()}
+        for part, time in parts.items()
+        for length in studies.LENGTHS
+        for context in (256, 512)
+    ]
     return {**HEADER, "batch": 2, "rows": rows}
 
 
@@ -61,7 +77,9 @@ def read_from(folder, monkeypatch) -> None:
     """Makes the package read `folder` in place of assets/measurements/experiments and confidence, with fewer resamples."""
     monkeypatch.setattr(experiment_results, "MEASUREMENTS", folder)
     for name in ("CALIBRATION", "SWEEP"):
-        monkeypatch.setattr(confidence_results, name, folder / getattr(confidence_results, name).name)
+        monkeypatch.setattr(
+            confidence_results, name, folder / getattr(confidence_results, name).name
+        )
     monkeypatch.setattr(estimates, "RESAMPLES", 100)
     forget()
 
@@ -101,5 +119,12 @@ def made(all_made, tmp_path, monkeypatch):
 def served_row(drafter, policy, concurrency, committed, verified):
     """Three equal turns of one second and ten requests' steps each; prompts cost nothing."""
     seconds = {f"{part}_seconds": [1.0 if part == "verify" else 0.0] * 3 for part in STEP_PARTS}
-    return {"drafter": drafter, "policy": policy, "concurrency": concurrency, "committed": [committed] * 3,
-            "verified": [verified] * 3, "requests": [10] * 3, **seconds}
+    return {
+        "drafter": drafter,
+        "policy": policy,
+        "concurrency": concurrency,
+        "committed": [committed] * 3,
+        "verified": [verified] * 3,
+        "requests": [10] * 3,
+        **seconds,
+    }

@@ -25,10 +25,19 @@ RELEASED = {kind: name for kind, name in PROFILES["released"].items() if "/" in 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
 VOCAB, STOP, PAD, MASK = 3584, 3580, 3578, 3583
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": VOCAB}
-SHAPES = {"target": {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128},
-          "small_lm": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64}}
-SMALLER = {**HEADS, "hidden_size": 64, "intermediate_size": 128, "num_target_layers": 3, "target_layer_ids": [0, 1],
-           "mask_token_id": MASK, "markov_rank": 64}  # what a draft's config says in other numbers
+SHAPES = {
+    "target": {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128},
+    "small_lm": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64},
+}
+SMALLER = {
+    **HEADS,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_target_layers": 3,
+    "target_layer_ids": [0, 1],
+    "mask_token_id": MASK,
+    "markov_rank": 64,
+}  # what a draft's config says in other numbers
 NOISE = 0.03  # of weights that hold nothing: enough for the context to change a choice now and then
 CHAINS, LENGTH, FIRST_WORD = 12, 20, 300
 STEPS = 80  # of fitting the table
@@ -55,9 +64,15 @@ def pairs(tokenizer) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """
     words = torch.arange(FIRST_WORD, FIRST_WORD + CHAINS * LENGTH).view(LENGTH, CHAINS)
     begin = torch.full((CHAINS,), chat_ids(tokenizer, "")[-1])  # what stands before an answer
-    steps = [(begin, words[0], 1.0), (words[:-1], words[1:], 3.0), (words[:-1], words[1:].roll(1, 1), 2.0),
-             (words[-1], torch.full((CHAINS,), STOP), 1.0)]
-    first, second, count = zip(*((a.flatten(), b.flatten(), torch.full((a.numel(),), often)) for a, b, often in steps))
+    steps = [
+        (begin, words[0], 1.0),
+        (words[:-1], words[1:], 3.0),
+        (words[:-1], words[1:].roll(1, 1), 2.0),
+        (words[-1], torch.full((CHAINS,), STOP), 1.0),
+    ]
+    first, second, count = zip(
+        *((a.flatten(), b.flatten(), torch.full((a.numel(),), often)) for a, b, often in steps)
+    )
     return torch.cat(first), torch.cat(second), torch.cat(count)
 
 
@@ -85,17 +100,33 @@ def bigrams(adjacent, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return both[0], both[1]
 
 
-def write_language_model(folder: Path, shape: dict, table: tuple, generator: torch.Generator) -> None:
+def write_language_model(
+    folder: Path, shape: dict, table: tuple, generator: torch.Generator
+) -> None:
     """A Qwen3 that follows `table`, sharded, with the small files of Qwen's repositories."""
-    config = Qwen3Config(**HEADS, **shape, max_position_embeddings=4096, tie_word_embeddings=False, bos_token_id=PAD,
-                         eos_token_id=STOP, rope_parameters={"rope_type": "default", "rope_theta": 1000000.0})
+    config = Qwen3Config(
+        **HEADS,
+        **shape,
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+        bos_token_id=PAD,
+        eos_token_id=STOP,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    )
     model = Qwen3ForCausalLM(config).requires_grad_(False)
     fill(model, generator)
     model.model.embed_tokens.weight.copy_(table[0])
     model.lm_head.weight.copy_(table[1])
     model.bfloat16().save_pretrained(folder, max_shard_size=SHARD)
-    sampling = {"bos_token_id": PAD, "do_sample": True, "eos_token_id": [STOP, PAD], "pad_token_id": PAD,
-                "temperature": 0.6, "top_k": 20, "top_p": 0.95}
+    sampling = {
+        "bos_token_id": PAD,
+        "do_sample": True,
+        "eos_token_id": [STOP, PAD],
+        "pad_token_id": PAD,
+        "temperature": 0.6,
+        "top_k": 20,
+        "top_p": 0.95,
+    }
     (folder / "generation_config.json").write_text(json.dumps(sampling))
     write_tokenizer(folder)
     (folder / "README.md").write_text("never fetched")
@@ -107,7 +138,9 @@ def write_tokenizer(folder: Path) -> None:
     shutil.copy(source / "tokenizer.json", folder)
     settings = json.loads((source / "tokenizer_config.json").read_text())
     template = (source / "chat_template.jinja").read_text()
-    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": template}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({**settings, "chat_template": template})
+    )
     model = json.loads((source / "tokenizer.json").read_text())["model"]
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
     (folder / "merges.txt").write_text("\n".join(" ".join(pair) for pair in model["merges"]) + "\n")
@@ -116,16 +149,29 @@ def write_tokenizer(folder: Path) -> None:
 def write_draft(folder: Path, config: dict, table: tuple, generator: torch.Generator) -> None:
     """A draft with every field of a released config and every tensor that it asks for."""
     layers = min(2, config["num_hidden_layers"])
-    config = config | {name: value for name, value in SMALLER.items() if config.get(name)} | {
-        "num_hidden_layers": layers, "layer_types": ["full_attention"] * layers, "dtype": "bfloat16"}
+    config = (
+        config
+        | {name: value for name, value in SMALLER.items() if config.get(name)}
+        | {
+            "num_hidden_layers": layers,
+            "layer_types": ["full_attention"] * layers,
+            "dtype": "bfloat16",
+        }
+    )
     kind = DRAFTS[config["architectures"][0]]
     drafter = kind(parse_draft_config(kind, config)).requires_grad_(False)
     fill(drafter, generator)
     embedding, head = table
-    copies = {"embed_tokens.weight": embedding, "lm_head.weight": head,
-              "markov_head.markov_w1.weight": F.rms_norm(embedding, embedding.shape[1:]),
-              "markov_head.markov_w2.weight": head}
-    tensors = {name: copies.get(name, value).bfloat16().contiguous() for name, value in drafter.state_dict().items()}
+    copies = {
+        "embed_tokens.weight": embedding,
+        "lm_head.weight": head,
+        "markov_head.markov_w1.weight": F.rms_norm(embedding, embedding.shape[1:]),
+        "markov_head.markov_w2.weight": head,
+    }
+    tensors = {
+        name: copies.get(name, value).bfloat16().contiguous()
+        for name, value in drafter.state_dict().items()
+    }
     folder.mkdir(parents=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config))

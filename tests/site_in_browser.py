@@ -19,7 +19,9 @@ from playwright.sync_api import sync_playwright
 
 from tools.site.build import PAGES
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -33,10 +35,16 @@ PATIENCE = 60_000  # milliseconds
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 PICTURES = PAGES.parent / "screenshots"
 FOUND = (path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.html"))
-EVERY = sorted(page for page in FOUND if not page.startswith("_static/"))  # the theme's templates lie there
-SOURCES = [page for page in EVERY if page.startswith("_modules/")]  # of the package, all alike: two of them are opened
+EVERY = sorted(
+    page for page in FOUND if not page.startswith("_static/")
+)  # the theme's templates lie there
+SOURCES = [
+    page for page in EVERY if page.startswith("_modules/")
+]  # of the package, all alike: two of them are opened
 OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
-WITH_WIDGETS = [page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")]
+WITH_WIDGETS = [
+    page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")
+]
 SERIOUS = {"serious", "critical"}
 # What can be worked by hand in a page's own part, and is seen.
 CONTROLS = ":is(article, .bd-search-container) :is(a[href], button, input, select, summary)"
@@ -51,7 +59,9 @@ def address():
         def log_message(self, *words):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(PAGES)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(PAGES))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}/"
     server.shutdown()
@@ -83,12 +93,16 @@ def visit(browser, address):
         )  # without them Chromium gives up those that it has begun to fetch
         tab.on("requestfailed", lambda request: scripts and wrong.append(f"failed: {request.url}"))
         tab.on(
-            "response", lambda response: response.status >= 400 and wrong.append(f"{response.status}: {response.url}")
+            "response",
+            lambda response: (
+                response.status >= 400 and wrong.append(f"{response.status}: {response.url}")
+            ),
         )
         tab.on(
             "request",
             lambda request: (
-                request.url.startswith((address, "data:", "blob:")) or wrong.append(f"foreign: {request.url}")
+                request.url.startswith((address, "data:", "blob:"))
+                or wrong.append(f"foreign: {request.url}")
             ),
         )
         tab.goto(address + page, wait_until="load")
@@ -105,7 +119,9 @@ def visit(browser, address):
 def findings(tab):
     """What axe-core finds serious or worse in a page."""
     tab.evaluate(AXE_FILE_PATH.read_text(encoding="utf-8"))
-    found = tab.evaluate("() => axe.run({ resultTypes: ['violations'], preload: false })")["violations"]
+    found = tab.evaluate("() => axe.run({ resultTypes: ['violations'], preload: false })")[
+        "violations"
+    ]
     return [
         f"{one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
         for one in found
@@ -118,14 +134,22 @@ def findings(tab):
 def test_a_page_opens_without_an_error_and_axe_finds_nothing_serious(visit, page):
     tab = visit(page)
     PICTURES.mkdir(parents=True, exist_ok=True)
-    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-desktop.png", full_page=True, animations="disabled")
+    tab.screenshot(
+        path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-desktop.png",
+        full_page=True,
+        animations="disabled",
+    )
     assert findings(tab) == []
 
 
 @pytest.mark.parametrize("page", OPENED)
 def test_a_page_fits_a_phone_in_the_dark(visit, page):
     tab = visit(page, "phone", "dark")
-    tab.screenshot(path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-phone.png", full_page=True, animations="disabled")
+    tab.screenshot(
+        path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-phone.png",
+        full_page=True,
+        animations="disabled",
+    )
     assert tab.evaluate("() => document.documentElement.scrollWidth - window.innerWidth") <= 0
     if not page.startswith(("reference/", "_modules/")):
         assert findings(tab) == []
@@ -190,11 +214,19 @@ def test_five_lessons_move():
 def test_a_control_is_moved_and_the_picture_changes(visit, page, size):
     tab = visit(page, size)
     for place in tab.locator(".course-widget").all():
-        assert place.is_visible() and not place.locator("xpath=../..").locator("img").first.is_visible()
+        assert (
+            place.is_visible()
+            and not place.locator("xpath=../..").locator("img").first.is_visible()
+        )
         controls = place.locator(".controls :is(input, select)").all()
         assert len(controls) >= 3
-        assert [control.get_attribute("name") for control in controls if not moved(place, control)] == []
-        assert place.locator(".picture").get_attribute("aria-label") == place.locator(".said").inner_text()
+        assert [
+            control.get_attribute("name") for control in controls if not moved(place, control)
+        ] == []
+        assert (
+            place.locator(".picture").get_attribute("aria-label")
+            == place.locator(".said").inner_text()
+        )
         place.scroll_into_view_if_needed()
         place.screenshot(path=PICTURES / f"widget-{page.split('/')[-1][:2]}-{size}.png")
 
@@ -203,7 +235,10 @@ def test_a_control_is_moved_and_the_picture_changes(visit, page, size):
 def test_without_scripts_the_still_picture_is_shown(visit, page):
     tab = visit(page, java_script_enabled=False)
     for place in tab.locator(".course-widget").all():
-        assert not place.is_visible() and place.locator("xpath=../..").locator("img").first.is_visible()
+        assert (
+            not place.is_visible()
+            and place.locator("xpath=../..").locator("img").first.is_visible()
+        )
 
 
 @pytest.mark.parametrize("page", ["index.html", "playground.html", "search.html", *WITH_WIDGETS])
@@ -219,7 +254,9 @@ def test_every_control_is_reached_by_the_keyboard(visit, page):
         tab.keyboard.press("Tab")
         if not tab.evaluate("() => window.unreached.size"):
             break
-    assert tab.evaluate("() => [...window.unreached].map((one) => one.outerHTML.slice(0, 200))") == []
+    assert (
+        tab.evaluate("() => [...window.unreached].map((one) => one.outerHTML.slice(0, 200))") == []
+    )
 
 
 def test_the_rule_commits_the_targets_distribution_and_the_mistake_does_not(visit):
@@ -249,7 +286,10 @@ def test_a_round_is_played_to_its_end(visit):
                 break
             place.get_by_role("button").first.click()
             assert re.match("Right: |Not so: ", place.locator(".said").inner_text())
-        assert "commits" in place.locator(".said").inner_text() and 1 < place.locator("li").count() + 1 <= 5
+        assert (
+            "commits" in place.locator(".said").inner_text()
+            and 1 < place.locator("li").count() + 1 <= 5
+        )
         place.get_by_role("button", name="Another block").click()
 
 

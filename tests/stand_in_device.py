@@ -22,15 +22,40 @@ CARD = "card"
 AVAILABLE = hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
 
 # The result, or how many elements it has, is for the host to know: each makes a GPU's host wait.
-READING = {"aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero", "aten::nonzero", "aten::masked_select",
-           "aten::bincount", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive"}
+READING = {
+    "aten::_local_scalar_dense",
+    "aten::equal",
+    "aten::is_nonzero",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::bincount",
+    "aten::_unique2",
+    "aten::unique_dim",
+    "aten::unique_consecutive",
+}
 MOVING = {"aten::_to_copy", "aten::copy_"}  # what may see both devices
 SIZED_LATER = ("arange", "arange.start", "arange.start_step")  # PyTorch makes these empty first
 # What torch.autocast does on CUDA, of the operations that are used here: products in 16 bit, sums and logarithms in 32.
 NARROW = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention")
-WIDE = ("softmax.int", "log_softmax.int", "logsumexp", "cross_entropy_loss", "nll_loss", "l1_loss",
-        "binary_cross_entropy_with_logits", "exp", "log", "pow.Tensor_Scalar", "rsqrt", "sum", "sum.dim_IntList",
-        "cumsum", "cumprod", "norm.Scalar", "linalg_vector_norm")
+WIDE = (
+    "softmax.int",
+    "log_softmax.int",
+    "logsumexp",
+    "cross_entropy_loss",
+    "nll_loss",
+    "l1_loss",
+    "binary_cross_entropy_with_logits",
+    "exp",
+    "log",
+    "pow.Tensor_Scalar",
+    "rsqrt",
+    "sum",
+    "sum.dim_IntList",
+    "cumsum",
+    "cumprod",
+    "norm.Scalar",
+    "linalg_vector_norm",
+)
 
 _reads: list[str] = []
 
@@ -49,8 +74,15 @@ class CardTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, held):
         made = torch.Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
-            layout=held.layout, requires_grad=held.requires_grad, device=torch.device(CARD, 0))
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            layout=held.layout,
+            requires_grad=held.requires_grad,
+            device=torch.device(CARD, 0),
+        )
         made.held = held
         return made
 
@@ -63,8 +95,11 @@ class CardTensor(torch.Tensor):
     # What a tensor does below the dispatcher.
 
     def __getitem__(self, index):
-        at = tree_map(lambda part: torch.tensor(part, device=CARD) if isinstance(part, list) else part, index,
-                      is_leaf=lambda part: isinstance(part, list))
+        at = tree_map(
+            lambda part: torch.tensor(part, device=CARD) if isinstance(part, list) else part,
+            index,
+            is_leaf=lambda part: isinstance(part, list),
+        )
         return super().__getitem__(at)
 
     def __repr__(self):
@@ -106,24 +141,38 @@ def _run(function, args, kwargs):
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     on_card = [isinstance(tensor, CardTensor) for tensor in tensors]
     if any(on_card):
-        if name not in MOVING and any(not here and tensor.dim() for here, tensor in zip(on_card, tensors)):
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found card:0 and cpu ({name})")
+        if name not in MOVING and any(
+            not here and tensor.dim() for here, tensor in zip(on_card, tensors)
+        ):
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found card:0 and cpu ({name})"
+            )
         if _reads_card(name, args, device):
             _reads.append(name)
-    held_args, held_kwargs = tree_map(lambda leaf: leaf.held if isinstance(leaf, CardTensor) else leaf, (args, kwargs))
+    held_args, held_kwargs = tree_map(
+        lambda leaf: leaf.held if isinstance(leaf, CardTensor) else leaf, (args, kwargs)
+    )
     if device is not None:
         held_kwargs["device"] = torch.device("cpu")
-    made = function(*held_args, **{key: value for key, value in held_kwargs.items() if key != "pin_memory"})
+    made = function(
+        *held_args, **{key: value for key, value in held_kwargs.items() if key != "pin_memory"}
+    )
     if function._schema.is_mutable:
         return _written(function, args, kwargs, made)
     stays = any(on_card) if device is None else torch.device(device).type == CARD
-    return tree_map(lambda leaf: CardTensor(leaf) if isinstance(leaf, torch.Tensor) and stays else leaf, made)
+    return tree_map(
+        lambda leaf: CardTensor(leaf) if isinstance(leaf, torch.Tensor) and stays else leaf, made
+    )
 
 
 def _reads_card(name: str, args, device) -> bool:
     """Whether this operation on tensors of the card makes its host wait for a result."""
     if name in MOVING:
-        return device is not None and torch.device(device).type == "cpu" or not isinstance(args[0], CardTensor)
+        return (
+            device is not None
+            and torch.device(device).type == "cpu"
+            or not isinstance(args[0], CardTensor)
+        )
     return name in READING or name in ("aten::index", "aten::index_put_") and _has_mask(args[1])
 
 
@@ -134,11 +183,17 @@ def _run_called(function, *args, **kwargs):
 
 def _written(function, args, kwargs, made):
     """What an operation that writes to its arguments returns: these, the same objects as before."""
-    written = [args[index] if index < len(args) else kwargs.get(argument.name)
-               for index, argument in enumerate(function._schema.arguments)
-               if argument.alias_info and argument.alias_info.is_write]
-    if any(isinstance(tensor, CardTensor) and tensor.shape != tensor.held.shape for tensor in written):
-        raise NotImplementedError(f"{function} changes a tensor's shape, which the stand-in device does not follow")
+    written = [
+        args[index] if index < len(args) else kwargs.get(argument.name)
+        for index, argument in enumerate(function._schema.arguments)
+        if argument.alias_info and argument.alias_info.is_write
+    ]
+    if any(
+        isinstance(tensor, CardTensor) and tensor.shape != tensor.held.shape for tensor in written
+    ):
+        raise NotImplementedError(
+            f"{function} changes a tensor's shape, which the stand-in device does not follow"
+        )
     if not isinstance(made, (tuple, list)):
         return written[0] if function._schema.returns else None
     return type(made)(written)
@@ -165,12 +220,14 @@ class _Backend:
 
 def _through_the_cpu(make):
     """A factory that builds on the CPU and then moves, for those that PyTorch does not take through the dispatcher."""
+
     def made(*args, device=None, **kwargs):
         if device is None or torch.device(device).type != CARD:
             return make(*args, device=device, **kwargs)
         if isinstance(args[0], CardTensor):
             return args[0].to(kwargs.get("dtype") or args[0].dtype)
         return make(*args, **kwargs).to(CARD)
+
     return made
 
 
@@ -189,7 +246,9 @@ class _SafeOpen:
 
     def __init__(self, filename, framework="pt", device="cpu", **options):
         self.to_card = str(device).startswith(CARD)
-        self.file = _safe_open(filename, framework, device="cpu" if self.to_card else device, **options)
+        self.file = _safe_open(
+            filename, framework, device="cpu" if self.to_card else device, **options
+        )
 
     def __enter__(self):
         self.file.__enter__()
@@ -238,11 +297,17 @@ def _autocast(library, operation: str, dtype_of) -> None:
     function = _overload(operation)
 
     def cast(leaf):
-        narrow = isinstance(leaf, CardTensor) and leaf.is_floating_point() and leaf.dtype != torch.float64
+        narrow = (
+            isinstance(leaf, CardTensor)
+            and leaf.is_floating_point()
+            and leaf.dtype != torch.float64
+        )
         return leaf.to(dtype_of()) if narrow else leaf
 
     def run(*args, **kwargs):
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)):
+        with torch._C._ExcludeDispatchKeyGuard(
+            torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+        ):
             args, kwargs = tree_map(cast, (args, kwargs))
             return function(*args, **kwargs)
 

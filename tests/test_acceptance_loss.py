@@ -10,15 +10,21 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 
 def acceptance_loss(draft: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return block_losses(draft, target, torch.zeros_like(mask, dtype=torch.long), mask, None).acceptance
+    return block_losses(
+        draft, target, torch.zeros_like(mask, dtype=torch.long), mask, None
+    ).acceptance
 
 
 def test_expected_accepted_drafts_by_hand():
     """Of chances 0.8, 0.5 and 0.5, the third of which does not count: 0.8 + 0.4, times the block's weight."""
     chances, mask = torch.tensor([0.8, 0.5, 0.5]), torch.tensor([[[True, True, False]]])
     target = torch.full((1, 1, 3, 2), 0.5).log()
-    draft = torch.stack([chances - 0.5, 1.5 - chances], -1)[None, None].log()  # shares min(p, q) of these chances with the target
-    assert (acceptance_loss(draft, target, mask) / position_weights(3)[:2].sum()).item() == pytest.approx(-(0.8 + 0.4))
+    draft = torch.stack([chances - 0.5, 1.5 - chances], -1)[
+        None, None
+    ].log()  # shares min(p, q) of these chances with the target
+    assert (
+        acceptance_loss(draft, target, mask) / position_weights(3)[:2].sum()
+    ).item() == pytest.approx(-(0.8 + 0.4))
 
 
 def test_a_draft_like_the_target_reaches_the_whole_block():
@@ -45,7 +51,10 @@ def test_positions_that_do_not_count_change_nothing():
     draft, target = (torch.randn(1, 2, 4, 7, generator=GENERATOR) for _ in range(2))
     mask = torch.tensor([[[True, True, False, False], [False] * 4]])
     other = torch.where(mask[..., None], draft, torch.randn(1, 2, 4, 7, generator=GENERATOR))
-    assert torch.equal(acceptance_loss(draft, target, mask), acceptance_loss(other, target, mask)) and acceptance_loss(draft, target, mask) < 0
+    assert (
+        torch.equal(acceptance_loss(draft, target, mask), acceptance_loss(other, target, mask))
+        and acceptance_loss(draft, target, mask) < 0
+    )
 
 
 def test_it_comes_in_with_the_final_losses():

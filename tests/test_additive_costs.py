@@ -30,9 +30,17 @@ def test_a_step_is_the_sum_of_its_parts_and_linear_between_probes():
 
 def test_costs_outside_the_probes_and_what_is_not_told():
     found = AdditiveCosts(0.01, [2, 4], [0.001, 0.003], [4, 8], [0.002, 0.006])
-    assert found.seconds(1, 1) == found.seconds(2, 4) == pytest.approx(0.013), "constant below the first probes"
-    assert [found.most_tokens(requests) for requests in (1, 4, 5)] == [8, 8, 0] and found.origin is None
-    assert found.relative_errors([2, 4], [4, 8], [0.026, 0.0095]).tolist() == pytest.approx([-0.5, 1.0])
+    assert found.seconds(1, 1) == found.seconds(2, 4) == pytest.approx(0.013), (
+        "constant below the first probes"
+    )
+    assert [found.most_tokens(requests) for requests in (1, 4, 5)] == [
+        8,
+        8,
+        0,
+    ] and found.origin is None
+    assert found.relative_errors([2, 4], [4, 8], [0.026, 0.0095]).tolist() == pytest.approx(
+        [-0.5, 1.0]
+    )
 
 
 @pytest.mark.parametrize(("requests", "tokens"), [(5, 8), (4, 33), (1, range(1, 40))])
@@ -41,25 +49,38 @@ def test_nothing_is_known_beyond_the_last_probes(requests, tokens):
         TABLE.seconds(requests, tokens)
 
 
-@pytest.mark.parametrize(("fields", "sentence"), [
-    ((0.0, [1], [0.0], [1], [0.0]), "bias_seconds is 0.0"), ((float("nan"), [1], [0.0], [1], [0.0]), "bias_seconds is nan"),
-    ((1.0, [], [], [1], [0.0]), "0 probes of requests"), ((1.0, [1], [0.0], [1, 2], [0.0]), "2 probes of tokens and 1 times"),
-    ((1.0, [2, 1], [0.0, 0.0], [1], [0.0]), "probes of requests do not increase"),
-    ((1.0, [1], [0.0], [0], [0.0]), "probes of tokens do not increase"),
-    ((1.0, [1], [float("inf")], [1], [0.0]), "not a finite number"),
-    ((0.01, [1], [-0.02], [1], [0.0]), "the shortest step of the additive costs -0.01 s"),
-    ((0.01, [1], [0.0], [1, 2], [0.0, -0.01]), "the shortest step of the additive costs 0 s")])
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ((0.0, [1], [0.0], [1], [0.0]), "bias_seconds is 0.0"),
+        ((float("nan"), [1], [0.0], [1], [0.0]), "bias_seconds is nan"),
+        ((1.0, [], [], [1], [0.0]), "0 probes of requests"),
+        ((1.0, [1], [0.0], [1, 2], [0.0]), "2 probes of tokens and 1 times"),
+        ((1.0, [2, 1], [0.0, 0.0], [1], [0.0]), "probes of requests do not increase"),
+        ((1.0, [1], [0.0], [0], [0.0]), "probes of tokens do not increase"),
+        ((1.0, [1], [float("inf")], [1], [0.0]), "not a finite number"),
+        ((0.01, [1], [-0.02], [1], [0.0]), "the shortest step of the additive costs -0.01 s"),
+        ((0.01, [1], [0.0], [1, 2], [0.0, -0.01]), "the shortest step of the additive costs 0 s"),
+    ],
+)
 def test_tables_that_make_no_sense_are_refused(fields, sentence):
     with pytest.raises(RequestError, match=sentence):
         AdditiveCosts(*fields)
 
 
-@given(st.lists(st.floats(0, 1), min_size=3, max_size=3), st.lists(st.floats(0, 1), min_size=8, max_size=8))
+@given(
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    st.lists(st.floats(0, 1), min_size=8, max_size=8),
+)
 def test_steps_that_are_a_sum_are_found_exactly(rises_of_requests, rises_of_tokens):
     requests, each = (axis.ravel() for axis in np.meshgrid([1, 2, 4], [1, 2, 4, 8], indexing="ij"))
     tokens = requests * each
     alpha, theta = np.cumsum(rises_of_requests), np.cumsum(rises_of_tokens)
-    seconds = 1 + np.interp(requests, [1, 2, 4], alpha) + np.interp(tokens, [1, 2, 4, 8, 16, 24, 28, 32], theta)
+    seconds = (
+        1
+        + np.interp(requests, [1, 2, 4], alpha)
+        + np.interp(tokens, [1, 2, 4, 8, 16, 24, 28, 32], theta)
+    )
     fitted = AdditiveCosts.fit(requests, tokens, seconds)
     assert np.abs(fitted.relative_errors(requests, tokens, seconds)).max() < 1e-6
     assert (np.diff(fitted.alpha_seconds) >= 0).all() and (np.diff(fitted.theta_seconds) >= 0).all()
@@ -75,7 +96,11 @@ def test_too_few_or_impossible_steps_are_refused():
 def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     TABLE.save(tmp_path / "sps.json")
     held = json.loads((tmp_path / "sps.json").read_text())
-    assert tuple(held) == ADDITIVE_FIELDS and held["m_probes"] == [1, 8, 32] and type(held["bias_seconds"]) is float
+    assert (
+        tuple(held) == ADDITIVE_FIELDS
+        and held["m_probes"] == [1, 8, 32]
+        and type(held["bias_seconds"]) is float
+    )
     assert all(type(probe) is int for probe in held["bs_probes"] + held["m_probes"])
     again = AdditiveCosts.load(tmp_path / "sps.json")
     assert again.seconds(3, range(3, 33)).tolist() == TABLE.seconds(3, range(3, 33)).tolist()
@@ -90,9 +115,14 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
 def test_a_policy_takes_it_for_a_cost_table():
     survival = torch.tensor([[0.9, 0.5], [0.8, 0.1]])
     chosen = scheduling.global_optimum(survival, TABLE)
-    best = max((sum(survival[r, :n].sum() for r, n in enumerate(lengths)) + 2) * TABLE.sps(2, 2 + sum(lengths))
-               for lengths in np.ndindex(3, 3))
-    reached = (sum(survival[r, :n].sum() for r, n in enumerate(chosen.tolist())) + 2) * TABLE.sps(2, 2 + int(chosen.sum()))
+    best = max(
+        (sum(survival[r, :n].sum() for r, n in enumerate(lengths)) + 2)
+        * TABLE.sps(2, 2 + sum(lengths))
+        for lengths in np.ndindex(3, 3)
+    )
+    reached = (sum(survival[r, :n].sum() for r, n in enumerate(chosen.tolist())) + 2) * TABLE.sps(
+        2, 2 + int(chosen.sum())
+    )
     assert reached == pytest.approx(float(best))
 
 
@@ -107,7 +137,20 @@ def test_the_sum_is_near_the_steps_of_the_recorded_engine():
 def test_profile_writes_the_additive_table(tmp_path, monkeypatch, capfd):
     grid = StepCosts([1, 2], [1, 2, 3], [[0.01, 0.011, 0.012], [0.012, 0.013, 0.014]])
     monkeypatch.setattr(step_time, "profile_steps", lambda *_, **__: (grid, {(1, 1): [10.0, 10.0]}))
-    assert main(["profile", "--format", "additive", "--out", str(tmp_path / "a.json"), "--json", str(tmp_path / "m.json")]) == 0
+    assert (
+        main(
+            [
+                "profile",
+                "--format",
+                "additive",
+                "--out",
+                str(tmp_path / "a.json"),
+                "--json",
+                str(tmp_path / "m.json"),
+            ]
+        )
+        == 0
+    )
     assert "largest relative error of the sum: " in capfd.readouterr().out
     assert AdditiveCosts.load(tmp_path / "a.json").bs_probes.tolist() == [1, 2]
     measured = json.loads((tmp_path / "m.json").read_text())
@@ -128,7 +171,9 @@ def test_steps_are_measured_by_requests_and_by_tokens_of_each():
 
     target.verify = noting
     costs, spent = profile_steps(target, [2, 1], [1, 3], context=6, repeats=2)
-    assert set(read) == {(r, k, 6) for r in (1, 2) for k in (1, 3)}  # every pass after the same context: all were rolled back
+    assert set(read) == {
+        (r, k, 6) for r in (1, 2) for k in (1, 3)
+    }  # every pass after the same context: all were rolled back
     assert costs.step_seconds.shape == (2, 2) and all(len(times) == 2 for times in spent.values())
     with pytest.raises(RequestError, match="exceed the 64 positions"):
         profile_steps(target, [1], [8], context=60)

@@ -41,7 +41,7 @@ def played(rule, target, draft, lengths=None):
     def one_round(path):
         tokens = draw(draft, path)
         verdict = rule(target, draft, tokens, lengths, path)
-        return tokens[0, :verdict.accepted].tolist() + verdict.next_token.tolist()
+        return tokens[0, : verdict.accepted].tolist() + verdict.next_token.tolist()
 
     total, accepted = torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.double), 0.0
     for tokens, probability in outcomes(one_round):
@@ -58,7 +58,9 @@ def played(rule, target, draft, lengths=None):
 def test_it_is_lossless_for_any_target_and_draft_and_accepts_no_less(target, draft, length):
     lengths = None if length is None else torch.tensor([length])
     found, accepted = played(accept_block, target, draft, lengths)
-    torch.testing.assert_close(found, torch.einsum("a,b,c->abc", *target[0].double()), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        found, torch.einsum("a,b,c->abc", *target[0].double()), atol=1e-6, rtol=0
+    )
     assert accepted >= played(accept, target, draft, lengths)[1] - 1e-6
 
 
@@ -67,22 +69,33 @@ def test_it_accepts_more_where_an_early_surplus_pays_for_a_later_lack():
     target, draft = rows([[8, 1, 1], [5, 4, 1], [1, 1, 1]]), rows([[4, 5, 1], [8, 1, 1]])
     longer, shorter = played(accept_block, target, draft)[1], played(accept, target, draft)[1]
     assert longer > shorter + 0.02
-    assert played(accept_block, target, draft, torch.tensor([1]))[1] == pytest.approx(played(accept, target, draft, torch.tensor([1]))[1], abs=1e-6)
+    assert played(accept_block, target, draft, torch.tensor([1]))[1] == pytest.approx(
+        played(accept, target, draft, torch.tensor([1]))[1], abs=1e-6
+    )
 
 
 def test_weights_and_the_longest_prefix_by_hand():
     target, draft = rows([[2, 2, 0], [1, 3, 0], [1, 1, 1]]), rows([[1, 3, 0], [2, 2, 0]])
     weights = prefix_weights(target, draft, torch.tensor([[1, 1]]))
-    torch.testing.assert_close(weights, torch.tensor([[1, 2 / 3, 1.0]]))  # 2/4 over 3/4, then times 3/4 over 2/4
-    torch.testing.assert_close(longest_kept(torch.tensor([[1.0, 0.5, 0.25]])), torch.tensor([[0.375, 0.375, 0.25]]))
+    torch.testing.assert_close(
+        weights, torch.tensor([[1, 2 / 3, 1.0]])
+    )  # 2/4 over 3/4, then times 3/4 over 2/4
+    torch.testing.assert_close(
+        longest_kept(torch.tensor([[1.0, 0.5, 0.25]])), torch.tensor([[0.375, 0.375, 0.25]])
+    )
 
 
 def test_greedy_blocks_are_judged_as_by_the_token_rule():
     generator = torch.Generator().manual_seed(0)
-    target, draft = (probabilities(torch.randn(200, length, VOCAB, generator=generator), 0) for length in (GAMMA + 1, GAMMA))
+    target, draft = (
+        probabilities(torch.randn(200, length, VOCAB, generator=generator), 0)
+        for length in (GAMMA + 1, GAMMA)
+    )
     tokens = draft.argmax(-1)
     block, token = (rule(target, draft, tokens, None, generator) for rule in (accept_block, accept))
-    assert torch.equal(block.accepted, token.accepted) and torch.equal(block.next_token, token.next_token)
+    assert torch.equal(block.accepted, token.accepted) and torch.equal(
+        block.next_token, token.next_token
+    )
     assert set(token.accepted.tolist()) == {0, 1, 2}
 
 
@@ -95,7 +108,11 @@ def test_rows_of_a_batch_have_their_own_lengths():
     assert (verdict.accepted <= lengths).all() and verdict.accepted.unique().tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("policy", [None, scheduling.fixed(1), scheduling.threshold(0.5)], ids=["whole", "fixed", "confidence"])
+@pytest.mark.parametrize(
+    "policy",
+    [None, scheduling.fixed(1), scheduling.threshold(0.5)],
+    ids=["whole", "fixed", "confidence"],
+)
 def test_the_whole_decoder_stays_exact(policy):
     """With a cut by confidence the length of a block depends on its own earlier draws."""
     target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
@@ -128,10 +145,22 @@ def never_lacking(target_probs, draft_probs, draft_tokens):
     return torch.ones(len(draft_tokens), draft_tokens.shape[1] + 1)
 
 
-@pytest.mark.parametrize(("name", "error"), [("residual", unweighted), ("longest_kept", first_failure_ends), ("prefix_weights", never_lacking)])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("residual", unweighted),
+        ("longest_kept", first_failure_ends),
+        ("prefix_weights", never_lacking),
+    ],
+)
 def test_a_planted_error_is_lossy(name, error, monkeypatch):
     target, draft = rows([[8, 1, 1], [0, 1, 1], [1, 1, 1]]), rows([[4, 5, 1], [16, 3, 1]])
-    torch.testing.assert_close(played(accept_block, target, draft)[0], torch.einsum("a,b,c->abc", *target[0].double()), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        played(accept_block, target, draft)[0],
+        torch.einsum("a,b,c->abc", *target[0].double()),
+        atol=1e-6,
+        rtol=0,
+    )
     monkeypatch.setattr(block_verification, name, error)
     found, _ = played(accept_block, target, draft)
     assert (found - torch.einsum("a,b,c->abc", *target[0].double())).abs().sum() / 2 > 1e-3
@@ -146,5 +175,10 @@ def test_generate_takes_the_rule():
 
     options = {"max_new_tokens": 12, "stop_token_ids": ()}
     prompt = torch.tensor([[0, 1, 1]])
-    assert generate(TARGET, DRAFTERS["dspark"], prompt, rule=noting, **options).token_ids == generate(TARGET, None, prompt, **options).token_ids
-    assert set(asked) == {DRAFTERS["dspark"].gamma, 1, 0}, "whole blocks, but where the answer's end is near"
+    assert (
+        generate(TARGET, DRAFTERS["dspark"], prompt, rule=noting, **options).token_ids
+        == generate(TARGET, None, prompt, **options).token_ids
+    )
+    assert set(asked) == {DRAFTERS["dspark"].gamma, 1, 0}, (
+        "whole blocks, but where the answer's end is near"
+    )

@@ -17,12 +17,23 @@ import pytest
 from tools.notebooks import build as notebooks
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [pytest.mark.slow(reason="a JupyterLab and a browser are started"),
-              pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")]
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = [
+    pytest.mark.slow(reason="a JupyterLab and a browser are started"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+]
 
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 PATIENCE = 120_000  # milliseconds
 CELL = """from dspark_lite.course.figures import style, widgets
 
@@ -44,16 +55,35 @@ DONE = """() => {
 @pytest.fixture
 def address(tmp_path):
     """The address of a JupyterLab that shows a notebook with one widget."""
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)],
-                                            metadata=notebooks.NOTEBOOK_METADATA), tmp_path / "widget.ipynb")
-    folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "RUNTIME", "DATA")}
+    nbformat.write(
+        nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(CELL)], metadata=notebooks.NOTEBOOK_METADATA
+        ),
+        tmp_path / "widget.ipynb",
+    )
+    folders = {
+        f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "RUNTIME", "DATA")
+    }
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-               "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={tmp_path}"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--IdentityProvider.token=",
+        "--LabApp.expose_app_in_browser=True",
+        f"--ServerApp.root_dir={tmp_path}",
+    ]
     environment = {**os.environ, **folders, "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings")}
     log = tmp_path / "server.log"
-    with log.open("w") as out, subprocess.Popen(command, env=environment, stdout=out, stderr=out) as server:
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, env=environment, stdout=out, stderr=out) as server,
+    ):
         try:
             assert answers(f"http://127.0.0.1:{port}/api"), log.read_text()
             yield f"http://127.0.0.1:{port}"
@@ -78,16 +108,25 @@ def test_a_control_redraws_the_picture_once(address):
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)
         page.goto(f"{address}/lab/tree/widget.ipynb?reset")
-        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel")
+        page.wait_for_function(
+            "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
+        )
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
         page.wait_for_function(DONE)
-        (picture,) = page.locator(".jp-OutputArea-output img").all()  # the picture for readers without a kernel is not shown
+        (picture,) = page.locator(
+            ".jp-OutputArea-output img"
+        ).all()  # the picture for readers without a kernel is not shown
         seen = [picture.get_attribute("src")]
-        for move in (lambda: page.locator(".noUi-handle").press("ArrowRight"),
-                     lambda: page.locator(".jp-OutputArea-output select").select_option(index=1)):
+        for move in (
+            lambda: page.locator(".noUi-handle").press("ArrowRight"),
+            lambda: page.locator(".jp-OutputArea-output select").select_option(index=1),
+        ):
             move()
-            page.wait_for_function("old => [...document.querySelectorAll('.jp-OutputArea-output img')]"
-                                   ".filter(image => !old.includes(image.src)).length == 1", arg=seen)
+            page.wait_for_function(
+                "old => [...document.querySelectorAll('.jp-OutputArea-output img')]"
+                ".filter(image => !old.includes(image.src)).length == 1",
+                arg=seen,
+            )
             (picture,) = page.locator(".jp-OutputArea-output img").all()
             seen.append(picture.get_attribute("src"))
         browser.close()

@@ -24,11 +24,24 @@ from dspark_lite.course.measure.lab import Lab
 from dspark_lite.course.measure.threshold_sweep import step_counts, sweep
 from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling import calibration
-from dspark_lite.scheduling.calibration import (STS, auc, brier, by_position, check, ece, ece_floor, fit_sts, reliability,
-                                                survivals, survived)
+from dspark_lite.scheduling.calibration import (
+    STS,
+    auc,
+    brier,
+    by_position,
+    check,
+    ece,
+    ece_floor,
+    fit_sts,
+    reliability,
+    survivals,
+    survived,
+)
 from tools.measure import confidence as confidence_script
 
-REFERENCE = json.loads((ROOT / "assets" / "reference" / "golden" / "sts_reference.json").read_text())
+REFERENCE = json.loads(
+    (ROOT / "assets" / "reference" / "golden" / "sts_reference.json").read_text()
+)
 GAMMA = 4
 
 
@@ -87,15 +100,24 @@ def test_bins_and_grid_are_those_asked_for():
         found = fit_sts(logits, accepted, **options)
         assert by_position(logits, accepted, **options)["ece"] == found.ece_before == by_hand
         after = survivals(logits, found.temperatures)
-        assert found.ece_after == pytest.approx([ece(after[:, k], observed[:, k], bins) for k in range(GAMMA)])
-    assert ece(predicted[:, 0], observed[:, 0]) == ece(predicted[:, 0], observed[:, 0], 15) != ece(predicted[:, 0], observed[:, 0], 4)
+        assert found.ece_after == pytest.approx(
+            [ece(after[:, k], observed[:, k], bins) for k in range(GAMMA)]
+        )
+    assert (
+        ece(predicted[:, 0], observed[:, 0])
+        == ece(predicted[:, 0], observed[:, 0], 15)
+        != ece(predicted[:, 0], observed[:, 0], 4)
+    )
     assert set(fit_sts(logits, accepted, grid=[0.5, 3.0]).temperatures) <= {0.5, 3.0}
     assert calibration.GRID[[0, 20, 40]].tolist() == pytest.approx([0.1, 1, 10])
 
 
 def test_the_floor_is_the_mean_ece_of_outcomes_drawn_from_the_forecast():
     predicted = survivals(made(200)[0])[:, 1]
-    for options, seed, draws, bins in (({}, 0, 100, 15), ({"seed": 3, "draws": 2, "bins": 5}, 3, 2, 5)):
+    for options, seed, draws, bins in (
+        ({}, 0, 100, 15),
+        ({"seed": 3, "draws": 2, "bins": 5}, 3, 2, 5),
+    ):
         rng = np.random.default_rng(seed)
         wanted = np.mean([ece(predicted, rng.random(200) < predicted, bins) for _ in range(draws)])
         assert ece_floor(predicted, **options) == pytest.approx(wanted)
@@ -113,17 +135,23 @@ def stream(*heats):
     return [np.concatenate(part) for part in zip(*parts)]
 
 
-@pytest.mark.parametrize(("options", "checks"), [
-    ({"window": 40, "every": 20}, [40, 60, 80, 100, 120]), ({"window": 80, "every": 40}, [80, 120]), ({"window": 120, "every": 1}, [120]),
-    ({"window": 121, "every": 1}, [])])
+@pytest.mark.parametrize(
+    ("options", "checks"),
+    [
+        ({"window": 40, "every": 20}, [40, 60, 80, 100, 120]),
+        ({"window": 80, "every": 40}, [80, 120]),
+        ({"window": 120, "every": 1}, [120]),
+        ({"window": 121, "every": 1}, []),
+    ],
+)
 def test_the_newest_window_is_checked_after_every_so_many_blocks(options, checks, monkeypatch):
     asked, seen = [], stream(1.0, 4.0, 4.0)
     live = OnlineSTS(STS([1.0] * GAMMA, dataset="chat", draft="0123"), **options)
 
     def checking(sts, logits, accepted):
         asked.append((block, len(logits), sts.temperatures))
-        np.testing.assert_array_equal(logits, seen[0][block - options["window"]:block])
-        np.testing.assert_array_equal(accepted, seen[1][block - options["window"]:block])
+        np.testing.assert_array_equal(logits, seen[0][block - options["window"] : block])
+        np.testing.assert_array_equal(accepted, seen[1][block - options["window"] : block])
         return check(sts, logits, accepted)
 
     monkeypatch.setattr(online_sts, "check", checking)
@@ -131,10 +159,16 @@ def test_the_newest_window_is_checked_after_every_so_many_blocks(options, checks
     for block, (row, count) in enumerate(zip(*seen), start=1):
         if live.observe([row], [count]):
             changed.append(block)
-    assert [at for at, *_ in asked] == checks and all(length == options["window"] for _, length, _ in asked)
+    assert [at for at, *_ in asked] == checks and all(
+        length == options["window"] for _, length, _ in asked
+    )
     assert live.refits == len(changed) and set(changed) <= set(checks)
     if changed:
-        wanted = fit_sts(*(part[changed[-1] - options["window"]:changed[-1]] for part in seen), dataset="chat", draft="0123")
+        wanted = fit_sts(
+            *(part[changed[-1] - options["window"] : changed[-1]] for part in seen),
+            dataset="chat",
+            draft="0123",
+        )
         assert live.sts == wanted
     else:
         assert live.sts.temperatures == [1.0] * GAMMA
@@ -142,19 +176,27 @@ def test_the_newest_window_is_checked_after_every_so_many_blocks(options, checks
 
 def test_a_live_calibration_has_a_window_of_a_thousand_blocks():
     live = OnlineSTS(STS([1.0]))
-    assert not live.observe(np.ones((999, 1)), np.zeros(999, int)) and live.observe(np.ones((1, 1)), np.zeros(1, int))
+    assert not live.observe(np.ones((999, 1)), np.zeros(999, int)) and live.observe(
+        np.ones((1, 1)), np.zeros(1, int)
+    )
     assert live.every == 200
 
 
 def test_auc_is_the_share_of_pairs_in_the_right_order():
     predicted, observed = np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, True, False, True])
-    pairs = [(up > down) + 0.5 * (up == down) for up in predicted[observed] for down in predicted[~observed]]
+    pairs = [
+        (up > down) + 0.5 * (up == down)
+        for up in predicted[observed]
+        for down in predicted[~observed]
+    ]
     assert auc(predicted, observed) == pytest.approx(np.mean(pairs))
     assert np.isnan(auc([0.5, 0.6], [True, True]))
 
 
 def test_survival_is_the_product_and_a_prefix_survives_with_all_its_tokens():
-    np.testing.assert_allclose(survivals([[0.0, 0.0, 2.0]], [1.0, 1.0, 2.0]), [[0.5, 0.25, 0.25 * expit(1)]])
+    np.testing.assert_allclose(
+        survivals([[0.0, 0.0, 2.0]], [1.0, 1.0, 2.0]), [[0.5, 0.25, 0.25 * expit(1)]]
+    )
     assert survived([0, 2, 3], 3).tolist() == [[False] * 3, [True, True, False], [True] * 3]
 
 
@@ -175,12 +217,16 @@ def test_a_stale_calibration_is_told_from_one_that_fits():
         check(sts, *made(gamma=7))
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    (lambda logits, accepted: (logits * np.nan, accepted), "not a finite number"),
-    (lambda logits, accepted: (logits, accepted + GAMMA), "they lie between 0 and 4"),
-    (lambda logits, accepted: (logits, accepted - 5), "they lie between 0 and 4"),
-    (lambda logits, accepted: (logits, accepted[1:]), "with at least one block"),
-    (lambda logits, accepted: (logits[:0], accepted[:0]), "with at least one block")])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda logits, accepted: (logits * np.nan, accepted), "not a finite number"),
+        (lambda logits, accepted: (logits, accepted + GAMMA), "they lie between 0 and 4"),
+        (lambda logits, accepted: (logits, accepted - 5), "they lie between 0 and 4"),
+        (lambda logits, accepted: (logits, accepted[1:]), "with at least one block"),
+        (lambda logits, accepted: (logits[:0], accepted[:0]), "with at least one block"),
+    ],
+)
 def test_observations_that_cannot_be_fitted_are_refused(change, sentence):
     with pytest.raises(RequestError, match=sentence):
         fit_sts(*change(*made(50)))
@@ -190,22 +236,49 @@ def test_the_file_has_the_fields_that_sglang_reads(tmp_path):
     sts = fit_sts(*made(), dataset="made")
     sts.save(tmp_path / "sts.json")
     held = json.loads((tmp_path / "sts.json").read_text())
-    assert set(held) == {"temperatures", "dataset", "num_samples", "ece_before", "ece_after", "draft"}
-    assert isinstance(held["dataset"], str) and isinstance(held["num_samples"], int) and held["num_samples"] == 2000
+    assert set(held) == {
+        "temperatures",
+        "dataset",
+        "num_samples",
+        "ece_before",
+        "ece_after",
+        "draft",
+    }
+    assert (
+        isinstance(held["dataset"], str)
+        and isinstance(held["num_samples"], int)
+        and held["num_samples"] == 2000
+    )
     for name in ("temperatures", "ece_before", "ece_after"):
         assert len(held[name]) == GAMMA and all(isinstance(value, float) for value in held[name])
     assert all(temperature > 0 for temperature in held["temperatures"])
     assert STS.load(tmp_path / "sts.json") == sts
 
 
-WHOLE = {"temperatures": [1.0], "dataset": "", "num_samples": 1, "ece_before": [0.1], "ece_after": [0.1]}
+WHOLE = {
+    "temperatures": [1.0],
+    "dataset": "",
+    "num_samples": 1,
+    "ece_before": [0.1],
+    "ece_after": [0.1],
+}
 
 
-@pytest.mark.parametrize(("held", "sentence"), [
-    (WHOLE | {"temperatures": [1.0, 0.0]}, "one positive number a position"), (WHOLE | {"temperatures": [1.0, float("nan")]}, "one positive number"),
-    (WHOLE | {"temperatures": []}, "one positive number"), ({"temperatures": [1.0]}, "has no field dataset"),
-    *((WHOLE | {"temperatures": wrong}, "the temperatures are .* needs a list") for wrong in (["a"], [[1]], [None], None, 1.0, "ab", {"a": 1})),
-    ([1], "not a JSON object"), (None, "cannot be read")])
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (WHOLE | {"temperatures": [1.0, 0.0]}, "one positive number a position"),
+        (WHOLE | {"temperatures": [1.0, float("nan")]}, "one positive number"),
+        (WHOLE | {"temperatures": []}, "one positive number"),
+        ({"temperatures": [1.0]}, "has no field dataset"),
+        *(
+            (WHOLE | {"temperatures": wrong}, "the temperatures are .* needs a list")
+            for wrong in (["a"], [[1]], [None], None, 1.0, "ab", {"a": 1})
+        ),
+        ([1], "not a JSON object"),
+        (None, "cannot be read"),
+    ],
+)
 def test_a_broken_calibration_is_refused(tmp_path, held, sentence):
     path = tmp_path / "sts.json"
     if held:
@@ -245,22 +318,33 @@ def test_an_attached_calibration_divides_the_logits_and_nothing_else(lab, dspark
 
     def propose():
         with torch.inference_mode():
-            return dspark.propose(dspark.begin(ids, step.features), ids[:, -1], temperature=1.0, generator=lab.generator())
+            return dspark.propose(
+                dspark.begin(ids, step.features),
+                ids[:, -1],
+                temperature=1.0,
+                generator=lab.generator(),
+            )
 
     raw = propose()
     STS(temperatures).attach(dspark)
     fitted = propose()
-    torch.testing.assert_close(fitted.confidence_logits, raw.confidence_logits / torch.tensor(temperatures))
+    torch.testing.assert_close(
+        fitted.confidence_logits, raw.confidence_logits / torch.tensor(temperatures)
+    )
     assert torch.equal(raw.tokens, fitted.tokens) and torch.equal(raw.probs, fitted.probs)
 
 
 def test_a_calibration_for_another_drafter_is_refused(lab, dspark):
     dflash, own = lab.drafter("dflash"), fingerprint(dspark)
-    for attempt, sentence in ((lambda: STS([1.0] * 5).attach(dspark), "blocks of 5 drafts, and dspark drafts 7"),
-                              (lambda: STS([1.0] * 7, draft="0123").attach(dspark),
-                               f"for the draft with the fingerprint 0123, and dspark has {own}; fit one"),
-                              (lambda: STS([1.0] * 7).attach(dflash), "has no confidence head"),
-                              (lambda: observe(lab, dflash, ["x"]), "has no confidence head")):
+    for attempt, sentence in (
+        (lambda: STS([1.0] * 5).attach(dspark), "blocks of 5 drafts, and dspark drafts 7"),
+        (
+            lambda: STS([1.0] * 7, draft="0123").attach(dspark),
+            f"for the draft with the fingerprint 0123, and dspark has {own}; fit one",
+        ),
+        (lambda: STS([1.0] * 7).attach(dflash), "has no confidence head"),
+        (lambda: observe(lab, dflash, ["x"]), "has no confidence head"),
+    ):
         with pytest.raises(RequestError, match=sentence):
             attempt()
     STS([1.0] * 7, draft=own).attach(dspark)
@@ -269,24 +353,47 @@ def test_a_calibration_for_another_drafter_is_refused(lab, dspark):
 def test_a_calibration_without_a_whole_block_is_refused(lab, dspark, monkeypatch):
     monkeypatch.setattr(lab, "max_new_tokens", 8)
     with monkeypatch.context() as patched:
-        patched.setattr(confidence, "rollout", lambda *_, **__: pytest.fail("an answer was written"))
-        with pytest.raises(RequestError, match="max_new_tokens is 8, too few for a whole block of 7 drafts; allow longer answers, of 9"):
+        patched.setattr(
+            confidence, "rollout", lambda *_, **__: pytest.fail("an answer was written")
+        )
+        with pytest.raises(
+            RequestError,
+            match="max_new_tokens is 8, too few for a whole block of 7 drafts; allow longer answers, of 9",
+        ):
             confidence.calibrate(lab, dspark)
-    monkeypatch.setattr(confidence, "observe", lambda *_, **__: calibration.Observations(np.zeros((0, 7)), np.zeros(0, int), np.zeros(0, int)))
-    with pytest.raises(RequestError, match="no prompt of math, code, chat gave a whole block; take shorter prompts, more of them, or longer answers"):
+    monkeypatch.setattr(
+        confidence,
+        "observe",
+        lambda *_, **__: calibration.Observations(
+            np.zeros((0, 7)), np.zeros(0, int), np.zeros(0, int)
+        ),
+    )
+    with pytest.raises(
+        RequestError,
+        match="no prompt of math, code, chat gave a whole block; take shorter prompts, more of them, or longer answers",
+    ):
         confidence.calibrate(lab, dspark)
     monkeypatch.undo()
     monkeypatch.setattr(lab, "max_new_tokens", 9)
-    assert len(observe(lab, dspark, lab.prompts["math"]).accepted), "nine tokens have room for a block"
+    assert len(observe(lab, dspark, lab.prompts["math"]).accepted), (
+        "nine tokens have room for a block"
+    )
 
 
 def test_a_report_counts_every_domain(lab, monkeypatch):
     monkeypatch.setattr(lab, "max_new_tokens", 20)
     sts, measured = confidence.calibrate(lab, lab.drafter("dspark"))
     assert len(sts.temperatures) == 7 and measured["num_samples"] == sts.num_samples > 0
-    assert [(row["domain"], row["position"]) for row in measured["rows"][:8]] == [*(("all", k) for k in range(1, 8)), ("math", 1)]
-    assert measured["blocks"] == sum(len(found["accepted"]) for found in measured["observations"].values())
-    assert measured["fits"] == (measured["mean_ece"]["stored"] <= measured["mean_ece"]["fresh"] + calibration.STALE)
+    assert [(row["domain"], row["position"]) for row in measured["rows"][:8]] == [
+        *(("all", k) for k in range(1, 8)),
+        ("math", 1),
+    ]
+    assert measured["blocks"] == sum(
+        len(found["accepted"]) for found in measured["observations"].values()
+    )
+    assert measured["fits"] == (
+        measured["mean_ece"]["stored"] <= measured["mean_ece"]["fresh"] + calibration.STALE
+    )
 
 
 def test_the_command_says_whether_a_stored_calibration_fits(capsys, tmp_path, monkeypatch):
@@ -295,8 +402,11 @@ def test_the_command_says_whether_a_stored_calibration_fits(capsys, tmp_path, mo
     monkeypatch.setattr(confidence, "observe", lambda *arguments, **options: fake)
     fit_sts(logits, accepted).save(tmp_path / "good.json")
     STS([0.2] * 7, [0.1] * 7, [0.1] * 7).save(tmp_path / "stale.json")
-    for options, code, said in ((["--check", str(tmp_path / "good.json")], 0, "the calibration fits"),
-                                (["--check", str(tmp_path / "stale.json")], 1, "does not fit any more"), ([], 2, "either --out FILE")):
+    for options, code, said in (
+        (["--check", str(tmp_path / "good.json")], 0, "the calibration fits"),
+        (["--check", str(tmp_path / "stale.json")], 1, "does not fit any more"),
+        ([], 2, "either --out FILE"),
+    ):
         assert main(["calibrate", *options, "--prompts", "1"]) == code
         assert said in "".join(capsys.readouterr())
 
@@ -311,11 +421,19 @@ def test_a_sweep_counts_rounds_and_its_replay_agrees_where_nothing_is_cut(lab):
     seen = observe(few, drafter, few.prompts["math"])
     accepted, rejected = replay(seen, expit(seen.logits), 0.0)
     assert (accepted, rejected) == pytest.approx((rows[0.0]["accepted"], rows[0.0]["rejected"]))
-    assert rows[0.0]["total"] == pytest.approx(8) and rows[0.0]["low"] <= rows[0.0]["rate"] <= rows[0.0]["high"]
+    assert (
+        rows[0.0]["total"] == pytest.approx(8)
+        and rows[0.0]["low"] <= rows[0.0]["rate"] <= rows[0.0]["high"]
+    )
 
 
 def test_step_counts_leave_out_a_round_that_the_end_cut_short():
-    made = ((7, 3, 4), (5, 5, 6), (7, 4, 2), (7, 4, 4))  # the last two ended within the accepted drafts, and with them
+    made = (
+        (7, 3, 4),
+        (5, 5, 6),
+        (7, 4, 2),
+        (7, 4, 4),
+    )  # the last two ended within the accepted drafts, and with them
     rounds = [Round(*counts, [], [], 0.0, 0.0) for counts in made]
     assert step_counts(rounds) == [4 + 6, 4 + 0, 2]
 
@@ -334,11 +452,24 @@ def test_each_part_is_measured_of_the_tiny_dspark_into_its_file(monkeypatch, tmp
     for name in ("STS_FILE", "STEPS", "CALIBRATION", "SWEEP"):
         monkeypatch.setattr(confidence_script, name, tmp_path / f"{name}.json")
     monkeypatch.setattr(confidence_script, "setup", lab_of)
-    monkeypatch.setattr(confidence_script, "calibrate", lambda *given, path: (STS([1.0]), measured("calibration", *given, path)))
-    monkeypatch.setattr(confidence_script, "sweep", lambda *given, path: measured("sweep", *given, path))
+    monkeypatch.setattr(
+        confidence_script,
+        "calibrate",
+        lambda *given, path: (STS([1.0]), measured("calibration", *given, path)),
+    )
+    monkeypatch.setattr(
+        confidence_script, "sweep", lambda *given, path: measured("sweep", *given, path)
+    )
     assert confidence_script.main(["--calibration", "--sweep"]) == 0
-    assert asked == [("calibration", "tiny", 2 * confidence_script.PROMPTS, "dspark"), ("sweep", "tiny", confidence_script.SWEPT, "dspark")]
-    assert {path.name for path in tmp_path.iterdir()} == {"CALIBRATION.json", "SWEEP.json", "STS_FILE.json"}
+    assert asked == [
+        ("calibration", "tiny", 2 * confidence_script.PROMPTS, "dspark"),
+        ("sweep", "tiny", confidence_script.SWEPT, "dspark"),
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "CALIBRATION.json",
+        "SWEEP.json",
+        "STS_FILE.json",
+    }
 
 
 # What is committed (assets/measurements/confidence): the acceptance of the issue that asked for it.
@@ -363,7 +494,11 @@ def test_the_stored_report_follows_from_its_observations():
 def test_the_acceptance_rate_rises_with_the_threshold_most_in_chat():
     rise = {}
     for domain in ("math", "code", "chat"):
-        rates = [row["rate"] for row in confidence_results.threshold_sweep()["rows"] if row["domain"] == domain]
+        rates = [
+            row["rate"]
+            for row in confidence_results.threshold_sweep()["rows"]
+            if row["domain"] == domain
+        ]
         rise[domain] = rates[-1] - rates[0]
         assert rise[domain] > 0 and np.polyfit(range(len(rates)), rates, 1)[0] > 0
     assert max(rise, key=rise.get) == "chat"

@@ -35,10 +35,19 @@ def prompt_ids(lab):
 
 
 def test_a_fork_is_where_the_drafter_errs_and_not_where_both_hesitate():
-    after = {0: [0.0, 1.0, 0.0, 0.0], 1: [0.25, 0.2, 0.3, 0.25], 2: [0.2, 0.0, 0.0, 0.8], 3: [0.0, 0.0, 0.0, 1.0]}
+    after = {
+        0: [0.0, 1.0, 0.0, 0.0],
+        1: [0.25, 0.2, 0.3, 0.25],
+        2: [0.2, 0.0, 0.0, 0.8],
+        3: [0.0, 0.0, 0.0, 1.0],
+    }
     target = ToyTarget(list(after.values()))
-    drafter = ToyDrafter(list((after | {2: [0.8, 0.0, 0.0, 0.2]}).values()), 0.5, [0.5] * 4, gamma=1)  # agrees after 1
-    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [[0, 1]]  # the anchor is 2
+    drafter = ToyDrafter(
+        list((after | {2: [0.8, 0.0, 0.0, 0.2]}).values()), 0.5, [0.5] * 4, gamma=1
+    )  # agrees after 1
+    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [
+        [0, 1]
+    ]  # the anchor is 2
 
 
 def corrects_from_the_target(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -55,15 +64,29 @@ def swaps_p_and_q(target_probs, draft_probs, draft_tokens, lengths, generator):
 
 def p_value(lab, name, prompt_ids, draws, rule=accept, gamma=1):
     """The chi-square test of `draws` rounds with a drafter and a verifier; blocks of one draft cost least."""
-    counts = next_token_counts(lab.target, lab.drafter(name), prompt_ids, draws, TEMPERATURE, lab.generator(), gamma=gamma,
-                               accept=rule)
+    counts = next_token_counts(
+        lab.target,
+        lab.drafter(name),
+        prompt_ids,
+        draws,
+        TEMPERATURE,
+        lab.generator(),
+        gamma=gamma,
+        accept=rule,
+    )
     assert counts.sum() == draws
     _, probs = after_anchor(lab.target, prompt_ids, TEMPERATURE)
     return chi_square(counts, probs)
 
 
-@pytest.mark.parametrize(("name", "draws"), [
-    ("dspark", 1000), pytest.param("dspark", 20_000, marks=WIDE), *(pytest.param(name, 4000, marks=WIDE) for name in OTHERS)])
+@pytest.mark.parametrize(
+    ("name", "draws"),
+    [
+        ("dspark", 1000),
+        pytest.param("dspark", 20_000, marks=WIDE),
+        *(pytest.param(name, 4000, marks=WIDE) for name in OTHERS),
+    ],
+)
 def test_exact_rounds_are_not_rejected(lab, prompt_ids, name, draws):
     assert p_value(lab, name, prompt_ids, draws) > FALSE_ALARM
 
@@ -73,7 +96,10 @@ def test_exact_rounds_of_whole_blocks_are_not_rejected(lab, prompt_ids, draws):
     assert p_value(lab, "dspark", prompt_ids, draws, gamma=None) > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("error", "draws"), [(swaps_p_and_q, 1000), pytest.param(corrects_from_the_target, 6000, marks=WIDE)])
+@pytest.mark.parametrize(
+    ("error", "draws"),
+    [(swaps_p_and_q, 1000), pytest.param(corrects_from_the_target, 6000, marks=WIDE)],
+)
 def test_a_planted_error_is_rejected(lab, prompt_ids, error, draws):
     assert p_value(lab, "dspark", prompt_ids, draws, error) < FALSE_ALARM
 
@@ -88,7 +114,9 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
         return accept(target_probs, *rest)
 
     monkeypatch.setattr("dspark_lite.course.measure.chi_square.MAX_ROWS", 4)
-    next_token_counts(lab.target, lab.drafter(name), prompt_ids, 10, TEMPERATURE, lab.generator(), accept=spy)
+    next_token_counts(
+        lab.target, lab.drafter(name), prompt_ids, 10, TEMPERATURE, lab.generator(), accept=spy
+    )
     assert len(seen) == 3
     _, wanted = after_anchor(lab.target, prompt_ids, TEMPERATURE)
     assert all(torch.allclose(row, wanted, atol=1e-5) for row in seen)
@@ -97,8 +125,18 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
 def test_a_block_that_many_rows_have_drafted_is_read_once(monkeypatch):
     target, drafters = toy_models(seed=4, vocab_size=5, gamma=4)
     ids, read, verify = torch.tensor([[3, 1, 4]]), [], target.verify
-    monkeypatch.setattr(target, "verify", lambda blocks, *rest: read.append(len(blocks)) or verify(blocks, *rest))
-    counts = next_token_counts(target, drafters["dspark"], ids, 2000, TEMPERATURE, torch.Generator().manual_seed(0), gamma=1)
+    monkeypatch.setattr(
+        target, "verify", lambda blocks, *rest: read.append(len(blocks)) or verify(blocks, *rest)
+    )
+    counts = next_token_counts(
+        target,
+        drafters["dspark"],
+        ids,
+        2000,
+        TEMPERATURE,
+        torch.Generator().manual_seed(0),
+        gamma=1,
+    )
     assert counts.sum() == 2000 and max(read) <= 5
     assert chi_square(counts, after_anchor(target, ids, TEMPERATURE)[1]) > FALSE_ALARM
 
@@ -111,9 +149,14 @@ def test_false_alarms_are_as_rare_as_promised():
     assert sum(value < 0.05 for value in values) == pytest.approx(50, abs=25)
 
 
-@pytest.mark.parametrize(("counts", "probs", "pooled"), [
-    ([2, 60, 30, 4, 4], [0.02, 0.6, 0.3, 0.04, 0.04], [60, 30, 10]), ([60, 38, 2], [0.6, 0.38, 0.02], [60, 40])],
-    ids=["a cell of their own", "a pool that expects few joins the last cell"])
+@pytest.mark.parametrize(
+    ("counts", "probs", "pooled"),
+    [
+        ([2, 60, 30, 4, 4], [0.02, 0.6, 0.3, 0.04, 0.04], [60, 30, 10]),
+        ([60, 38, 2], [0.6, 0.38, 0.02], [60, 40]),
+    ],
+    ids=["a cell of their own", "a pool that expects few joins the last cell"],
+)
 def test_cells_that_expect_few_draws_are_pooled(counts, probs, pooled):
     observed, expected = pooled_cells(torch.tensor(counts), torch.tensor(probs))
     assert observed.tolist() == pooled and expected.tolist() == pytest.approx(pooled)

@@ -23,10 +23,16 @@ from dspark_lite.course.replication import (
 def engine(monkeypatch):
     """MTP-1 gives 40 and 160 tokens a second at 4 and 16 requests (10 per user), DSpark 100 and 200 at 4 and 16 (25 and
     12.5 per user) and 320 at 64 (5 per user)."""
-    found = [served_row("mtp", "all", 4, 40, 20), served_row("mtp", "all", 16, 160, 20), served_row("mtp", "all", 64, 256, 20),
-             served_row("dspark", "lagged", 4, 100, 70), served_row("dspark", "lagged", 16, 200, 60),
-             served_row("dspark", "lagged", 64, 320, 40),
-             served_row("dspark", "fixed 1", 64, 300, 20), served_row("dspark", "fixed 7", 64, 240, 80)]
+    found = [
+        served_row("mtp", "all", 4, 40, 20),
+        served_row("mtp", "all", 16, 160, 20),
+        served_row("mtp", "all", 64, 256, 20),
+        served_row("dspark", "lagged", 4, 100, 70),
+        served_row("dspark", "lagged", 16, 200, 60),
+        served_row("dspark", "lagged", 64, 320, 40),
+        served_row("dspark", "fixed 1", 64, 300, 20),
+        served_row("dspark", "fixed 7", 64, 240, 80),
+    ]
     monkeypatch.setattr(serving_results, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(estimates, "RESAMPLES", 20)
 
@@ -44,32 +50,57 @@ def test_gain_at_the_same_throughput(engine):
 
 def test_gain_at_the_same_speed(engine):
     found = row("at the same speed").ours()
-    close(found["moderate:"], 240 / 160 - 1)  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
+    close(
+        found["moderate:"], 240 / 160 - 1
+    )  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
     close(found["strict:"], 240 / 40 - 1)
 
 
 def test_a_point_out_of_reach_is_no_number(engine):
     with pytest.raises(DSparkLiteError, match="does not reach MTP-1's point at 4 requests"):
-        serving_results.gain_over_mtp(serving_results.speed_gain, "lagged", 4)  # 40 tokens a second: DSpark begins at 100
-    assert np.isnan(serving_results.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0])))
+        serving_results.gain_over_mtp(
+            serving_results.speed_gain, "lagged", 4
+        )  # 40 tokens a second: DSpark begins at 100
+    assert np.isnan(
+        serving_results.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0]))
+    )
 
 
 def test_budget_falls_and_a_static_block_stands_beside_mtp(engine):
     close(quantities.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
-    assert {label: found.value for label, found in quantities.budgets().items()} == {"4 under way:": 7.0, "64 under way:": 4.0}
+    assert {label: found.value for label, found in quantities.budgets().items()} == {
+        "4 under way:": 7.0,
+        "64 under way:": 4.0,
+    }
     close(quantities.static_loss(7), 256 / 240 - 1)
 
 
 def test_excess_is_promise_over_outcome():
-    assert confidence_results.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(0.3)
-    assert confidence_results.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(-0.2)
+    assert confidence_results.excess(np.array([0.9, 0.7]), np.array([1.0, 0.0])) == pytest.approx(
+        0.3
+    )
+    assert confidence_results.excess(np.array([0.4, 0.2]), np.array([1.0, 0.0])) == pytest.approx(
+        -0.2
+    )
 
 
 def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
-    before = {1: ([0.6, 0.8], [0.5, 0.8], [3, 1]), 3: ([0.5], [0.2], [7]), 5: ([0.5], [0.3], [1]), 7: ([0.5], [0.4], [1])}
-    monkeypatch.setattr(quantities.paper, "calibration", lambda position: {
-        "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))})
-    assert (quantities.paper_excess(min), quantities.paper_excess(max)) == pytest.approx((0.075, 0.3))
+    before = {
+        1: ([0.6, 0.8], [0.5, 0.8], [3, 1]),
+        3: ([0.5], [0.2], [7]),
+        5: ([0.5], [0.3], [1]),
+        7: ([0.5], [0.4], [1]),
+    }
+    monkeypatch.setattr(
+        quantities.paper,
+        "calibration",
+        lambda position: {
+            "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))
+        },
+    )
+    assert (quantities.paper_excess(min), quantities.paper_excess(max)) == pytest.approx(
+        (0.075, 0.3)
+    )
 
 
 def test_appendix_a_is_computed_and_a_wrong_number_is_told():
@@ -83,7 +114,9 @@ def test_appendix_a_is_computed_and_a_wrong_number_is_told():
 
 def test_a_scaled_estimate_keeps_low_below_high():
     found = Estimate(1.5, 1.0, 2.5)
-    assert found.scaled(1, -1) == Estimate(0.5, 0.0, 1.5) and found.scaled(-2, 1) == Estimate(-2.0, -4.0, -1.0)
+    assert found.scaled(1, -1) == Estimate(0.5, 0.0, 1.5) and found.scaled(-2, 1) == Estimate(
+        -2.0, -4.0, -1.0
+    )
 
 
 def row(words):
@@ -92,21 +125,35 @@ def row(words):
 
 
 def test_a_row_asks_for_every_combination_and_labels_it():
-    asked = claims.each("{0} at {2}:", lambda *values: values, ("math", "chat"), [1], {"first": 10, "last": 20})
-    assert asked() == {"math at first:": ("math", 1, 10), "math at last:": ("math", 1, 20), "chat at first:": ("chat", 1, 10),
-                       "chat at last:": ("chat", 1, 20)}
+    asked = claims.each(
+        "{0} at {2}:", lambda *values: values, ("math", "chat"), [1], {"first": 10, "last": 20}
+    )
+    assert asked() == {
+        "math at first:": ("math", 1, 10),
+        "math at last:": ("math", 1, 20),
+        "chat at first:": ("chat", 1, 10),
+        "chat at last:": ("chat", 1, 20),
+    }
     assert claims.each("alone", lambda: 7)() == {"alone": 7}
     assert claims.joined(asked, claims.each("alone", lambda: 7))() == {**asked(), "alone": 7}
 
 
-@pytest.mark.parametrize(("words", "ends"), [
-    ("DFlash's first", (("dflash", 1), ("eagle3", 1))), ("DSpark's first", (("dspark", 1), ("dflash", 1))),
-    ("DFlash's conditional", (("dflash", 1), ("dflash", 7))), ("Eagle3's conditional", (("eagle3", 7), ("eagle3", 1)))])
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        ("DFlash's first", (("dflash", 1), ("eagle3", 1))),
+        ("DSpark's first", (("dspark", 1), ("dflash", 1))),
+        ("DFlash's conditional", (("dflash", 1), ("dflash", 7))),
+        ("Eagle3's conditional", (("eagle3", 7), ("eagle3", 1))),
+    ],
+)
 def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, ends):
     """What is ahead of what, as `ahead` is asked: its counts are read in that order."""
     strength = {"tiny-eagle3": 1, "tiny-dflash": 20, "tiny-dspark": 400}
     monkeypatch.setattr(experiment_results, "counts_by_position", lambda recipe, domain: recipe)
-    monkeypatch.setattr(quantities, "acceptance", lambda recipe, position: strength[recipe] * position)
+    monkeypatch.setattr(
+        quantities, "acceptance", lambda recipe, position: strength[recipe] * position
+    )
     monkeypatch.setattr(quantities, "paired", lambda statistic, *counts: statistic(*counts))
     values = [strength[f"tiny-{drafter}"] * position for drafter, position in ends]
     assert set(row(words).margins().values()) == {values[0] - values[1]}
@@ -114,7 +161,9 @@ def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, e
 
 def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tmp_path):
     path = tmp_path / "x.json"
-    with pytest.raises(DSparkLiteError, match=rf"there is no {tmp_path.name}/x\.json; `make x` writes it"):
+    with pytest.raises(
+        DSparkLiteError, match=rf"there is no {tmp_path.name}/x\.json; `make x` writes it"
+    ):
         result_files.read(path, "make x")
     path.write_text('{"a": 1')
     with pytest.raises(DSparkLiteError, match="x.json is not whole .*; `make x` writes it anew"):
@@ -139,7 +188,10 @@ def test_costs_of_a_step_are_found_again(additive):
 def test_seven_drafts_against_one_under_a_load_that_was_not_measured(additive, monkeypatch):
     """A round of one draft commits 2 tokens, of seven 4: without the step's own cost 4 / 7 ms against 2 / 4 ms, and as much where
     a token costs 0.75 ms."""
-    found = [served_row("dspark", "fixed 1", 64, 20, 20), served_row("dspark", "fixed 7", 64, 40, 80)]
+    found = [
+        served_row("dspark", "fixed 1", 64, 20, 20),
+        served_row("dspark", "fixed 7", 64, 40, 80),
+    ]
     monkeypatch.setattr(serving_results, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(experiments, "MANY", 10**9)
     assert experiments.seven_over_one() == pytest.approx(((4 / 7) / (2 / 4), 1.5))

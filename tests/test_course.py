@@ -49,13 +49,21 @@ class Course:
         """Run a command, which must end with this exit code; return what the environment's Python was asked."""
         (self.bin / "asked").write_text("")
         own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        self.said = subprocess.run([sys.executable, "-S", self.root / "course.py", *arguments], env=own, capture_output=True, text=True)
+        self.said = subprocess.run(
+            [sys.executable, "-S", self.root / "course.py", *arguments],
+            env=own,
+            capture_output=True,
+            text=True,
+        )
         assert self.said.returncode == code, self.said
         return (self.bin / "asked").read_text().splitlines()
 
     def installed(self, *arguments):
         """Run `install`; return what pip was told to install."""
-        return [re.search(r"install (?:-\S+ )*?(-[er] .*) -c ", line)[1] for line in self.run("install", *arguments)]
+        return [
+            re.search(r"install (?:-\S+ )*?(-[er] .*) -c ", line)[1]
+            for line in self.run("install", *arguments)
+        ]
 
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
@@ -69,13 +77,19 @@ def course(tmp_path):
 
 def test_a_command_installs_first_and_only_once_and_hands_on_its_words(course):
     install, lab = course.run("lab", "--no-browser")
-    assert " -m pip install " in install and lab == "notebooks: -m dspark_lite lab -- --no-browser []"
-    assert course.run("run", "--only", "00") == ["repository: -m tools.notebooks.run_course --only 00 []"]
+    assert (
+        " -m pip install " in install and lab == "notebooks: -m dspark_lite lab -- --no-browser []"
+    )
+    assert course.run("run", "--only", "00") == [
+        "repository: -m tools.notebooks.run_course --only 00 []"
+    ]
     more, tests = course.run("test")
     assert TESTS in more and "pytest" in tests
 
 
-@pytest.mark.parametrize(("wanted", "file"), [(wanted, file) for wanted, files in TOUCHED.items() for file in files])
+@pytest.mark.parametrize(
+    ("wanted", "file"), [(wanted, file) for wanted, files in TOUCHED.items() for file in files]
+)
 def test_it_installs_again_what_another_text_concerns(course, wanted, file):
     """The text counts, not the time: an older commit's files are of an earlier text and a later time, a fresh clone's of one time."""
     both = [COURSE, *{"tests": [TESTS], "site": [SITE]}.get(wanted, [])]
@@ -83,7 +97,10 @@ def test_it_installs_again_what_another_text_concerns(course, wanted, file):
     path = course.root / file
     path.write_text("b\n")
     os.utime(path, (0, 0))
-    assert course.installed(wanted) == (both if file in NEEDS else both[1:]) and course.installed(wanted) == []
+    assert (
+        course.installed(wanted) == (both if file in NEEDS else both[1:])
+        and course.installed(wanted) == []
+    )
     path.write_text("a\n")
     assert course.installed(wanted) != [], "back at the first text, with the second installed"
     os.utime(path)
@@ -120,19 +137,34 @@ def test_a_wheelhouse_is_all_that_pip_sees(course):
 
 
 def test_a_set_of_versions_goes_before_the_pins(course):
-    (course.root / "constraints" / "pins.txt").write_text("# all\nx==3; python_version > '3'\nx==2\ny==1\n")
+    (course.root / "constraints" / "pins.txt").write_text(
+        "# all\nx==3; python_version > '3'\nx==2\ny==1\n"
+    )
     (course.root / "constraints" / "oldest.txt").write_text("# old\nx==1\n")
-    for name, pins in ((".venv", ["# all", "x==3; python_version > '3'", "x==2", "y==1"]),
-                       (".venv-oldest", ["# old", "x==1", "# all", "y==1"]),
-                       (".venv-mine", ["# all", "x==3; python_version > '3'", "x==2", "y==1"])):
-        code = ("import sys; sys.path.insert(0, '.'); import course; "
-                f"print(course.constraints(course.ROOT / '{name}'), end='')")
-        said = subprocess.run([sys.executable, "-S", "-c", code], cwd=course.root, capture_output=True, text=True)
+    for name, pins in (
+        (".venv", ["# all", "x==3; python_version > '3'", "x==2", "y==1"]),
+        (".venv-oldest", ["# old", "x==1", "# all", "y==1"]),
+        (".venv-mine", ["# all", "x==3; python_version > '3'", "x==2", "y==1"]),
+    ):
+        code = (
+            "import sys; sys.path.insert(0, '.'); import course; "
+            f"print(course.constraints(course.ROOT / '{name}'), end='')"
+        )
+        said = subprocess.run(
+            [sys.executable, "-S", "-c", code], cwd=course.root, capture_output=True, text=True
+        )
         assert said.stdout.splitlines() == pins, said.stderr
 
 
-@pytest.mark.parametrize(("command", "arguments", "code"), [
-    ("notebooks", [], 0), ("notebooks", ["--only", "03"], 1), ("notebooks", ["--check"], 0), ("figures", [], 0)])
+@pytest.mark.parametrize(
+    ("command", "arguments", "code"),
+    [
+        ("notebooks", [], 0),
+        ("notebooks", ["--only", "03"], 1),
+        ("notebooks", ["--check"], 0),
+        ("figures", [], 0),
+    ],
+)
 def test_who_builds_the_lessons_writes_the_tables_too(course, command, arguments, code):
     course.run("install")
     (course.bin / "code").write_text(str(code))
@@ -146,17 +178,30 @@ def test_a_wheelhouse_is_filled_from_the_network_also_where_it_is_half_full(cour
     (course.root / "wheelhouse").mkdir()
     (tmp_path / "pip").mkdir()
     (tmp_path / "pip" / "__init__.py").touch()
-    (tmp_path / "pip" / "__main__.py").write_text("import os, sys; print(sys.argv[1:4], 'PIP_NO_INDEX' in os.environ)")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {"PYTHONPATH": str(tmp_path)}
+    (tmp_path / "pip" / "__main__.py").write_text(
+        "import os, sys; print(sys.argv[1:4], 'PIP_NO_INDEX' in os.environ)"
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")} | {
+        "PYTHONPATH": str(tmp_path)
+    }
     command = [sys.executable, "-S", course.root / "course.py", "wheelhouse"]
-    assert subprocess.run(command, env=own, capture_output=True, text=True).stdout == "['download', '-d', 'wheelhouse'] False\n"
+    assert (
+        subprocess.run(command, env=own, capture_output=True, text=True).stdout
+        == "['download', '-d', 'wheelhouse'] False\n"
+    )
 
 
-@pytest.mark.parametrize("arguments", [(), ("teach",), ("wheelhouse", "here"), ("install", "all"), ("release",)])
+@pytest.mark.parametrize(
+    "arguments", [(), ("teach",), ("wheelhouse", "here"), ("install", "all"), ("release",)]
+)
 def test_what_it_does_not_know_is_answered_by_what_it_does(course, arguments):
     """Also in the student edition, which has fewer commands."""
     assert course.run(*arguments, code=1) == []
-    assert "COMMAND, one of" in course.said.stderr and "  lab " in course.said.stderr and "  release " not in course.said.stderr
+    assert (
+        "COMMAND, one of" in course.said.stderr
+        and "  lab " in course.said.stderr
+        and "  release " not in course.said.stderr
+    )
 
 
 def test_make_has_its_commands_and_calls_it():
@@ -167,11 +212,23 @@ def test_make_has_its_commands_and_calls_it():
         sys.path.remove(str(ROOT))
     for name, (_, needs, _, command) in course.COMMANDS.items():
         file = ROOT / (command[1].replace(".", "/") if command[0] == "-m" else command[0])
-        assert (ROOT / needs).exists() and ("pytest" in command or file.is_file() or file.is_dir() or file.with_suffix(".py").is_file()), name
+        assert (ROOT / needs).exists() and (
+            "pytest" in command
+            or file.is_file()
+            or file.is_dir()
+            or file.with_suffix(".py").is_file()
+        ), name
     goals = sorted(set(course.COMMANDS) - {"progress", "judge", "fork"})
-    make = subprocess.run(["make", "-n", "-C", str(ROOT), *goals], capture_output=True, text=True, check=True).stdout
+    make = subprocess.run(
+        ["make", "-n", "-C", str(ROOT), *goals], capture_output=True, text=True, check=True
+    ).stdout
     assert [name for name in goals if f"course.py {name}" not in make] == []
-    forked = subprocess.run(["make", "-n", "-C", str(ROOT), "fork", "ann/course", "ARGS=--tag x"], capture_output=True, text=True, check=True).stdout
+    forked = subprocess.run(
+        ["make", "-n", "-C", str(ROOT), "fork", "ann/course", "ARGS=--tag x"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "course.py fork ann/course --tag x" in forked
 
 
@@ -181,10 +238,19 @@ def test_an_environment_is_used_as_it_is_and_made_anew_where_its_python_is_gone(
     (course.root / "wheelhouse").mkdir()
     shutil.rmtree(course.root / ".venv")
     command = [sys.executable, course.root / "course.py", "install"]
-    assert subprocess.run(command, capture_output=True).returncode != 0 and (course.root / ".venv/bin/python").exists()
+    assert (
+        subprocess.run(command, capture_output=True).returncode != 0
+        and (course.root / ".venv/bin/python").exists()
+    )
     python = course.root / ".venv/bin/python"
-    prefix = [python, "-c", "import sys; sys.path.insert(0, '.'); import course; print(course.environment())"]
-    assert subprocess.run(prefix, cwd=course.root, capture_output=True, text=True).stdout.strip() == str(course.root / ".venv")
+    prefix = [
+        python,
+        "-c",
+        "import sys; sys.path.insert(0, '.'); import course; print(course.environment())",
+    ]
+    assert subprocess.run(
+        prefix, cwd=course.root, capture_output=True, text=True
+    ).stdout.strip() == str(course.root / ".venv")
     for link in python.parent.glob("python*"):
         link.unlink()
         link.symlink_to("/nowhere/python")

@@ -23,12 +23,16 @@ from dspark_lite.scheduling.cost_table import CostTable
 VOCAB, GAMMA = 13, 4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
 TWIN = SmallLM(TARGET, GAMMA)  # the target as its own drafter: everything is accepted
-PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(12)]
+PROMPTS = [
+    torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(12)
+]
 
 
 def text(drafter, prompt, new=20, **options):
     """The generation of a drafter without stop tokens unless some are given."""
-    return generate(TARGET, drafter, prompt, max_new_tokens=new, **{"stop_token_ids": (), **options})
+    return generate(
+        TARGET, drafter, prompt, max_new_tokens=new, **{"stop_token_ids": (), **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def test_plain_text_is_the_argmax_of_every_prefix(plain):
     for prompt, tokens in zip(PROMPTS[:4], plain, strict=False):
         whole = torch.cat([prompt, torch.tensor([tokens])], 1)
         logits = TARGET.model(input_ids=whole).logits
-        assert logits[0, prompt.shape[1] - 1:-1].argmax(-1).tolist() == tokens
+        assert logits[0, prompt.shape[1] - 1 : -1].argmax(-1).tolist() == tokens
     assert len({tuple(tokens) for tokens in plain}) > len(PROMPTS) // 2
 
 
@@ -58,23 +62,58 @@ def test_greedy_text_equals_plain_decoding(plain, name):
     assert 0 in accepted and max(accepted) > 0
 
 
-TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])  # covers 12 whole blocks
-POLICIES = {"whole": None, "nothing": scheduling.fixed(0), "fixed": scheduling.fixed(2), "threshold": scheduling.threshold(0.5),
-            "algorithm 1": scheduling.algorithm1(TABLE), "lagged": scheduling.LaggedTopK(TABLE), "retrospective": scheduling.retrospective(TABLE)}
+TABLE = CostTable(
+    range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)]
+)  # covers 12 whole blocks
+POLICIES = {
+    "whole": None,
+    "nothing": scheduling.fixed(0),
+    "fixed": scheduling.fixed(2),
+    "threshold": scheduling.threshold(0.5),
+    "algorithm 1": scheduling.algorithm1(TABLE),
+    "lagged": scheduling.LaggedTopK(TABLE),
+    "retrospective": scheduling.retrospective(TABLE),
+}
 
 
-@pytest.mark.parametrize("prompts", [2, pytest.param(len(PROMPTS), marks=pytest.mark.slow(
-    reason="twelve prompts under each of seven policies, alone and side by side"))])
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        2,
+        pytest.param(
+            len(PROMPTS),
+            marks=pytest.mark.slow(
+                reason="twelve prompts under each of seven policies, alone and side by side"
+            ),
+        ),
+    ],
+)
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_greedy_text_is_the_same_under_every_policy_alone_and_side_by_side(plain, policy, prompts):
-    together = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:prompts], max_new_tokens=20, policy=policy, stop_token_ids=())
+    together = generate_together(
+        TARGET,
+        DRAFTERS["dspark"],
+        PROMPTS[:prompts],
+        max_new_tokens=20,
+        policy=policy,
+        stop_token_ids=(),
+    )
     alone = [text(DRAFTERS["dspark"], prompt, policy=policy) for prompt in PROMPTS[:prompts]]
-    assert [run.token_ids for run in together] == [run.token_ids for run in alone] == plain[:prompts]
+    assert (
+        [run.token_ids for run in together] == [run.token_ids for run in alone] == plain[:prompts]
+    )
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_every_drafter_takes_part_in_a_shared_step(plain, name):
-    runs = generate_together(TARGET, DRAFTERS[name], PROMPTS[:2], max_new_tokens=12, policy=scheduling.fixed(2), stop_token_ids=())
+    runs = generate_together(
+        TARGET,
+        DRAFTERS[name],
+        PROMPTS[:2],
+        max_new_tokens=12,
+        policy=scheduling.fixed(2),
+        stop_token_ids=(),
+    )
     assert [run.token_ids for run in runs] == [tokens[:12] for tokens in plain[:2]]
     assert max(r.proposed for run in runs for r in run.rounds) == min(2, DRAFTERS[name].gamma)
 
@@ -83,16 +122,30 @@ def test_every_drafter_takes_part_in_a_shared_step(plain, name):
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_a_shared_step_of_one_request_is_a_round_of_generate(policy, temperature):
     """What is enumerated are shared steps (losslessness/enumeration.py), so this is a part of the proof."""
-    (shared,), alone = (decode(TARGET, DRAFTERS["dspark"], given, max_new_tokens=20, temperature=temperature, policy=policy,
-                               stop_token_ids=(), generator=torch.Generator().manual_seed(0))
-                        for decode, given in ((generate_together, [PROMPTS[0]]), (generate, PROMPTS[0])))
+    (shared,), alone = (
+        decode(
+            TARGET,
+            DRAFTERS["dspark"],
+            given,
+            max_new_tokens=20,
+            temperature=temperature,
+            policy=policy,
+            stop_token_ids=(),
+            generator=torch.Generator().manual_seed(0),
+        )
+        for decode, given in ((generate_together, [PROMPTS[0]]), (generate, PROMPTS[0]))
+    )
     assert shared.token_ids == alone.token_ids
-    assert [(r.proposed, r.accepted, r.tokens) for r in shared.rounds] == [(r.proposed, r.accepted, r.tokens) for r in alone.rounds]
+    assert [(r.proposed, r.accepted, r.tokens) for r in shared.rounds] == [
+        (r.proposed, r.accepted, r.tokens) for r in alone.rounds
+    ]
 
 
 def rooms(run, new):
     """How many drafts could count in each round of an answer of `new` tokens at most."""
-    return [new - 2 - sum(r.committed for r in run.rounds[:number]) for number in range(len(run.rounds))]
+    return [
+        new - 2 - sum(r.committed for r in run.rounds[:number]) for number in range(len(run.rounds))
+    ]
 
 
 def test_a_policy_sees_all_unfinished_requests_at_once():
@@ -102,22 +155,33 @@ def test_a_policy_sees_all_unfinished_requests_at_once():
         seen.append(len(proposal.tokens))
         return torch.arange(len(proposal.tokens)) % (GAMMA + 1)
 
-    runs = generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:5], max_new_tokens=12, policy=policy, stop_token_ids=())
+    runs = generate_together(
+        TARGET, DRAFTERS["dspark"], PROMPTS[:5], max_new_tokens=12, policy=policy, stop_token_ids=()
+    )
     assert seen[0] == 5 and seen == sorted(seen, reverse=True) and seen[-1] < 5
     steps = list(zip_longest(*(rooms(run, 12) for run in runs)))
-    assert seen == [sum(room is not None for room in step) for step in steps if any(step)], "asked wherever something was drafted"
+    assert seen == [sum(room is not None for room in step) for step in steps if any(step)], (
+        "asked wherever something was drafted"
+    )
 
 
 def test_a_drafter_that_is_always_right_commits_a_whole_block_and_the_bonus(plain):
     run = text(TWIN, PROMPTS[0], new=1 + 3 * (GAMMA + 1))
-    assert [(r.proposed, r.accepted, r.committed) for r in run.rounds] == [(GAMMA, GAMMA, GAMMA + 1)] * 3
+    assert [(r.proposed, r.accepted, r.committed) for r in run.rounds] == [
+        (GAMMA, GAMMA, GAMMA + 1)
+    ] * 3
     assert run.accepted_length == GAMMA + 1
 
 
 def test_policies_and_gamma_set_what_is_proposed():
-    for options, proposed in (({"policy": scheduling.fixed(2)}, 2), ({"policy": scheduling.fixed(99)}, GAMMA), ({"gamma": 3}, 3),
-                              ({"gamma": 3, "policy": scheduling.fixed(1)}, 1), ({"policy": scheduling.threshold(0.0)}, GAMMA),
-                              ({"policy": scheduling.threshold(1.1)}, 0)):
+    for options, proposed in (
+        ({"policy": scheduling.fixed(2)}, 2),
+        ({"policy": scheduling.fixed(99)}, GAMMA),
+        ({"gamma": 3}, 3),
+        ({"gamma": 3, "policy": scheduling.fixed(1)}, 1),
+        ({"policy": scheduling.threshold(0.0)}, GAMMA),
+        ({"policy": scheduling.threshold(1.1)}, 0),
+    ):
         run = text(DRAFTERS["dspark"], PROMPTS[0], **options)
         assert [r.proposed for r in run.rounds] == [min(proposed, room) for room in rooms(run, 20)]
     assert {(r.proposed, r.committed) for r in text(None, PROMPTS[0]).rounds} == {(0, 1)}
@@ -131,11 +195,15 @@ def test_rounds_add_up_to_the_text(name, temperature):
     assert run.token_ids[1:] == [token for r in run.rounds for token in r.tokens]
     for r in run.rounds:
         assert len(r.draft_tokens) == r.proposed and 0 <= r.accepted <= r.proposed
-        assert r.tokens[:r.accepted] == r.draft_tokens[:r.accepted][:len(r.tokens)] and r.committed == len(r.tokens)
+        assert r.tokens[: r.accepted] == r.draft_tokens[: r.accepted][
+            : len(r.tokens)
+        ] and r.committed == len(r.tokens)
         assert r.draft_seconds >= 0 and r.verify_seconds > 0
     assert all(r.committed == r.accepted + 1 for r in run.rounds[:-1])
     assert run.accepted_length == pytest.approx((len(run.token_ids) - 1) / len(run.rounds))
-    assert run.prefill_seconds > 0 and run.decode_seconds >= sum(r.draft_seconds + r.verify_seconds for r in run.rounds)
+    assert run.prefill_seconds > 0 and run.decode_seconds >= sum(
+        r.draft_seconds + r.verify_seconds for r in run.rounds
+    )
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -143,18 +211,30 @@ def test_nothing_is_drafted_or_verified_that_cannot_count(plain, name, monkeypat
     """Of 9 tokens a round gets the rest but one by drafts; the target never reads a position behind the last one."""
     drafter, drafted, read = DRAFTERS[name], [], []
     propose, verify = drafter.propose, TARGET.verify
-    monkeypatch.setattr(drafter, "propose", lambda *given, **options: drafted.append(options["gamma"]) or propose(*given, **options))
-    monkeypatch.setattr(TARGET, "verify", lambda ids, *rest: read.append(ids.shape[1]) or verify(ids, *rest))
+    monkeypatch.setattr(
+        drafter,
+        "propose",
+        lambda *given, **options: drafted.append(options["gamma"]) or propose(*given, **options),
+    )
+    monkeypatch.setattr(
+        TARGET, "verify", lambda ids, *rest: read.append(ids.shape[1]) or verify(ids, *rest)
+    )
     for prompt, tokens in zip(PROMPTS[:3], plain, strict=False):
         drafted.clear(), read.clear()
         run = text(drafter, prompt, new=9)
         left = rooms(run, 9)
         assert drafted == [min(drafter.gamma, room) for room in left if room]
-        assert read == [1 + r.proposed for r in run.rounds] and all(r.proposed <= room for r, room in zip(run.rounds, left))
-        assert run.token_ids == tokens[:9] and all(r.committed == r.accepted + 1 for r in run.rounds)
+        assert read == [1 + r.proposed for r in run.rounds] and all(
+            r.proposed <= room for r, room in zip(run.rounds, left)
+        )
+        assert run.token_ids == tokens[:9] and all(
+            r.committed == r.accepted + 1 for r in run.rounds
+        )
 
 
-@pytest.mark.parametrize("drafter", [None, TWIN, DRAFTERS["dspark"]], ids=["plain", "twin", "dspark"])
+@pytest.mark.parametrize(
+    "drafter", [None, TWIN, DRAFTERS["dspark"]], ids=["plain", "twin", "dspark"]
+)
 def test_exactly_the_tokens_that_were_asked_for(plain, drafter):
     for new in range(1, 12):
         assert text(drafter, PROMPTS[2], new=new).token_ids == plain[2][:new]
@@ -162,20 +242,36 @@ def test_exactly_the_tokens_that_were_asked_for(plain, drafter):
 
 def test_no_round_is_needed_for_one_token():
     run = text(DRAFTERS["dspark"], PROMPTS[0], new=1)
-    assert run.rounds == [] and math.isnan(run.accepted_length) and math.isnan(Generation().accepted_length)
+    assert (
+        run.rounds == []
+        and math.isnan(run.accepted_length)
+        and math.isnan(Generation().accepted_length)
+    )
 
 
 def test_the_drafter_is_given_what_was_committed_with_its_features(monkeypatch):
     drafter, given = DRAFTERS["dspark"], []
     begin, extend = drafter.begin, drafter.extend
-    monkeypatch.setattr(drafter, "begin", lambda ids, features: given.append((ids, features)) or begin(ids, features))
-    monkeypatch.setattr(drafter, "extend", lambda state, ids, features: given.append((ids, features)) or extend(state, ids, features))
+    monkeypatch.setattr(
+        drafter,
+        "begin",
+        lambda ids, features: given.append((ids, features)) or begin(ids, features),
+    )
+    monkeypatch.setattr(
+        drafter,
+        "extend",
+        lambda state, ids, features: given.append((ids, features)) or extend(state, ids, features),
+    )
     run = text(drafter, PROMPTS[0], temperature=1.0, generator=torch.Generator().manual_seed(3))
     assert len(given) == 1 + len(run.rounds) and len({ids.shape[1] for ids, _ in given[1:]}) > 1
     ids, features = (torch.cat(part, 1) for part in zip(*given, strict=True))
-    known = PROMPTS[0][0].tolist() + run.token_ids[:-1]  # the last token is the next anchor: its features are not there yet
-    assert ids[0, :len(known)].tolist() == known
-    torch.testing.assert_close(features, TARGET.prefill(ids, drafter.taps)[0].features, atol=1e-4, rtol=1e-4)
+    known = (
+        PROMPTS[0][0].tolist() + run.token_ids[:-1]
+    )  # the last token is the next anchor: its features are not there yet
+    assert ids[0, : len(known)].tolist() == known
+    torch.testing.assert_close(
+        features, TARGET.prefill(ids, drafter.taps)[0].features, atol=1e-4, rtol=1e-4
+    )
 
 
 # Stop tokens ---------------------------------------------------------------------------------------------------------
@@ -191,35 +287,69 @@ def cut_at(rounds, tokens):
     return found
 
 
-@pytest.mark.parametrize("prompts", [1, pytest.param(6, marks=pytest.mark.slow(reason="each token of six texts, for each of ten drafters"))])
-@pytest.mark.parametrize("drafter", [None, TWIN, *DRAFTERS.values()], ids=["plain", "twin", *DRAFTERS])
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        1,
+        pytest.param(
+            6, marks=pytest.mark.slow(reason="each token of six texts, for each of ten drafters")
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "drafter", [None, TWIN, *DRAFTERS.values()], ids=["plain", "twin", *DRAFTERS]
+)
 def test_a_stop_token_ends_the_text_wherever_it_stands(plain, drafter, prompts):
     """The rounds are those of the text that goes on, up to the end: no draft behind it counts as accepted."""
     for prompt, tokens in zip(PROMPTS[:prompts], plain, strict=False):
         whole = text(drafter, prompt)
-        for stop in sorted(set(tokens))[::1 if prompts > 1 else 2]:
-            wanted = tokens[:tokens.index(stop) + 1]
+        for stop in sorted(set(tokens))[:: 1 if prompts > 1 else 2]:
+            wanted = tokens[: tokens.index(stop) + 1]
             run = text(drafter, prompt, stop_token_ids=(VOCAB + 5, stop))
             assert run.token_ids == wanted
-            assert [(r.accepted, r.tokens) for r in run.rounds] == cut_at(whole.rounds, len(wanted) - 1)
+            assert [(r.accepted, r.tokens) for r in run.rounds] == cut_at(
+                whole.rounds, len(wanted) - 1
+            )
             assert all(r.committed == len(r.tokens) for r in run.rounds)
 
 
 # Where the answer ends within blocks of four that are all accepted, and the accepted drafts and committed tokens of its rounds.
-ENDS = {"in the prompt's own pass": (0, []), "a first draft": (1, [(1, 1)]), "a draft in the middle": (2, [(2, 2)]),
-        "a last draft": (GAMMA, [(GAMMA, GAMMA)]), "the bonus": (GAMMA + 1, [(GAMMA, GAMMA + 1)]),
-        "a draft of the next block": (GAMMA + 3, [(GAMMA, GAMMA + 1), (2, 2)])}
+ENDS = {
+    "in the prompt's own pass": (0, []),
+    "a first draft": (1, [(1, 1)]),
+    "a draft in the middle": (2, [(2, 2)]),
+    "a last draft": (GAMMA, [(GAMMA, GAMMA)]),
+    "the bonus": (GAMMA + 1, [(GAMMA, GAMMA + 1)]),
+    "a draft of the next block": (GAMMA + 3, [(GAMMA, GAMMA + 1), (2, 2)]),
+}
 
 
-@pytest.mark.parametrize("by", ["a stop token", "the later of two stop tokens", "the earlier of two stop tokens", "its length"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "a stop token",
+        "the later of two stop tokens",
+        "the earlier of two stop tokens",
+        "its length",
+    ],
+)
 @pytest.mark.parametrize(("at", "rounds"), ENDS.values(), ids=ENDS)
 def test_no_draft_behind_the_end_of_an_answer_counts(at, rounds, by, monkeypatch):
     """The text counts up from 0: each token stands in it once."""
-    monkeypatch.setattr(TARGET, "read", lambda ids, cache, *_, logits_to_keep=0, **options: Step(
-        torch.eye(VOCAB)[(ids + 1) % VOCAB][:, -logits_to_keep:] * 9, None))
+    monkeypatch.setattr(
+        TARGET,
+        "read",
+        lambda ids, cache, *_, logits_to_keep=0, **options: Step(
+            torch.eye(VOCAB)[(ids + 1) % VOCAB][:, -logits_to_keep:] * 9, None
+        ),
+    )
     monkeypatch.setattr(TARGET, "roll_back", lambda cache, dropped: None)
-    options = {"a stop token": {"stop_token_ids": (at,)}, "the later of two stop tokens": {"stop_token_ids": (VOCAB, at)},
-               "the earlier of two stop tokens": {"stop_token_ids": (VOCAB - 1, at)}, "its length": {"new": at + 1}}[by]
+    options = {
+        "a stop token": {"stop_token_ids": (at,)},
+        "the later of two stop tokens": {"stop_token_ids": (VOCAB, at)},
+        "the earlier of two stop tokens": {"stop_token_ids": (VOCAB - 1, at)},
+        "its length": {"new": at + 1},
+    }[by]
     run = text(Counting(), torch.tensor([[VOCAB - 1]]), **options)
     assert run.token_ids == list(range(at + 1))
     if by == "its length":  # a block is drafted no longer than counts
@@ -248,15 +378,30 @@ class Counting(Drafter):
 
 def test_the_rounds_of_an_answer_know_no_draft_behind_its_end_however_they_were_made():
     """Also those that were read from a journal, which may be an older one."""
-    assert [Round(*counts).accepted for counts in ((7, 5, 3), (7, 5, 5), (7, 5, 6), (7, 0, 0))] == [3, 5, 5, 0]
+    assert [Round(*counts).accepted for counts in ((7, 5, 3), (7, 5, 5), (7, 5, 6), (7, 0, 0))] == [
+        3,
+        5,
+        5,
+        0,
+    ]
 
 
 # What a generation config calls its ends, how `Target` tells them, and after how many tokens of the first text they end it.
-DEFAULT_ENDS = {"none": lambda tokens: (None, (), 5), "one": lambda tokens: (tokens[2], (tokens[2],), tokens.index(tokens[2]) + 1),
-                "only the second comes": lambda tokens: ([99, tokens[2]], (99, tokens[2]), tokens.index(tokens[2]) + 1),
-                "the second comes first": lambda tokens: ([tokens[4], tokens[1]], (tokens[4], tokens[1]),
-                                                          1 + min(tokens.index(tokens[4]), tokens.index(tokens[1]))),
-                "three": lambda tokens: ([98, 99, tokens[0]], (98, 99, tokens[0]), 1)}
+DEFAULT_ENDS = {
+    "none": lambda tokens: (None, (), 5),
+    "one": lambda tokens: (tokens[2], (tokens[2],), tokens.index(tokens[2]) + 1),
+    "only the second comes": lambda tokens: (
+        [99, tokens[2]],
+        (99, tokens[2]),
+        tokens.index(tokens[2]) + 1,
+    ),
+    "the second comes first": lambda tokens: (
+        [tokens[4], tokens[1]],
+        (tokens[4], tokens[1]),
+        1 + min(tokens.index(tokens[4]), tokens.index(tokens[1])),
+    ),
+    "three": lambda tokens: ([98, 99, tokens[0]], (98, 99, tokens[0]), 1),
+}
 
 
 @pytest.mark.parametrize("ends", DEFAULT_ENDS.values(), ids=DEFAULT_ENDS)
@@ -279,41 +424,77 @@ def test_stop_tokens_default_to_all_of_the_targets(plain, monkeypatch, ends):
 
 def verifying_one(target_probs, draft_probs, draft_tokens, lengths, generator):
     """A rule that keeps no draft."""
-    return accept(target_probs, draft_probs, draft_tokens, torch.zeros(len(draft_tokens), dtype=torch.long), generator)
+    return accept(
+        target_probs,
+        draft_probs,
+        draft_tokens,
+        torch.zeros(len(draft_tokens), dtype=torch.long),
+        generator,
+    )
 
 
 # Another value of each option of `generate`, and what it does to the rounds of an answer.
-OPTIONS = {"max_new_tokens": (7, lambda run: len(run.token_ids) == 7),
-           "temperature": (3.0, lambda run: len(run.token_ids) == 20),
-           "policy": (scheduling.fixed(1), lambda run: {r.proposed for r in run.rounds} <= {0, 1}),
-           "stop_token_ids": ((VOCAB, 4), lambda run: run.token_ids.index(4) == len(run.token_ids) - 1),
-           "generator": (9, lambda run: len(run.token_ids) == 20),
-           "gamma": (2, lambda run: max(r.proposed for r in run.rounds) == 2),
-           "rule": (verifying_one, lambda run: {r.accepted for r in run.rounds} == {0} and max(r.proposed for r in run.rounds) == GAMMA)}
+OPTIONS = {
+    "max_new_tokens": (7, lambda run: len(run.token_ids) == 7),
+    "temperature": (3.0, lambda run: len(run.token_ids) == 20),
+    "policy": (scheduling.fixed(1), lambda run: {r.proposed for r in run.rounds} <= {0, 1}),
+    "stop_token_ids": ((VOCAB, 4), lambda run: run.token_ids.index(4) == len(run.token_ids) - 1),
+    "generator": (9, lambda run: len(run.token_ids) == 20),
+    "gamma": (2, lambda run: max(r.proposed for r in run.rounds) == 2),
+    "rule": (
+        verifying_one,
+        lambda run: (
+            {r.accepted for r in run.rounds} == {0} and max(r.proposed for r in run.rounds) == GAMMA
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_does_what_it_says_and_streams_and_shared_steps_take_it_as_generate_does(option):
+def test_every_option_does_what_it_says_and_streams_and_shared_steps_take_it_as_generate_does(
+    option,
+):
     """The default before and after: nothing that was asked for once stays."""
     value, holds = OPTIONS[option]
 
     def answer(decode, prompts, **given):
-        options = {"max_new_tokens": 20, "temperature": 1.0, "stop_token_ids": (), "generator": 5} | given
-        return decode(TARGET, DRAFTERS["dspark"], prompts, **options | {"generator": torch.Generator().manual_seed(options["generator"])})
+        options = {
+            "max_new_tokens": 20,
+            "temperature": 1.0,
+            "stop_token_ids": (),
+            "generator": 5,
+        } | given
+        return decode(
+            TARGET,
+            DRAFTERS["dspark"],
+            prompts,
+            **options | {"generator": torch.Generator().manual_seed(options["generator"])},
+        )
 
     def rounds(run):
         return run.token_ids, [(r.proposed, r.accepted, r.tokens) for r in run.rounds]
 
-    before, asked, after = (answer(generate, PROMPTS[1], **given) for given in ({}, {option: value}, {}))
+    before, asked, after = (
+        answer(generate, PROMPTS[1], **given) for given in ({}, {option: value}, {})
+    )
     assert rounds(before) == rounds(after) != rounds(asked) and holds(asked)
     (together,) = answer(generate_together, [PROMPTS[1]], **{option: value})
     assert rounds(together) == rounds(asked)
-    assert list(answer(stream, PROMPTS[1], **{option: value})) == [asked.token_ids[:1], *(r.tokens for r in asked.rounds)]
+    assert list(answer(stream, PROMPTS[1], **{option: value})) == [
+        asked.token_ids[:1],
+        *(r.tokens for r in asked.rounds),
+    ]
 
 
 def test_no_option_of_generate_is_left_out():
     """`fast` is tests/test_fast.py's."""
-    assert set(inspect.signature(generate).parameters) == {"target", "drafter", "input_ids", *OPTIONS, "fast"}
+    assert set(inspect.signature(generate).parameters) == {
+        "target",
+        "drafter",
+        "input_ids",
+        *OPTIONS,
+        "fast",
+    }
 
 
 # Sampling ------------------------------------------------------------------------------------------------------------
@@ -321,8 +502,16 @@ def test_no_option_of_generate_is_left_out():
 
 @pytest.mark.parametrize("name", [None, *DRAFTERS])
 def test_a_sampled_text_repeats_with_its_seed(name):
-    first, again, other = (text(DRAFTERS.get(name), PROMPTS[3], 12, temperature=1.0, generator=torch.Generator().manual_seed(seed)).token_ids
-                           for seed in (1, 1, 2))
+    first, again, other = (
+        text(
+            DRAFTERS.get(name),
+            PROMPTS[3],
+            12,
+            temperature=1.0,
+            generator=torch.Generator().manual_seed(seed),
+        ).token_ids
+        for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
@@ -332,7 +521,18 @@ def test_a_sampled_text_repeats_with_its_seed(name):
 class HostQuestions(TorchFunctionMode):
     """Counts the calls that make the host wait for a value."""
 
-    ASKING = ("tolist", "item", "__int__", "__float__", "__bool__", "__index__", "numpy", "cpu", "nonzero", "__contains__")
+    ASKING = (
+        "tolist",
+        "item",
+        "__int__",
+        "__float__",
+        "__bool__",
+        "__index__",
+        "numpy",
+        "cpu",
+        "nonzero",
+        "__contains__",
+    )
 
     def __init__(self):
         super().__init__()
@@ -344,47 +544,82 @@ class HostQuestions(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("name", "policy", "questions"), [
-    (None, None, 1), ("dspark", None, 1), ("dspark_rnn", None, 1), ("dflash", None, 1), ("small_lm", None, 1),
-    ("prompt_lookup", None, 1), ("dspark", scheduling.threshold(0.5), 2)])
+@pytest.mark.parametrize(
+    ("name", "policy", "questions"),
+    [
+        (None, None, 1),
+        ("dspark", None, 1),
+        ("dspark_rnn", None, 1),
+        ("dflash", None, 1),
+        ("small_lm", None, 1),
+        ("prompt_lookup", None, 1),
+        ("dspark", scheduling.threshold(0.5), 2),
+    ],
+)
 def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, questions):
     with HostQuestions() as host:
         run = text(DRAFTERS.get(name), PROMPTS[0], policy=policy)
     of_policies = (questions - 1) * sum(room > 0 for room in rooms(run, 20))
-    of_prompt = 3 if name == "prompt_lookup" else 2  # its ids are checked; the first token; a lookup's copy
+    of_prompt = (
+        3 if name == "prompt_lookup" else 2
+    )  # its ids are checked; the first token; a lookup's copy
     assert len(host.asked) == of_prompt + len(run.rounds) + of_policies, host.asked
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ids", "options", "sentence"), [
-    (torch.zeros(2, 3, dtype=torch.long), {}, r"shape \(2, 3\); generate takes one request"),
-    (torch.zeros(3, dtype=torch.long), {}, r"shape \(3,\); generate takes one request"),
-    (torch.zeros(1, 0, dtype=torch.long), {}, "the prompt is empty"),
-    (torch.zeros(1, 45, dtype=torch.long), {}, "the prompt has 45 tokens; with 20 new ones .* at most 44"),
-    (PROMPTS[0], {"new": 0}, "max_new_tokens is 0"),
-    (PROMPTS[0], {"new": 2.5}, "max_new_tokens is 2.5; it must be a whole number"),
-    (PROMPTS[0], {"stop_token_ids": 5}, "stop_token_ids is 5; give a list of token ids"),
-    (PROMPTS[0], {"stop_token_ids": ["a"]}, r"stop_token_ids is \['a'\]; give a list"),
-    (torch.tensor([[3, VOCAB]]), {}, "holds torch.int64 from 3 to 13; the token ids of this target are whole numbers from 0 to 12"),
-    (torch.tensor([[3.0]]), {}, "holds torch.float32 from 3.0 to 3.0"),
-    ([[1, 2]], {}, "input_ids is a list; generate takes a tensor"),
-    (PROMPTS[0], {"gamma": 0}, "gamma is 0"), (PROMPTS[0], {"gamma": 2.0}, "gamma is 2.0"), (PROMPTS[0], {"gamma": "2"}, "gamma is '2'"),
-    (PROMPTS[0], {"gamma": GAMMA + 1, "new": 1}, f"gamma is {GAMMA + 1}"),
-    (PROMPTS[0], {"temperature": -1.0}, "the temperature is -1.0"), (PROMPTS[0], {"temperature": "1"}, "the temperature is '1'"),
-    (PROMPTS[0], {"gamma": GAMMA + 1}, f"gamma is {GAMMA + 1}"),
-])
+@pytest.mark.parametrize(
+    ("ids", "options", "sentence"),
+    [
+        (torch.zeros(2, 3, dtype=torch.long), {}, r"shape \(2, 3\); generate takes one request"),
+        (torch.zeros(3, dtype=torch.long), {}, r"shape \(3,\); generate takes one request"),
+        (torch.zeros(1, 0, dtype=torch.long), {}, "the prompt is empty"),
+        (
+            torch.zeros(1, 45, dtype=torch.long),
+            {},
+            "the prompt has 45 tokens; with 20 new ones .* at most 44",
+        ),
+        (PROMPTS[0], {"new": 0}, "max_new_tokens is 0"),
+        (PROMPTS[0], {"new": 2.5}, "max_new_tokens is 2.5; it must be a whole number"),
+        (PROMPTS[0], {"stop_token_ids": 5}, "stop_token_ids is 5; give a list of token ids"),
+        (PROMPTS[0], {"stop_token_ids": ["a"]}, r"stop_token_ids is \['a'\]; give a list"),
+        (
+            torch.tensor([[3, VOCAB]]),
+            {},
+            "holds torch.int64 from 3 to 13; the token ids of this target are whole numbers from 0 to 12",
+        ),
+        (torch.tensor([[3.0]]), {}, "holds torch.float32 from 3.0 to 3.0"),
+        ([[1, 2]], {}, "input_ids is a list; generate takes a tensor"),
+        (PROMPTS[0], {"gamma": 0}, "gamma is 0"),
+        (PROMPTS[0], {"gamma": 2.0}, "gamma is 2.0"),
+        (PROMPTS[0], {"gamma": "2"}, "gamma is '2'"),
+        (PROMPTS[0], {"gamma": GAMMA + 1, "new": 1}, f"gamma is {GAMMA + 1}"),
+        (PROMPTS[0], {"temperature": -1.0}, "the temperature is -1.0"),
+        (PROMPTS[0], {"temperature": "1"}, "the temperature is '1'"),
+        (PROMPTS[0], {"gamma": GAMMA + 1}, f"gamma is {GAMMA + 1}"),
+    ],
+)
 def test_a_request_that_cannot_be_decoded_is_refused(ids, options, sentence):
     with pytest.raises(RequestError, match=sentence):
         text(DRAFTERS["dspark"], ids, **options)
 
 
-@pytest.mark.parametrize(("models", "sentence"), [
-    ((TARGET.model, None), "the target is a Qwen3ForCausalLM; give what load_target returned"),
-    ((TARGET, "dspark"), "the drafter is a str; give what load_drafter returned"),
-    ((TARGET, toy_models(vocab_size=VOCAB + 1, gamma=GAMMA)[1]["dspark"]), "one of torch.float32 on cpu with 14 tokens, the target .* 13 tokens"),
-    ((Target(toy_models(vocab_size=VOCAB)[0].model.bfloat16()), DRAFTERS["dspark"]), "one of torch.float32 .*, the target one of torch.bfloat16")])
+@pytest.mark.parametrize(
+    ("models", "sentence"),
+    [
+        ((TARGET.model, None), "the target is a Qwen3ForCausalLM; give what load_target returned"),
+        ((TARGET, "dspark"), "the drafter is a str; give what load_drafter returned"),
+        (
+            (TARGET, toy_models(vocab_size=VOCAB + 1, gamma=GAMMA)[1]["dspark"]),
+            "one of torch.float32 on cpu with 14 tokens, the target .* 13 tokens",
+        ),
+        (
+            (Target(toy_models(vocab_size=VOCAB)[0].model.bfloat16()), DRAFTERS["dspark"]),
+            "one of torch.float32 .*, the target one of torch.bfloat16",
+        ),
+    ],
+)
 def test_models_that_do_not_belong_together_are_refused(models, sentence):
     for begin in (lambda: generate(*models, PROMPTS[0], max_new_tokens=4), lambda: Engine(*models)):
         with pytest.raises(RequestError, match=sentence):
@@ -396,7 +631,9 @@ def test_the_longest_prompt_is_decoded(plain):
     assert text(DRAFTERS["dspark"], ids).token_ids == text(None, ids).token_ids
 
 
-@pytest.mark.parametrize("policy", [scheduling.threshold(0.5), scheduling.retrospective(CostTable([1], [1.0], 5))])
+@pytest.mark.parametrize(
+    "policy", [scheduling.threshold(0.5), scheduling.retrospective(CostTable([1], [1.0], 5))]
+)
 def test_a_policy_on_confidence_needs_a_confidence_head(policy):
     with pytest.raises(RequestError, match="needs a confidence head"):
         text(DRAFTERS["dflash"], PROMPTS[0], policy=policy)
@@ -406,7 +643,14 @@ def test_a_policy_on_confidence_needs_a_confidence_head(policy):
 def test_lengths_that_are_none_are_refused(bad):
     policy, sentence = BAD_LENGTHS[bad]
     with pytest.raises(RequestError, match=sentence) as error:
-        generate_together(TARGET, DRAFTERS["dspark"], PROMPTS[:4], max_new_tokens=20, policy=policy, stop_token_ids=())
+        generate_together(
+            TARGET,
+            DRAFTERS["dspark"],
+            PROMPTS[:4],
+            max_new_tokens=20,
+            policy=policy,
+            stop_token_ids=(),
+        )
     assert "<lambda>" in str(error.value) and "\n" not in str(error.value)
 
 
@@ -433,5 +677,7 @@ def test_a_requests_drafting_seconds_are_free_of_the_others_verification(monkeyp
 
     monkeypatch.setattr(target, "verify", verify)
     monkeypatch.setattr(answer, "Moment", VerifyingClock)
-    answers = generate_together(target, drafters["dspark"], PROMPTS[:3], max_new_tokens=6, stop_token_ids=())
+    answers = generate_together(
+        target, drafters["dspark"], PROMPTS[:3], max_new_tokens=6, stop_token_ids=()
+    )
     assert [answer.rounds[0].draft_seconds for answer in answers] == [0.0, 0.0, 0.0]

@@ -39,7 +39,9 @@ def served(pair, tmp_path):
     models = {}
     for role, name in shapes.RELEASED_MODELS.items():
         models[name] = {"main": tmp_path / role}
-        shutil.copytree(pair / ("target" if shapes.is_language_model(role) else "draft"), tmp_path / role)
+        shutil.copytree(
+            pair / ("target" if shapes.is_language_model(role) else "draft"), tmp_path / role
+        )
         (tmp_path / role / "pytorch_model.bin").write_bytes(b"never fetched, never counted")
     with Hub(models) as found, found.used_here(tmp_path / "home"):
         yield found
@@ -47,8 +49,13 @@ def served(pair, tmp_path):
 
 def gpu(monkeypatch, free):
     """Makes torch see a T4 with so many bytes free; it says, as a T4 does, that it knows bfloat16."""
-    for function, answer in {"is_available": True, "get_device_capability": (7, 5), "mem_get_info": (int(free), int(14.7 * GIB)),
-                             "get_device_name": "Tesla T4", "is_bf16_supported": True}.items():
+    for function, answer in {
+        "is_available": True,
+        "get_device_capability": (7, 5),
+        "mem_get_info": (int(free), int(14.7 * GIB)),
+        "get_device_name": "Tesla T4",
+        "is_bf16_supported": True,
+    }.items():
         monkeypatch.setattr(torch.cuda, function, lambda *_, answer=answer, **__: answer)
 
 
@@ -64,15 +71,34 @@ def test_offline_and_without_a_gpu_it_answers_from_what_is_known(offline, tmp_pa
     assert main(["doctor", "--json", str(tmp_path / "found.json")]) == 0
     out, found = capsys.readouterr().out, json.loads((tmp_path / "found.json").read_text())
     assert found["device"]["free_bytes"] is None and found["dtype"]["name"] == "float32"
-    assert found["profile"] == {"name": "tiny", "why": "there is no GPU"} and "profile: tiny (there is no GPU)" in out
-    assert {"python", "torch", "transformers", "huggingface_hub", "ipywidgets"} <= found["versions"].keys()
+    assert (
+        found["profile"] == {"name": "tiny", "why": "there is no GPU"}
+        and "profile: tiny (there is no GPU)" in out
+    )
+    assert {"python", "torch", "transformers", "huggingface_hub", "ipywidgets"} <= found[
+        "versions"
+    ].keys()
     assert [row["name"] for row in found["models"]] == list(shapes.RELEASED_MODELS.values())
-    assert not any(row["cached"] for row in found["models"]) and {row["size_from"] for row in found["models"]} == {"known"}
-    assert model(found, "dspark")["file_bytes"] == 2 * 1393133569 and model(found, "small_lm")["file_bytes"] == 1503300328
+    assert not any(row["cached"] for row in found["models"]) and {
+        row["size_from"] for row in found["models"]
+    } == {"known"}
+    assert (
+        model(found, "dspark")["file_bytes"] == 2 * 1393133569
+        and model(found, "small_lm")["file_bytes"] == 1503300328
+    )
     assert model(found, "dspark")["beside_bytes"] <= 1.3e9 < model(found, "dspark")["alone_bytes"]
-    assert {row["fits"] for row in found["models"]} == {None} and all(row["fits_t4"] for row in found["models"])
-    assert found["download"]["rate"] == "assumed" and found["download"]["missing_bytes"] == sum(map(shapes.file_bytes, shapes.RELEASED_MODELS))
-    for words in ("no GPU", "known sizes, the Hub did not answer", "12 min at 25.0 MB/s (assumed)", "whole in it: none"):
+    assert {row["fits"] for row in found["models"]} == {None} and all(
+        row["fits_t4"] for row in found["models"]
+    )
+    assert found["download"]["rate"] == "assumed" and found["download"]["missing_bytes"] == sum(
+        map(shapes.file_bytes, shapes.RELEASED_MODELS)
+    )
+    for words in (
+        "no GPU",
+        "known sizes, the Hub did not answer",
+        "12 min at 25.0 MB/s (assumed)",
+        "whole in it: none",
+    ):
         assert words in out
     assert not (tmp_path / "home").exists()
 
@@ -82,9 +108,19 @@ def test_a_missing_library_is_named(offline, monkeypatch):
     assert doctor.all_versions()["no-such-library"] == "not installed"
 
 
-@pytest.mark.parametrize(("asked", "words"), [("released", "profile: released (DSPARK_PROFILE says so)"),
-                                              ("huge", "DSPARK_PROFILE is set, but the profile is 'huge'; it must be one of tiny, released")])
-def test_a_profile_asked_for_is_told_and_a_wrong_one_is_no_failure(offline, monkeypatch, capsys, asked, words):
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("released", "profile: released (DSPARK_PROFILE says so)"),
+        (
+            "huge",
+            "DSPARK_PROFILE is set, but the profile is 'huge'; it must be one of tiny, released",
+        ),
+    ],
+)
+def test_a_profile_asked_for_is_told_and_a_wrong_one_is_no_failure(
+    offline, monkeypatch, capsys, asked, words
+):
     monkeypatch.setenv("DSPARK_PROFILE", asked)
     assert main(["doctor"]) == 0
     assert words in capsys.readouterr().out
@@ -118,21 +154,33 @@ def test_a_t4_gets_float16_and_the_released_profile(offline, monkeypatch, capsys
     assert found["dtype"]["name"] == "float16" and "is_bf16_supported" in found["dtype"]["why"]
     assert found["profile"] == {"name": "released", "why": "the GPU has at least 14 GiB free"}
     assert all(row["fits"] and row["fits_t4"] for row in found["models"])
-    assert "device: Tesla T4, compute capability 7.5, 15.7 GB of 15.8 GB free" in doctor.machine_report(found)
+    assert (
+        "device: Tesla T4, compute capability 7.5, 15.7 GB of 15.8 GB free"
+        in doctor.machine_report(found)
+    )
 
 
 def test_a_gpu_that_is_taken_gets_the_tiny_profile_and_does_not_hold_the_pair(offline, monkeypatch):
     gpu(monkeypatch, free=9 * GIB)
     found = doctor.examine()
-    assert found["profile"] == {"name": "tiny", "why": "the GPU has less than 14 GiB free"} and 9 * GIB < MIN_FREE_MEMORY
-    assert model(found, "target")["fits"] and not model(found, "dspark")["fits"] and model(found, "dspark")["fits_t4"]
+    assert (
+        found["profile"] == {"name": "tiny", "why": "the GPU has less than 14 GiB free"}
+        and 9 * GIB < MIN_FREE_MEMORY
+    )
+    assert (
+        model(found, "target")["fits"]
+        and not model(found, "dspark")["fits"]
+        and model(found, "dspark")["fits_t4"]
+    )
     assert "does not fit" in "\n".join(doctor.machine_report(found))
 
 
 # With a Hub ----------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_and_rate_are_asked_of_the_hub_and_what_is_cached_is_not_counted(served, tmp_path, monkeypatch):
+def test_sizes_and_rate_are_asked_of_the_hub_and_what_is_cached_is_not_counted(
+    served, tmp_path, monkeypatch
+):
     monkeypatch.setattr(doctor, "HUB_SECONDS", 60)
     target = load_target(shapes.RELEASED_MODELS["target"])
     assert target.vocab_size == 11
@@ -143,7 +191,9 @@ def test_sizes_and_rate_are_asked_of_the_hub_and_what_is_cached_is_not_counted(s
     assert {row["size_from"] for row in found["models"]} == {"Hub"}
     assert [row["role"] for row in found["models"] if row["cached"]] == ["target"]
     assert found["download"]["rate"] == "measured" and found["download"]["bytes_per_second"] > 0
-    assert found["download"]["missing_bytes"] == sum(row["file_bytes"] for row in found["models"][1:])
+    assert found["download"]["missing_bytes"] == sum(
+        row["file_bytes"] for row in found["models"][1:]
+    )
     assert served.sent() == [WEIGHTS]  # the beginning of one file
     assert "as the Hub lists them" in "\n".join(doctor.machine_report(found))
 
@@ -159,11 +209,15 @@ def test_a_model_that_is_not_whole_is_not_called_cached(served, tmp_path, monkey
     assert not doctor.is_cached(name)
 
 
-def test_the_whole_cache_leaves_nothing_to_download_and_a_hub_that_refuses_is_no_failure(served, monkeypatch):
+def test_the_whole_cache_leaves_nothing_to_download_and_a_hub_that_refuses_is_no_failure(
+    served, monkeypatch
+):
     served.down = 404
     assert doctor.ask_hub(60) == ({}, None)
     monkeypatch.setattr(doctor, "is_cached", lambda name: True)
-    assert "download: nothing, the cache holds all of them" in doctor.machine_report(doctor.examine())
+    assert "download: nothing, the cache holds all of them" in doctor.machine_report(
+        doctor.examine()
+    )
 
 
 def test_the_token_of_a_probe_stays_with_the_hub(served, monkeypatch):
@@ -172,14 +226,18 @@ def test_the_token_of_a_probe_stays_with_the_hub(served, monkeypatch):
     name = shapes.RELEASED_MODELS["target"]
     served.gated[name] = "hf_good"
     assert hub.transfer_rate(name, WEIGHTS, 60.0) > 0
-    assert {request.token for request in served.requests if request.at == "hub"} == {"Bearer hf_good"}
+    assert {request.token for request in served.requests if request.at == "hub"} == {
+        "Bearer hf_good"
+    }
     assert {request.token for request in served.requests if request.at == "cdn"} == {None}
 
 
 # One way to the Hub --------------------------------------------------------------------------------------------------
 
 
-def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkpoint(served, monkeypatch):
+def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkpoint(
+    served, monkeypatch
+):
     from huggingface_hub import constants
 
     name = shapes.RELEASED_MODELS["target"]
@@ -187,7 +245,12 @@ def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkp
     assert served.sent() == ["config.json"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert estimate.target_config({"target": name})["hidden_size"] == 16
-    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set and the cache does not hold it whole"):
+    with pytest.raises(
+        CheckpointError, match="HF_HUB_OFFLINE is set and the cache does not hold it whole"
+    ):
         load_target(name)
-    with pytest.raises(CheckpointError, match="'org/nobody' is no folder here and could not be fetched .*, or give the recipe a .target_config"):
+    with pytest.raises(
+        CheckpointError,
+        match="'org/nobody' is no folder here and could not be fetched .*, or give the recipe a .target_config",
+    ):
         estimate.target_config({"target": "org/nobody"})

@@ -46,7 +46,13 @@ def fresh_state(ids, drafter):
 
 def proposal_of(drafter, state, anchor, temperature=1.0, gamma=None, seed=5):
     """A proposal drawn with a generator of its own."""
-    return drafter.propose(state, anchor, gamma=gamma, temperature=temperature, generator=torch.Generator().manual_seed(seed))
+    return drafter.propose(
+        state,
+        anchor,
+        gamma=gamma,
+        temperature=temperature,
+        generator=torch.Generator().manual_seed(seed),
+    )
 
 
 def assert_same(first, second):
@@ -62,7 +68,11 @@ def assert_same(first, second):
 
 def parameters(kind, method):
     """Names and kinds of the parameters of a method, but for its own object."""
-    return [(p.name, p.kind) for p in inspect.signature(getattr(kind, method)).parameters.values() if p.name != "self"]
+    return [
+        (p.name, p.kind)
+        for p in inspect.signature(getattr(kind, method)).parameters.values()
+        if p.name != "self"
+    ]
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -74,10 +84,21 @@ def test_every_drafter_is_called_as_the_protocol_says(name):
 
 def test_contexts_and_policies_are_called_as_the_protocol_says():
     table = CostTable([1], [1.0])
-    policies = [scheduling.fixed(1), scheduling.threshold(0.5), scheduling.algorithm1(table), scheduling.retrospective(table),
-                scheduling.LaggedTopK(table), started(lambda proposal: torch.zeros(1, dtype=torch.long))]
-    contexts = [ContextCache(1), drafter_slots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2])]
-    assert all(isinstance(policy, Policy) for policy in policies) and isinstance(contexts[1], DraftView)
+    policies = [
+        scheduling.fixed(1),
+        scheduling.threshold(0.5),
+        scheduling.algorithm1(table),
+        scheduling.retrospective(table),
+        scheduling.LaggedTopK(table),
+        started(lambda proposal: torch.zeros(1, dtype=torch.long)),
+    ]
+    contexts = [
+        ContextCache(1),
+        drafter_slots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2]),
+    ]
+    assert all(isinstance(policy, Policy) for policy in policies) and isinstance(
+        contexts[1], DraftView
+    )
     for context in contexts:
         assert isinstance(context, Context)
         for method in ("positions", "mask", "append", "advance"):
@@ -90,14 +111,26 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
 @pytest.mark.parametrize("rows", [None, 1, 3])
 def test_attention_is_lesson_04s_with_keys_shared_by_groups(rows):
     """With no mask, one row for all queries and one for each; and stacked by the caller it is the same."""
-    queries, keys, values = torch.randn(2, 6, 3, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
-    mask = None if rows is None else (torch.rand(2, 1, rows, 5) < 0.5).index_fill(-1, torch.tensor([0]), True)
-    wanted = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=0.5, enable_gqa=True)
+    queries, keys, values = (
+        torch.randn(2, 6, 3, 8),
+        torch.randn(2, 2, 5, 8),
+        torch.randn(2, 2, 5, 8),
+    )
+    mask = (
+        None
+        if rows is None
+        else (torch.rand(2, 1, rows, 5) < 0.5).index_fill(-1, torch.tensor([0]), True)
+    )
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, scale=0.5, enable_gqa=True
+    )
     torch.testing.assert_close(attend(queries, keys, values, mask, 0.5), wanted)
     if rows == 3:
         added = torch.zeros(2, 1, 9, 5).masked_fill(~mask.repeat(1, 1, 3, 1), -torch.inf)
         torch.testing.assert_close(attend(queries, keys, values, added, 0.5), wanted)
-        assert not torch.allclose(attend(queries, keys, values, None, 0.5), wanted), "the mask hides nothing that matters"
+        assert not torch.allclose(attend(queries, keys, values, None, 0.5), wanted), (
+            "the mask hides nothing that matters"
+        )
 
 
 # The context cache ---------------------------------------------------------------------------------------------------
@@ -108,8 +141,10 @@ def test_the_cache_grows_past_its_first_buffer():
     features = torch.randn(1, 150, 2 * TARGET.hidden_size)
     whole, grown = drafter.begin(None, features), drafter.begin(None, features[:, :60])
     for at in range(60, 150):
-        drafter.extend(grown, None, features[:, at:at + 1])
-    torch.testing.assert_close(drafter.block_hidden(grown, anchor), drafter.block_hidden(whole, anchor), atol=1e-5, rtol=0)
+        drafter.extend(grown, None, features[:, at : at + 1])
+    torch.testing.assert_close(
+        drafter.block_hidden(grown, anchor), drafter.block_hidden(whole, anchor), atol=1e-5, rtol=0
+    )
 
 
 def test_the_block_depends_on_context_and_anchor():
@@ -133,20 +168,31 @@ def test_the_state_knows_the_committed_text_and_nothing_else(name, temperature):
         gamma = rng.choice([None, 1, min(3, drafter.gamma)])
         proposal_of(drafter, state, (anchor + 1) % VOCAB)  # a block that nobody verifies
         proposal = proposal_of(drafter, state, anchor, temperature, gamma, seed=number)
-        assert_same(proposal, proposal_of(drafter, fresh_state(text, drafter), anchor, temperature, gamma, seed=number))
+        assert_same(
+            proposal,
+            proposal_of(
+                drafter, fresh_state(text, drafter), anchor, temperature, gamma, seed=number
+            ),
+        )
         proposal = proposal.cut(rng.randint(0, proposal.tokens.shape[1]))
         drafted = proposal.tokens.shape[1]
         accepted = rng.choice([0, drafted, rng.randint(0, drafted)])
         entering = torch.cat([anchor[:, None], proposal.tokens], 1)
         step = TARGET.verify(entering, cache, drafter.taps)
         TARGET.roll_back(cache, drafted - accepted)
-        features = None if step.features is None else step.features[:, :accepted + 1]
-        drafter.extend(state, entering[:, :accepted + 1], features)
-        text = torch.cat([text, entering[:, :accepted + 1]], 1)
+        features = None if step.features is None else step.features[:, : accepted + 1]
+        drafter.extend(state, entering[:, : accepted + 1], features)
+        text = torch.cat([text, entering[:, : accepted + 1]], 1)
         anchor = torch.tensor([rng.randrange(VOCAB)])
 
 
-PIECES = {"one by one": [1, 1, 1], "several": [3, 2, 4], "past the block": [GAMMA + 4, 1], "nothing new": [2, 0, 1], "at once": [4]}
+PIECES = {
+    "one by one": [1, 1, 1],
+    "several": [3, 2, 4],
+    "past the block": [GAMMA + 4, 1],
+    "nothing new": [2, 0, 1],
+    "at once": [4],
+}
 
 
 @pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
@@ -156,16 +202,24 @@ def test_a_text_that_came_in_pieces_is_drafted_like_one_that_was_read_at_once(na
     of which the last was accepted whole and more came with it."""
     drafter, generator = DRAFTERS[name], torch.Generator().manual_seed(len(pieces))
     for proposals in range(3):
-        text, anchor, rest = (torch.randint(5, (3, length), generator=generator) for length in (6, 1, sum(pieces)))
+        text, anchor, rest = (
+            torch.randint(5, (3, length), generator=generator) for length in (6, 1, sum(pieces))
+        )
         state, accepted = fresh_state(text, drafter), anchor[:, :0]
         for number in range(proposals):
-            proposal = proposal_of(drafter, state, anchor[:, 0], gamma=min(3, drafter.gamma), seed=number)
-            accepted = proposal.tokens[:, :4 * number]
+            proposal = proposal_of(
+                drafter, state, anchor[:, 0], gamma=min(3, drafter.gamma), seed=number
+            )
+            accepted = proposal.tokens[:, : 4 * number]
         whole, at = torch.cat([text, anchor, accepted, rest], 1), text.shape[1]
         features = features_of(whole, drafter)
         judged = 1 + accepted.shape[1]
         for length in [judged, *pieces] if proposals == 1 else [judged + pieces[0], *pieces[1:]]:
-            drafter.extend(state, whole[:, at:at + length], None if features is None else features[:, at:at + length])
+            drafter.extend(
+                state,
+                whole[:, at : at + length],
+                None if features is None else features[:, at : at + length],
+            )
             at += length
         assert at == whole.shape[1]
         next_anchor = text[:, 0]  # it came before: prompt lookup finds something to copy
@@ -182,11 +236,15 @@ def test_a_text_that_came_in_pieces_is_drafted_like_one_that_was_read_at_once(na
 def test_a_draft_length_outside_the_block_is_refused(name, wrong):
     drafter = DRAFTERS[name]
     gamma = wrong if wrong < 1 else drafter.gamma + wrong
-    with pytest.raises(RequestError, match=f"gamma is {gamma}; this drafter drafts between 1 and {drafter.gamma}"):
+    with pytest.raises(
+        RequestError, match=f"gamma is {gamma}; this drafter drafts between 1 and {drafter.gamma}"
+    ):
         proposal_of(drafter, fresh_state(random_ids(5), drafter), torch.tensor([1]), gamma=gamma)
 
 
-@pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "mtp"])  # which drafts one token
+@pytest.mark.parametrize(
+    "name", [name for name in DRAFTERS if name != "mtp"]
+)  # which drafts one token
 def test_a_shorter_draft_is_the_beginning_of_the_whole_one(name):
     drafter, ids, anchor = DRAFTERS[name], torch.tensor([[1, 2, 3, 4, 5, 6, 1]]), torch.tensor([2])
     whole = proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature=0)
@@ -202,7 +260,9 @@ def test_a_batch_of_two_is_two_rows(name):
     for row in (slice(0, 1), slice(1, 2)):
         alone = proposal_of(drafter, fresh_state(ids[row], drafter), anchor[row], temperature=0)
         logits = None if both.confidence_logits is None else both.confidence_logits[row]
-        assert_same(type(both)(both.tokens[row], both.probs[row], logits), alone.cut(both.tokens.shape[1]))
+        assert_same(
+            type(both)(both.tokens[row], both.probs[row], logits), alone.cut(both.tokens.shape[1])
+        )
 
 
 # Heads ---------------------------------------------------------------------------------------------------------------
@@ -218,7 +278,11 @@ def expected_biases(kind, head, previous, hidden):
             x = torch.sigmoid(head.gate_proj.weight @ torch.cat([h, x]) + head.gate_proj.bias) * x
         if kind == "rnn":
             joint = head.joint_proj.weight @ torch.cat([state, x, h]) + head.joint_proj.bias
-            gate, candidate, output = joint[:len(x)], joint[len(x):2 * len(x)], joint[2 * len(x):]
+            gate, candidate, output = (
+                joint[: len(x)],
+                joint[len(x) : 2 * len(x)],
+                joint[2 * len(x) :],
+            )
             state = torch.sigmoid(gate) * state + (1 - torch.sigmoid(gate)) * torch.tanh(candidate)
             x = torch.tanh(output)
         found.append(w2 @ x)
@@ -248,7 +312,9 @@ def test_a_block_is_drawn_from_base_logits_plus_the_bias_of_the_token_before(nam
     logits = drafter.lm_head(hidden) + transition_biases(drafter.markov_head, before, hidden)
     torch.testing.assert_close(proposal.probs, probabilities(logits, 0.8), atol=1e-5, rtol=0)
     embedded = drafter.markov_head.markov_w1(before)
-    confidence = torch.sigmoid(drafter.confidence_head.proj(torch.cat([hidden, embedded], -1))).squeeze(-1)
+    confidence = torch.sigmoid(
+        drafter.confidence_head.proj(torch.cat([hidden, embedded], -1))
+    ).squeeze(-1)
     torch.testing.assert_close(proposal.confidence, confidence, atol=1e-5, rtol=0)
 
 
@@ -258,7 +324,9 @@ def test_drafted_tokens_come_from_the_distributions_claimed(name):
     cold = proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature=0)
     assert cold.tokens.equal(cold.probs.argmax(-1)) and cold.probs.sum(-1).eq(1).all()
     warm = proposal_of(drafter, fresh_state(ids.repeat(400, 1), drafter), anchor.repeat(400))
-    assert (warm.probs.gather(-1, warm.tokens.unsqueeze(-1)) > 0).all() and warm.probs.dtype == torch.float32
+    assert (
+        warm.probs.gather(-1, warm.tokens.unsqueeze(-1)) > 0
+    ).all() and warm.probs.dtype == torch.float32
     first = warm.tokens[:, 0].bincount(minlength=VOCAB) / 400
     torch.testing.assert_close(first, warm.probs[0, 0], atol=0.1, rtol=0)
 
@@ -268,7 +336,11 @@ def made_with(**fields):
     like = DRAFTERS["dspark"]
     drafter = DSpark(replace(like.config, **fields)).requires_grad_(False).eval()
     own = drafter.state_dict()
-    kept = {name: tensor for name, tensor in like.state_dict().items() if name in own and own[name].shape == tensor.shape}
+    kept = {
+        name: tensor
+        for name, tensor in like.state_dict().items()
+        if name in own and own[name].shape == tensor.shape
+    }
     drafter.load_state_dict(kept, strict=False)
     return drafter
 
@@ -280,27 +352,52 @@ def test_each_field_of_a_block_drafts_config_does_what_it_says():
 
     filling = made_with(sample_from_anchor=False)  # the anchor's slot predicts nothing
     assert (filling.gamma, like.gamma) == (GAMMA - 1, GAMMA)
-    torch.testing.assert_close(filling.block_hidden(fresh_state(ids, filling), anchor), hidden[:, 1:])
+    torch.testing.assert_close(
+        filling.block_hidden(fresh_state(ids, filling), anchor), hidden[:, 1:]
+    )
 
     shorter = made_with(block_size=2)
-    assert shorter.gamma == 2 and proposal_of(shorter, fresh_state(ids, shorter), anchor).tokens.shape == (1, 2)
+    assert shorter.gamma == 2 and proposal_of(
+        shorter, fresh_state(ids, shorter), anchor
+    ).tokens.shape == (1, 2)
 
     masked = made_with(mask_token_id=3)
-    assert masked.block_ids(anchor).tolist() == [[2, 3, 3, 3]] and like.block_ids(anchor).tolist() == [[2, *[VOCAB - 1] * 3]]
+    assert masked.block_ids(anchor).tolist() == [[2, 3, 3, 3]] and like.block_ids(
+        anchor
+    ).tolist() == [[2, *[VOCAB - 1] * 3]]
 
     plain = made_with(markov_rank=0, enable_confidence_head=False)
     assert (plain.name, plain.markov_head, plain.confidence_head) == ("dflash", None, None)
 
-    alone = made_with(confidence_head_with_markov=False)  # reads the hidden state and not the token before
+    alone = made_with(
+        confidence_head_with_markov=False
+    )  # reads the hidden state and not the token before
     proposal = proposal_of(alone, fresh_state(ids, alone), anchor)
-    torch.testing.assert_close(proposal.confidence_logits, alone.confidence_head.proj(hidden).squeeze(-1))
+    torch.testing.assert_close(
+        proposal.confidence_logits, alone.confidence_head.proj(hidden).squeeze(-1)
+    )
     beside = like.confidence_logits(hidden, torch.tensor([[2, 1, 1, 1]]))
-    torch.testing.assert_close(beside, like.confidence_head.proj(torch.cat([hidden, embedded(torch.tensor([[2, 1, 1, 1]]))], -1)).squeeze(-1))
+    torch.testing.assert_close(
+        beside,
+        like.confidence_head.proj(
+            torch.cat([hidden, embedded(torch.tensor([[2, 1, 1, 1]]))], -1)
+        ).squeeze(-1),
+    )
 
-    for fields in ({"rope_theta": 10.0}, {"rms_norm_eps": 1.0}, {"qk_norm": False}, {"target_layer_ids": (1, 2)}):
+    for fields in (
+        {"rope_theta": 10.0},
+        {"rms_norm_eps": 1.0},
+        {"qk_norm": False},
+        {"target_layer_ids": (1, 2)},
+    ):
         other = made_with(**fields)
-        assert (other.block_hidden(fresh_state(ids, other), anchor) - hidden).abs().max() > 1e-3, fields
-    assert made_with(attention_bias=True).layers[0].self_attn.q_proj.bias is not None and like.layers[0].self_attn.q_proj.bias is None
+        assert (other.block_hidden(fresh_state(ids, other), anchor) - hidden).abs().max() > 1e-3, (
+            fields
+        )
+    assert (
+        made_with(attention_bias=True).layers[0].self_attn.q_proj.bias is not None
+        and like.layers[0].self_attn.q_proj.bias is None
+    )
 
 
 def test_dflash_draws_every_position_by_itself():
@@ -315,17 +412,26 @@ def test_dflash_draws_every_position_by_itself():
 # Prompt lookup and the small LM --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("text", "anchor", "draft"), [
-    ([1, 2, 3, 4, 5, 1, 2], 3, [4, 5, 1, 2]),  # the trigram 1 2 3 came before
-    ([1, 2, 9, 2, 8], 2, [8, 2]),  # only the unigram matches; the latest one counts, and the text ends
-    ([1, 2, 5, 3, 2, 6, 1], 2, [5, 3, 2, 6]),  # the bigram 1 2 beats the later unigram 2
-    ([7, 7, 7], 7, [7]),
-    ([1, 2, 3], 4, []),  # nothing like it before: no draft
-    ([], 4, []),
-])
+@pytest.mark.parametrize(
+    ("text", "anchor", "draft"),
+    [
+        ([1, 2, 3, 4, 5, 1, 2], 3, [4, 5, 1, 2]),  # the trigram 1 2 3 came before
+        (
+            [1, 2, 9, 2, 8],
+            2,
+            [8, 2],
+        ),  # only the unigram matches; the latest one counts, and the text ends
+        ([1, 2, 5, 3, 2, 6, 1], 2, [5, 3, 2, 6]),  # the bigram 1 2 beats the later unigram 2
+        ([7, 7, 7], 7, [7]),
+        ([1, 2, 3], 4, []),  # nothing like it before: no draft
+        ([], 4, []),
+    ],
+)
 def test_prompt_lookup_copies_what_followed_the_longest_latest_match(text, anchor, draft):
     drafter = PromptLookup(VOCAB, gamma=4)
-    proposal = proposal_of(drafter, drafter.begin(torch.tensor([text], dtype=torch.long)), torch.tensor([anchor]))
+    proposal = proposal_of(
+        drafter, drafter.begin(torch.tensor([text], dtype=torch.long)), torch.tensor([anchor])
+    )
     assert proposal.tokens.tolist() == [draft]
     assert proposal.probs.shape == (1, len(draft), VOCAB)
     assert proposal.probs.sum(-1).tolist() == [[1.0] * len(draft)]
@@ -336,8 +442,8 @@ def scanned(text, length, longest):
     """The draft by its definition: look for the longest ending, from the latest place to the first."""
     for size in range(min(longest, len(text) - 1), 0, -1):
         for start in range(len(text) - size - 1, -1, -1):
-            if text[start:start + size] == text[-size:]:
-                return text[start + size:start + size + length]
+            if text[start : start + size] == text[-size:]:
+                return text[start + size : start + size + length]
     return []
 
 
@@ -345,7 +451,12 @@ TOKEN = st.integers(0, 2)
 COLUMNS = st.lists(st.tuples(TOKEN, TOKEN), min_size=1, max_size=5)  # a token for each of two texts
 
 
-@given(COLUMNS, st.booleans(), st.lists(st.tuples(COLUMNS, st.booleans(), st.booleans()), max_size=8), st.integers(1, 4))
+@given(
+    COLUMNS,
+    st.booleans(),
+    st.lists(st.tuples(COLUMNS, st.booleans(), st.booleans()), max_size=8),
+    st.integers(1, 4),
+)
 def test_prompt_lookup_drafts_what_a_scan_of_each_text_finds(prompt, first_noted, rounds, longest):
     """Rounds in any order: with and without a proposal, with and without a note of what was committed."""
     drafter = PromptLookup(3, gamma=4, longest=longest)
@@ -357,17 +468,23 @@ def test_prompt_lookup_drafts_what_a_scan_of_each_text_finds(prompt, first_noted
     for columns, with_proposal, with_note in rounds:
         if with_proposal:
             if not noted:  # else the host has said which token the anchor is
-                proposal_of(drafter, state, (torch.tensor(anchor) + 1) % 3)  # a block that nobody verifies
+                proposal_of(
+                    drafter, state, (torch.tensor(anchor) + 1) % 3
+                )  # a block that nobody verifies
             drafts = [scanned([*text, token], 4, longest) for text, token in zip(texts, anchor)]
             shortest = min(map(len, drafts))
-            assert proposal_of(drafter, state, torch.tensor(anchor)).tokens.tolist() == [draft[:shortest] for draft in drafts]
+            assert proposal_of(drafter, state, torch.tensor(anchor)).tokens.tolist() == [
+                draft[:shortest] for draft in drafts
+            ]
         entering = [anchor, *columns[:-1]]
         drafter.extend(state, torch.tensor(entering).t())
         for row, text in enumerate(texts):
             text.extend(column[row] for column in entering)
         anchor, noted = columns[-1], with_note
         if noted:
-            drafter.note(state, [[column[row] for column in [*entering, anchor]] for row in range(2)])
+            drafter.note(
+                state, [[column[row] for column in [*entering, anchor]] for row in range(2)]
+            )
     for text in texts:
         assert drafter.continuation(text, 4) == scanned(text, 4, longest)
 
@@ -393,6 +510,7 @@ def lines_run(work):
 @pytest.mark.parametrize("noted", [False, True])
 def test_a_round_of_prompt_lookup_does_as_much_work_in_a_long_text_as_in_a_short_one(noted):
     """No n-gram of the text comes twice; the anchor is its first token, so a scan would go back to the beginning."""
+
     def round_of(length):
         drafter = PromptLookup(4000, gamma=4)
         state, anchor = drafter.begin(torch.arange(length)[None]), torch.tensor([0])
@@ -414,16 +532,30 @@ def test_a_round_of_prompt_lookup_does_as_much_work_in_a_long_text_as_in_a_short
 
 def test_the_shortest_copy_of_a_batch_sets_the_length():
     drafter = PromptLookup(VOCAB, gamma=4)
-    proposal = proposal_of(drafter, drafter.begin(torch.tensor([[1, 2, 3, 1], [5, 6, 7, 8]])), torch.tensor([2, 8]))
+    proposal = proposal_of(
+        drafter, drafter.begin(torch.tensor([[1, 2, 3, 1], [5, 6, 7, 8]])), torch.tensor([2, 8])
+    )
     assert proposal.tokens.tolist() == [[3], [8]]
 
 
-@pytest.mark.parametrize(("options", "draft"), [
-    ({}, [8, 9, 3, 6, 3, 5, 1]),  # what followed 2 9 3, the longest of three; a block has seven drafts
-    ({"gamma": 2}, [8, 9]), ({"longest": 4}, [7, 2, 9, 3, 8, 9, 3]), ({"longest": 2, "gamma": 3}, [6, 3, 5]),
-    ({"longest": 1, "gamma": 3}, [5, 1, 2])])
+@pytest.mark.parametrize(
+    ("options", "draft"),
+    [
+        (
+            {},
+            [8, 9, 3, 6, 3, 5, 1],
+        ),  # what followed 2 9 3, the longest of three; a block has seven drafts
+        ({"gamma": 2}, [8, 9]),
+        ({"longest": 4}, [7, 2, 9, 3, 8, 9, 3]),
+        ({"longest": 2, "gamma": 3}, [6, 3, 5]),
+        ({"longest": 1, "gamma": 3}, [5, 1, 2]),
+    ],
+)
 def test_prompt_lookups_options(options, draft):
-    drafter, text = PromptLookup(VOCAB, **options), torch.tensor([[1, 2, 9, 3, 7, 2, 9, 3, 8, 9, 3, 6, 3, 5, 1, 2, 9]])
+    drafter, text = (
+        PromptLookup(VOCAB, **options),
+        torch.tensor([[1, 2, 9, 3, 7, 2, 9, 3, 8, 9, 3, 6, 3, 5, 1, 2, 9]]),
+    )
     assert proposal_of(drafter, drafter.begin(text), torch.tensor([3])).tokens.tolist() == [draft]
 
 
@@ -431,10 +563,14 @@ def test_the_small_models_options():
     """Seven drafts unless told; ids that the target has besides are never drafted."""
     model, ids, anchor = DRAFTERS["small_lm"].model, random_ids(6), torch.tensor([3])
     for temperature in (0, 1.0):
-        plain, padded = (proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature)
-                         for drafter in (SmallLM(model), SmallLM(model, added=2)))
+        plain, padded = (
+            proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature)
+            for drafter in (SmallLM(model), SmallLM(model, added=2))
+        )
         assert plain.probs.shape == (1, 7, VOCAB) and padded.probs.shape == (1, 7, VOCAB + 2)
-        assert (padded.probs[..., VOCAB:] == 0).all() and padded.probs[:, 0, :VOCAB].equal(plain.probs[:, 0])
+        assert (padded.probs[..., VOCAB:] == 0).all() and padded.probs[:, 0, :VOCAB].equal(
+            plain.probs[:, 0]
+        )
 
 
 def test_the_small_model_drafts_what_it_would_write_itself():
@@ -463,7 +599,11 @@ def tokens_through(module, work):
 def test_a_round_of_a_block_drafter_projects_the_new_tokens_and_the_block_only(context):
     drafter, attention = DRAFTERS["dspark"], DRAFTERS["dspark"].layers[0].self_attn
     features = torch.randn(1, context + 3, 2 * TARGET.hidden_size)
-    for module, tokens in ((attention.k_proj, 3 + GAMMA), (drafter.fc, 3), (attention.q_proj, GAMMA)):
+    for module, tokens in (
+        (attention.k_proj, 3 + GAMMA),
+        (drafter.fc, 3),
+        (attention.q_proj, GAMMA),
+    ):
         state = drafter.begin(None, features[:, :context])
 
         def one_round(state=state):

@@ -42,12 +42,21 @@ def cache_free(drafter, text, anchor, drafted):
     for token in drafted:
         residual, inputs = drafter.enter(following, hidden)
         rope = drafter.rope(torch.arange(following.shape[1])[None])
-        keys, values = (part.repeat_interleave(attention.heads // attention.key_heads, 1)
-                        for part in attention.keys_values(inputs, rope))
-        mixed = F.scaled_dot_product_attention(attention.queries(inputs, rope), keys, values, is_causal=True)
-        output = layer.after_attention(residual, attention.o_proj(mixed.transpose(1, 2).flatten(2)))[:, -1:]
+        keys, values = (
+            part.repeat_interleave(attention.heads // attention.key_heads, 1)
+            for part in attention.keys_values(inputs, rope)
+        )
+        mixed = F.scaled_dot_product_attention(
+            attention.queries(inputs, rope), keys, values, is_causal=True
+        )
+        output = layer.after_attention(
+            residual, attention.o_proj(mixed.transpose(1, 2).flatten(2))
+        )[:, -1:]
         logits.append(drafter.lm_head(drafter.norm(output))[0, 0])
-        hidden, following = torch.cat([hidden, output], 1), torch.cat([following, token.view(1, 1)], 1)
+        hidden, following = (
+            torch.cat([hidden, output], 1),
+            torch.cat([following, token.view(1, 1)], 1),
+        )
     return torch.stack(logits)
 
 
@@ -58,7 +67,9 @@ def test_rounds_with_rejections_draft_what_a_cache_free_pass_drafts(name, length
     step, cache = TARGET.prefill(text, drafter.taps)
     state = drafter.begin(text, step.features)
     for number, accepted in enumerate([0, GAMMA, 1, 2, 0, 0, 3]):
-        proposal = drafter.propose(state, anchor, temperature=0.7, generator=torch.Generator().manual_seed(number))
+        proposal = drafter.propose(
+            state, anchor, temperature=0.7, generator=torch.Generator().manual_seed(number)
+        )
         wanted = cache_free(drafter, text, anchor, proposal.tokens[0])
         torch.testing.assert_close(proposal.probs[0], probabilities(wanted, 0.7), atol=1e-5, rtol=0)
         assert state.cache.length == text.shape[1] - 1  # the drafts left nothing behind
@@ -66,8 +77,8 @@ def test_rounds_with_rejections_draft_what_a_cache_free_pass_drafts(name, length
         entering = torch.cat([anchor[:, None], proposal.tokens], 1)
         step = TARGET.verify(entering, cache, drafter.taps)
         TARGET.roll_back(cache, drafter.gamma - accepted)
-        drafter.extend(state, entering[:, :accepted + 1], step.features[:, :accepted + 1])
-        text, anchor = torch.cat([text, entering[:, :accepted + 1]], 1), torch.tensor([number])
+        drafter.extend(state, entering[:, : accepted + 1], step.features[:, : accepted + 1])
+        text, anchor = torch.cat([text, entering[:, : accepted + 1]], 1), torch.tensor([number])
 
 
 @pytest.mark.parametrize("context", [10, 50])
@@ -77,7 +88,9 @@ def test_a_round_reads_the_new_tokens_and_its_own_drafts_only(name, context):
     features = TARGET.prefill(ids, drafter.taps)[0].features
     state = drafter.begin(ids[:, :context], features[:, :context])
     seen = []
-    hook = drafter.layers[0].self_attn.k_proj.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[1]))
+    hook = drafter.layers[0].self_attn.k_proj.register_forward_pre_hook(
+        lambda _, inputs: seen.append(inputs[0].shape[1])
+    )
     drafter.extend(state, ids[:, context:], features[:, context:])
     drafter.propose(state, torch.tensor([1]), temperature=0, generator=None)
     hook.remove()
@@ -109,21 +122,47 @@ def test_a_saved_draft_loads_as_the_same_model(saved, name):
     for key, value in original.state_dict().items():
         assert loaded.state_dict()[key].equal(value.bfloat16().float()), key
     prompt = random_ids(6)
-    plain, drafted = (generate(target, d, prompt, max_new_tokens=20, stop_token_ids=()).token_ids for d in (None, loaded))
+    plain, drafted = (
+        generate(target, d, prompt, max_new_tokens=20, stop_token_ids=()).token_ids
+        for d in (None, loaded)
+    )
     assert plain == drafted
 
 
-@pytest.mark.parametrize(("name", "fields", "sentence"), [
-    ("eagle3", {"num_hidden_layers": 2}, "has 2 layers; a Qwen3Eagle3Model is drafted here with one"),
-    ("mtp", {"num_hidden_layers": 2}, "has 2 layers; a Qwen3MTPModel is drafted here with one"),
-    ("eagle3", {"target_layer_ids": [0, 2]}, "taps layer 2, but this target can be tapped at -1"),
-    ("eagle3", {"target_layer_ids": [0]}, "tensor fc.weight of eagle3 has shape .*asks for"),
-    ("mtp", {"target_layer_ids": [1]}, "taps layers 1, but it is made for the hidden state after the final norm"),
-    ("mtp", {"target_layer_ids": [1, 2]}, "taps layers 1, 2, but .* this target has at layer 2 alone"),
-    ("eagle3", {"ttt_length": None}, "lacks a field .*ttt_length"),
-    ("eagle3", {"num_target_layers": 36}, "made for a target of 36 layers, this target has 3"),
-    ("mtp", {"architectures": ["Qwen3Eagle3Model"], "ttt_length": 1}, "taps layer 2, but this target can be tapped at -1"),
-])
+@pytest.mark.parametrize(
+    ("name", "fields", "sentence"),
+    [
+        (
+            "eagle3",
+            {"num_hidden_layers": 2},
+            "has 2 layers; a Qwen3Eagle3Model is drafted here with one",
+        ),
+        ("mtp", {"num_hidden_layers": 2}, "has 2 layers; a Qwen3MTPModel is drafted here with one"),
+        (
+            "eagle3",
+            {"target_layer_ids": [0, 2]},
+            "taps layer 2, but this target can be tapped at -1",
+        ),
+        ("eagle3", {"target_layer_ids": [0]}, "tensor fc.weight of eagle3 has shape .*asks for"),
+        (
+            "mtp",
+            {"target_layer_ids": [1]},
+            "taps layers 1, but it is made for the hidden state after the final norm",
+        ),
+        (
+            "mtp",
+            {"target_layer_ids": [1, 2]},
+            "taps layers 1, 2, but .* this target has at layer 2 alone",
+        ),
+        ("eagle3", {"ttt_length": None}, "lacks a field .*ttt_length"),
+        ("eagle3", {"num_target_layers": 36}, "made for a target of 36 layers, this target has 3"),
+        (
+            "mtp",
+            {"architectures": ["Qwen3Eagle3Model"], "ttt_length": 1},
+            "taps layer 2, but this target can be tapped at -1",
+        ),
+    ],
+)
 def test_a_draft_that_does_not_fit_is_refused(saved, name, fields, sentence):
     target, save = saved
     assert_refused(sentence, load_drafter, save(name, **fields), target)
@@ -136,7 +175,9 @@ def test_a_block_draft_may_not_tap_the_last_layer():
 
 
 def test_tensor_names_are_those_of_the_released_layout():
-    with safe_open(ROOT / "assets" / "reference" / "golden" / "eagle3" / "draft" / "model.safetensors", "pt") as tensors:
+    with safe_open(
+        ROOT / "assets" / "reference" / "golden" / "eagle3" / "draft" / "model.safetensors", "pt"
+    ) as tensors:
         assert set(DRAFTERS["eagle3"].state_dict()) == set(tensors.keys())
 
 
@@ -145,13 +186,18 @@ def test_tensor_names_are_those_of_the_released_layout():
 
 def training_batch(drafter):
     """A padded batch as the loop makes it: rows of different lengths, all anchors of each."""
-    ids, supervised = torch.zeros(len(LENGTHS), 12, dtype=torch.long), torch.zeros(len(LENGTHS), 12, dtype=torch.bool)
+    ids, supervised = (
+        torch.zeros(len(LENGTHS), 12, dtype=torch.long),
+        torch.zeros(len(LENGTHS), 12, dtype=torch.bool),
+    )
     for row, (length, prompt) in enumerate(LENGTHS):
         ids[row, :length] = random_ids(length, seed=row)
         supervised[row, prompt:length] = True
     taps = drafter.taps if drafter.name == "eagle3" else (0, 1)
     last_hidden, features = TARGET.last_hidden(ids, taps)
-    anchors, valid = draw_anchors(supervised, int(supervised.sum(1).max()), torch.Generator().manual_seed(0))
+    anchors, valid = draw_anchors(
+        supervised, int(supervised.sum(1).max()), torch.Generator().manual_seed(0)
+    )
     return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
@@ -175,11 +221,13 @@ def test_the_training_forward_computes_what_drafting_computes(name):
     compared = 0
     for row, chain in valid.nonzero().tolist():
         anchor = anchors[row, chain]
-        state = drafter.begin(ids[row:row + 1, :anchor], features[row:row + 1, :anchor])
+        state = drafter.begin(ids[row : row + 1, :anchor], features[row : row + 1, :anchor])
         hidden = state.waiting
         for k in range(int(counted[row, chain].sum())):
-            hidden = drafter.next_hidden(state.cache, tokens[row, chain, k:k + 1], hidden)
-            torch.testing.assert_close(passes[k][row, chain], drafter.norm(hidden)[0, 0], atol=1e-5, rtol=0)
+            hidden = drafter.next_hidden(state.cache, tokens[row, chain, k : k + 1], hidden)
+            torch.testing.assert_close(
+                passes[k][row, chain], drafter.norm(hidden)[0, 0], atol=1e-5, rtol=0
+            )
             compared += 1
     assert compared == counted.sum()
 
@@ -192,16 +240,18 @@ def test_eagle3s_loss_is_the_weighted_cross_entropy_with_the_target_of_every_pas
     numerator = weight = 0.0
     for row, (length, prompt) in enumerate(LENGTHS):
         for anchor in range(prompt, length - 1):
-            state = drafter.begin(ids[row:row + 1, :anchor], features[row:row + 1, :anchor])
+            state = drafter.begin(ids[row : row + 1, :anchor], features[row : row + 1, :anchor])
             hidden = state.waiting
             for k in range(min(GAMMA, length - 1 - anchor)):
-                hidden = drafter.next_hidden(state.cache, ids[row:row + 1, anchor + k], hidden)
+                hidden = drafter.next_hidden(state.cache, ids[row : row + 1, anchor + k], hidden)
                 wanted = torch.softmax(drafter.lm_head(last_hidden[row, anchor + k]), -1)
                 logits = drafter.lm_head(drafter.norm(hidden))[0, 0]
                 numerator -= 0.8**k * (wanted * torch.log_softmax(logits, -1)).sum().item()
                 weight += 0.8**k
     found = loss_of(drafter, batch)
-    assert found[0].item() == pytest.approx(numerator, rel=1e-5) and found[1].item() == pytest.approx(weight)
+    assert found[0].item() == pytest.approx(numerator, rel=1e-5) and found[
+        1
+    ].item() == pytest.approx(weight)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -227,16 +277,32 @@ class Cache:
 
 def recipe_of(name, **config):
     """A small recipe."""
-    shape = {"num_hidden_layers": 1, "target_layer_ids": [0, 1] if name == "eagle3" else [2], "ttt_length": 3}
-    return {"name": name, "seed": 3, "epochs": 20, "batch": 4, "learning_rate": 0.02, "precision": "float32",
-            "config": {"drafter": name, **shape, **config}}
+    shape = {
+        "num_hidden_layers": 1,
+        "target_layer_ids": [0, 1] if name == "eagle3" else [2],
+        "ttt_length": 3,
+    }
+    return {
+        "name": name,
+        "seed": 3,
+        "epochs": 20,
+        "batch": 4,
+        "learning_rate": 0.02,
+        "precision": "float32",
+        "config": {"drafter": name, **shape, **config},
+    }
 
 
-@pytest.mark.parametrize(("name", "precision"), [("eagle3", "float32"), ("mtp", "float32"), ("mtp", "bfloat16")])
+@pytest.mark.parametrize(
+    ("name", "precision"), [("eagle3", "float32"), ("mtp", "float32"), ("mtp", "bfloat16")]
+)
 def test_training_lowers_the_loss_and_leaves_the_targets_weights(tmp_path, name, precision):
     recipe = recipe_of(name) | {"precision": precision}
     drafter = train_draft(recipe, TARGET, Cache(DRAFTERS[name]), tmp_path)
-    log = [json.loads(line)["cross_entropy"] for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    log = [
+        json.loads(line)["cross_entropy"]
+        for line in (tmp_path / "log.jsonl").read_text().splitlines()
+    ]
     assert len(log) == 20 and log[-1] < log[0] - 0.2
     assert drafter.embed_tokens.weight.equal(TARGET.model.get_input_embeddings().weight)
     assert drafter.lm_head.weight.equal(TARGET.model.get_output_embeddings().weight)
@@ -246,18 +312,41 @@ def test_training_lowers_the_loss_and_leaves_the_targets_weights(tmp_path, name,
 
 
 def test_an_unknown_drafter_of_a_recipe_is_refused():
-    with pytest.raises(DSparkLiteError, match="drafter is 'medusa'; it must be one of 'block', 'eagle3', 'mtp'"):
+    with pytest.raises(
+        DSparkLiteError, match="drafter is 'medusa'; it must be one of 'block', 'eagle3', 'mtp'"
+    ):
         objective(recipe_of("medusa"))
 
 
-@pytest.mark.parametrize(("name", "kind", "taps"), [("tiny-eagle3", Eagle3, (1, 6, 11, 17)), ("tiny-mtp", MTP, (19,)),
-                                                    ("tiny-dspark", DSpark, (1, 6, 11, 17))])
+@pytest.mark.parametrize(
+    ("name", "kind", "taps"),
+    [
+        ("tiny-eagle3", Eagle3, (1, 6, 11, 17)),
+        ("tiny-mtp", MTP, (19,)),
+        ("tiny-dspark", DSpark, (1, 6, 11, 17)),
+    ],
+)
 def test_the_recipes_share_data_and_cache_of_dspark(name, kind, taps):
     recipe, base = load_recipe(name), load_recipe("tiny-dspark")
     assert objective(recipe)[0] is kind
-    shape = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-                           "head_dim", "rms_norm_eps", "rope_theta", "num_target_layers"), 20)
+    shape = dict.fromkeys(
+        (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "rms_norm_eps",
+            "rope_theta",
+            "num_target_layers",
+        ),
+        20,
+    )
     assert parse_draft_config(kind, shape | recipe["config"]).target_layer_ids == taps
     for field in ("data", "target", "seed", "batch", "epochs", "precision"):
         assert recipe[field] == base[field]
-    assert recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"]) == base["config"]["target_layer_ids"]
+    assert (
+        recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
+        == base["config"]["target_layer_ids"]
+    )

@@ -13,11 +13,22 @@ from dspark_lite.course.exercises.checking import Exercise, as_values, same
 from tools.notebooks import build as notebooks
 
 NUMBERS = [source.name[:2] for source in notebooks.lesson_sources()]
-MODULES = {number: importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}") for number in NUMBERS}
-EXERCISES = {f"{number} {name}": check for number, module in MODULES.items() for name, check in vars(module).items()
-             if isinstance(check, Exercise)}
-PLANTED = [pytest.param(check, wrong, sentence, id=f"{name}: {sentence}") for name, check in EXERCISES.items()
-           for step in check.steps for sentence, wrong in step.planted()]
+MODULES = {
+    number: importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}")
+    for number in NUMBERS
+}
+EXERCISES = {
+    f"{number} {name}": check
+    for number, module in MODULES.items()
+    for name, check in vars(module).items()
+    if isinstance(check, Exercise)
+}
+PLANTED = [
+    pytest.param(check, wrong, sentence, id=f"{name}: {sentence}")
+    for name, check in EXERCISES.items()
+    for step in check.steps
+    for sentence, wrong in step.planted()
+]
 of_all_exercises = pytest.mark.parametrize("check", EXERCISES.values(), ids=EXERCISES)
 
 
@@ -44,8 +55,11 @@ def test_a_planted_mistake_is_refused_by_its_sentence(check, wrong, sentence, ca
 def astray(value):
     """Values of the same form, each wrong in no way that anybody would make."""
     if isinstance(value, torch.Tensor):
-        return torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5 \
-            if value.dtype == torch.bool else value + 0.37
+        return (
+            torch.rand(value.shape, generator=torch.Generator().manual_seed(1)) < 0.5
+            if value.dtype == torch.bool
+            else value + 0.37
+        )
     if isinstance(value, np.ndarray):
         return value + 0.37
     if isinstance(value, (tuple, list)):
@@ -65,7 +79,10 @@ def test_a_wrong_answer_that_nobody_foresaw_is_told_what_is_right(check, capsys)
 
 def test_so_is_one_that_goes_astray_in_the_second_step(capsys):
     stray = lesson_02.after_refusal(lambda p, q, k: 0 * p[k])
-    assert refusal(lesson_02.check_next_distribution, stray, capsys) == f"Not yet: {lesson_02.CORRECTION.otherwise}"
+    assert (
+        refusal(lesson_02.check_next_distribution, stray, capsys)
+        == f"Not yet: {lesson_02.CORRECTION.otherwise}"
+    )
 
 
 @of_all_exercises
@@ -80,11 +97,33 @@ def unwritten(*_):
     raise NotImplementedError
 
 
-@pytest.mark.parametrize("check", [lesson_00.check_speculate, lesson_02.check_keep], ids=["a step of its own", "a plain step"])
-@pytest.mark.parametrize(("answer", "said"), [
-    *((stub, "Not done yet") for stub in (None, ..., lambda *_: None, lambda *_: ..., lambda *_: (..., ...), unwritten, lambda *_: (...).shape)),
-    (lambda *_: [][1], "Not yet: your code raised IndexError: list index out of range"),
-    *((value, f"takes the function itself, not a value of type {type(value).__name__}") for value in (3, "a word", torch.zeros(2)))])
+@pytest.mark.parametrize(
+    "check",
+    [lesson_00.check_speculate, lesson_02.check_keep],
+    ids=["a step of its own", "a plain step"],
+)
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        *(
+            (stub, "Not done yet")
+            for stub in (
+                None,
+                ...,
+                lambda *_: None,
+                lambda *_: ...,
+                lambda *_: (..., ...),
+                unwritten,
+                lambda *_: (...).shape,
+            )
+        ),
+        (lambda *_: [][1], "Not yet: your code raised IndexError: list index out of range"),
+        *(
+            (value, f"takes the function itself, not a value of type {type(value).__name__}")
+            for value in (3, "a word", torch.zeros(2))
+        ),
+    ],
+)
 def test_what_is_no_answer_yet_ends_in_a_sentence(check, answer, said, capsys):
     assert said in refusal(check, answer, capsys)
 
@@ -103,25 +142,35 @@ def test_a_learner_who_changes_the_arguments_does_not_change_the_cases(check):
 # Values are compared by what they are, not by how they are written.
 
 
-@pytest.mark.parametrize(("one", "other", "equal"), [
-    (1, torch.tensor(1), True),
-    ((1, 2), np.array([1.0, 2.0]), True),
-    ([torch.tensor(1.0), torch.tensor(2.0)], torch.tensor([1, 2]), True),
-    (True, 1, True),
-    ((1, [2, 3]), [1, (2, 3)], True),
-    (1.0, 1.0 + 1e-6, True),
-    (1.0, 1.0 + 1e-4, False),
-    (float("nan"), float("nan"), False),
-    ([1], 1, False),
-    ((1, [2, 3]), (1, [2, 3], 4), False),
-    ({"a"}, frozenset("a"), False),
-    ({"a"}, {"a"}, True),
-    ({"a"}, {"b"}, False),
-    (IndexError("a"), IndexError("a"), True), (IndexError("a"), IndexError("b"), False),
-    (IndexError("a"), KeyError("a"), False), (IndexError("a"), 1.0, False),
-])
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, torch.tensor(1), True),
+        ((1, 2), np.array([1.0, 2.0]), True),
+        ([torch.tensor(1.0), torch.tensor(2.0)], torch.tensor([1, 2]), True),
+        (True, 1, True),
+        ((1, [2, 3]), [1, (2, 3)], True),
+        (1.0, 1.0 + 1e-6, True),
+        (1.0, 1.0 + 1e-4, False),
+        (float("nan"), float("nan"), False),
+        ([1], 1, False),
+        ((1, [2, 3]), (1, [2, 3], 4), False),
+        ({"a"}, frozenset("a"), False),
+        ({"a"}, {"a"}, True),
+        ({"a"}, {"b"}, False),
+        (IndexError("a"), IndexError("a"), True),
+        (IndexError("a"), IndexError("b"), False),
+        (IndexError("a"), KeyError("a"), False),
+        (IndexError("a"), 1.0, False),
+    ],
+)
 def test_results_are_compared_by_value_exceptions_too(one, other, equal):
-    assert same(*(value if isinstance(value, Exception) else as_values(value) for value in (one, other))) is equal
+    assert (
+        same(
+            *(value if isinstance(value, Exception) else as_values(value) for value in (one, other))
+        )
+        is equal
+    )
 
 
 # Single exercises.
@@ -136,9 +185,13 @@ def test_tensors_are_answers_in_lessons_that_use_arrays(capsys):
     assert capsys.readouterr().out == "Correct.\n"
 
 
-@pytest.mark.parametrize("one", [lambda p, q: torch.multinomial((p - q).clamp(min=0), 1), lambda p, q: 2])
+@pytest.mark.parametrize(
+    "one", [lambda p, q: torch.multinomial((p - q).clamp(min=0), 1), lambda p, q: 2]
+)
 def test_one_token_is_no_distribution(one, capsys):
-    assert "that is one number; asked is the distribution" in refusal(lesson_02.check_residual, one, capsys)
+    assert "that is one number; asked is the distribution" in refusal(
+        lesson_02.check_residual, one, capsys
+    )
 
 
 def causes(**changed):
@@ -154,11 +207,22 @@ def test_a_wrong_cause_is_refused_by_its_sentence(symptom, cause, capsys):
 
 def test_every_wrong_cause_has_its_sentence():
     symptoms, known = lesson_08.RIGHT, set(lesson_08.RIGHT.values())
-    assert set(lesson_08.NOT_THIS) == {(symptom, cause) for symptom in symptoms for cause in known - {symptoms[symptom]}}
+    assert set(lesson_08.NOT_THIS) == {
+        (symptom, cause) for symptom in symptoms for cause in known - {symptoms[symptom]}
+    }
 
 
-@pytest.mark.parametrize(("diagnosis", "said"), [
-    *((causes(A=cause), f"A is {cause!r}; the causes are") for cause in ("thinking", 3, ["cache out of step"])),
-    (causes(D=...), "Not done yet"), (3, "is a dictionary"), (["cache out of step"], "is a dictionary")])
+@pytest.mark.parametrize(
+    ("diagnosis", "said"),
+    [
+        *(
+            (causes(A=cause), f"A is {cause!r}; the causes are")
+            for cause in ("thinking", 3, ["cache out of step"])
+        ),
+        (causes(D=...), "Not done yet"),
+        (3, "is a dictionary"),
+        (["cache out of step"], "is a dictionary"),
+    ],
+)
 def test_a_diagnosis_in_another_form_ends_in_a_sentence(diagnosis, said, capsys):
     assert said in refusal(lesson_08.check_diagnosis, diagnosis, capsys)

@@ -36,7 +36,9 @@ def work(tmp_path, monkeypatch):
 def test_what_was_measured_is_not_measured_again(work):
     assert experiments.main([]) == 0
     for name in RUNS:
-        assert (work / "assets" / f"{name}.json").read_bytes() == (experiments.WORK / f"{name}.json").read_bytes()
+        assert (work / "assets" / f"{name}.json").read_bytes() == (
+            experiments.WORK / f"{name}.json"
+        ).read_bytes()
     assert json.loads((work / "assets" / "round_latency.json").read_text())["batch"] == 2
 
 
@@ -52,17 +54,32 @@ def test_a_measurement_of_an_earlier_recipe_is_refused(work, capsys):
     write_json(path, stale)
     assert experiments.main(["tiny-dflash-seed-2"]) == 2
     said = capsys.readouterr().err
-    assert "tiny-dflash-seed-2.json was measured before assets/recipes/tiny-dflash.json was changed" in said
-    assert all(f"{folder}/tiny-dflash" in said for folder in ("build/experiments/checkpoints", "build/training"))
+    assert (
+        "tiny-dflash-seed-2.json was measured before assets/recipes/tiny-dflash.json was changed"
+        in said
+    )
+    assert all(
+        f"{folder}/tiny-dflash" in said
+        for folder in ("build/experiments/checkpoints", "build/training")
+    )
     assert not (work / "assets").exists()
 
 
 def test_a_run_that_is_none_is_refused(work, capsys):
-    assert experiments.main(["tiny-nothing"]) == 2 and "there is no run tiny-nothing" in capsys.readouterr().err
+    assert (
+        experiments.main(["tiny-nothing"]) == 2
+        and "there is no run tiny-nothing" in capsys.readouterr().err
+    )
 
 
 def test_a_drafter_that_others_begin_from_is_measured_before_them(work, monkeypatch):
-    measured, longer = [], Run("tiny-dflash", {"initial": "build/experiments/checkpoints/tiny-dflash", "config.block_size": 15})
+    measured, longer = (
+        [],
+        Run(
+            "tiny-dflash",
+            {"initial": "build/experiments/checkpoints/tiny-dflash", "config.block_size": 15},
+        ),
+    )
     monkeypatch.setattr(experiments, "RUNS", {"longer": longer, **RUNS})
     monkeypatch.setattr(experiments, "finished", lambda name: measured.append(name) or {"rows": []})
     assert experiments.main([]) == 0
@@ -70,9 +87,17 @@ def test_a_drafter_that_others_begin_from_is_measured_before_them(work, monkeypa
 
 
 def test_an_estimate_says_what_is_left_and_starts_nothing(work, capsys, monkeypatch):
-    monkeypatch.setattr(experiments.Speed, "measured", lambda device, precision: experiments.Speed(1e11, 1e11, 1e10, "as told"))
+    monkeypatch.setattr(
+        experiments.Speed,
+        "measured",
+        lambda device, precision: experiments.Speed(1e11, 1e11, 1e10, "as told"),
+    )
     (experiments.WORK / "tiny-dflash.json").unlink()
     assert experiments.main(["--estimate"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and lines[0].startswith("tiny-dflash: about ") and lines[1].startswith("1 of 2 trainings to go")
+    assert (
+        len(lines) == 2
+        and lines[0].startswith("tiny-dflash: about ")
+        and lines[1].startswith("1 of 2 trainings to go")
+    )
     assert not (work / "assets").exists()

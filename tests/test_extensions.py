@@ -16,10 +16,17 @@ from dspark_lite.course.measure.confidence import observe
 def test_expectations_are_those_of_the_rules_own_coins():
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
-        target, draft = (torch.randn(1, length, 4, generator=generator).softmax(-1) for length in (4, 3))
+        target, draft = (
+            torch.randn(1, length, 4, generator=generator).softmax(-1) for length in (4, 3)
+        )
         block = target, draft, torch.randint(4, (1, 3), generator=generator)
-        played = [sum(probability * verdict.accepted.item() for verdict, probability in outcomes(partial(rule, *block, None)))
-                  for rule in (accept, accept_block)]
+        played = [
+            sum(
+                probability * verdict.accepted.item()
+                for verdict, probability in outcomes(partial(rule, *block, None))
+            )
+            for rule in (accept, accept_block)
+        ]
         assert expected_by_rule(*block) == pytest.approx(tuple(played), abs=1e-6)
 
 
@@ -35,5 +42,10 @@ def test_a_gain_is_the_share_of_committed_tokens_with_its_interval():
     blocks = Blocks(token, token + 0.5, np.arange(2000) // 10)
     found = block_gain(blocks)
     mean = token.mean() + 1
-    assert found["token"].value == pytest.approx(mean) and found["block"].value == pytest.approx(mean + 0.5)
-    assert found["gain"].value == pytest.approx(0.5 / mean) and found["gain"].low < found["gain"].value < found["gain"].high
+    assert found["token"].value == pytest.approx(mean) and found["block"].value == pytest.approx(
+        mean + 0.5
+    )
+    assert (
+        found["gain"].value == pytest.approx(0.5 / mean)
+        and found["gain"].low < found["gain"].value < found["gain"].high
+    )

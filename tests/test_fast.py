@@ -29,7 +29,9 @@ from dspark_lite.scheduling.calibration import STS
 VOCAB, GAMMA = 13, 4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
 DRAFTERS = {"plain": None, **DRAFTERS}
-PROMPTS = [torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(4)]
+PROMPTS = [
+    torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(4)
+]
 has_compiler = fast.compile_backend(torch.device("cpu")) == "inductor"
 
 
@@ -44,21 +46,38 @@ def uncompiled(monkeypatch):
 
 def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
     """Tokens, and what was proposed and accepted in each round."""
-    made = generate(target, drafter, prompt, max_new_tokens=new, stop_token_ids=(), fast=path,
-                    generator=torch.Generator(target.device).manual_seed(seed), **options)
+    made = generate(
+        target,
+        drafter,
+        prompt,
+        max_new_tokens=new,
+        stop_token_ids=(),
+        fast=path,
+        generator=torch.Generator(target.device).manual_seed(seed),
+        **options,
+    )
     return made.token_ids, [(r.proposed, r.accepted) for r in made.rounds]
 
 
 def assert_equal_paths(drafter, prompts, path, **options):
     for seed, prompt in enumerate(prompts):
-        assert run(drafter, prompt, path, seed, **options) == run(drafter, prompt, False, seed, **options)
+        assert run(drafter, prompt, path, seed, **options) == run(
+            drafter, prompt, False, seed, **options
+        )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_both_paths_write_the_same(uncompiled, name, temperature):
     target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
-    assert_equal_paths({"plain": None, **drafters}[name], PROMPTS[:2], "eager", target=target, temperature=temperature, new=12)
+    assert_equal_paths(
+        {"plain": None, **drafters}[name],
+        PROMPTS[:2],
+        "eager",
+        target=target,
+        temperature=temperature,
+        new=12,
+    )
 
 
 @SLOW
@@ -72,8 +91,16 @@ def test_what_is_compiled_writes_the_same_and_is_not_compiled_twice(monkeypatch)
     assert_equal_paths(DRAFTERS["dspark"], PROMPTS[:2], "eager", temperature=1.0)
     monkeypatch.setattr(torch, "compile", None)
     assert_equal_paths(DRAFTERS["dspark"], PROMPTS[2:], "eager", temperature=1.0)
-    streamed = stream(TARGET, DRAFTERS["dspark"], PROMPTS[0], max_new_tokens=20, stop_token_ids=(), fast="eager", temperature=1.0,
-                      generator=torch.Generator().manual_seed(0))
+    streamed = stream(
+        TARGET,
+        DRAFTERS["dspark"],
+        PROMPTS[0],
+        max_new_tokens=20,
+        stop_token_ids=(),
+        fast="eager",
+        temperature=1.0,
+        generator=torch.Generator().manual_seed(0),
+    )
     assert sum(streamed, []) == run(DRAFTERS["dspark"], PROMPTS[0], False, temperature=1.0)[0]
 
 
@@ -85,9 +112,18 @@ class Noted(list):
         return accept_block(*arguments)
 
 
-OPTIONS = {"temperature": {"temperature": 0.3}, "greedy": {"temperature": 0.0}, "a fixed policy": {"policy": scheduling.fixed(2)},
-           "a threshold": {"policy": scheduling.threshold(0.5)}, "gamma": {"gamma": 2}, "a stop id": {"stop_token_ids": [4, 7]},
-           "fewer tokens": {"max_new_tokens": 5}, "a rule": {"rule": Noted}, "another seed": {"seed": 1}, "torch's own generator": {"seed": None}}
+OPTIONS = {
+    "temperature": {"temperature": 0.3},
+    "greedy": {"temperature": 0.0},
+    "a fixed policy": {"policy": scheduling.fixed(2)},
+    "a threshold": {"policy": scheduling.threshold(0.5)},
+    "gamma": {"gamma": 2},
+    "a stop id": {"stop_token_ids": [4, 7]},
+    "fewer tokens": {"max_new_tokens": 5},
+    "a rule": {"rule": Noted},
+    "another seed": {"seed": 1},
+    "torch's own generator": {"seed": None},
+}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -95,18 +131,41 @@ def test_an_option_does_the_same_on_both_paths(uncompiled, name):
     """And something: the text or its rounds differ from those without it."""
 
     def answers(path, options):
-        options = {"temperature": 1.0, "stop_token_ids": (), "max_new_tokens": 14, "seed": 0, **options}
+        options = {
+            "temperature": 1.0,
+            "stop_token_ids": (),
+            "max_new_tokens": 14,
+            "seed": 0,
+            **options,
+        }
         seed, rule = options.pop("seed"), options.pop("rule", lambda: None)()
         written = []
         for prompt in PROMPTS[:2]:
             torch.manual_seed(5)
             generator = None if seed is None else torch.Generator().manual_seed(seed)
-            answer = generate(TARGET, DRAFTERS["dspark"], prompt, fast=path, generator=generator, rule=rule, **options)
-            written.append((answer.token_ids, [(r.proposed, r.accepted, r.committed, r.tokens) for r in answer.rounds]))
+            answer = generate(
+                TARGET,
+                DRAFTERS["dspark"],
+                prompt,
+                fast=path,
+                generator=generator,
+                rule=rule,
+                **options,
+            )
+            written.append(
+                (
+                    answer.token_ids,
+                    [(r.proposed, r.accepted, r.committed, r.tokens) for r in answer.rounds],
+                )
+            )
         return written, rule
 
     TARGET.fast_parts, DRAFTERS["dspark"].fast_parts = {}, {}
-    fast_answers, slow_answers, usual = answers("eager", OPTIONS[name]), answers(False, OPTIONS[name]), answers(False, {})
+    fast_answers, slow_answers, usual = (
+        answers("eager", OPTIONS[name]),
+        answers(False, OPTIONS[name]),
+        answers(False, {}),
+    )
     TARGET.fast_parts, DRAFTERS["dspark"].fast_parts = {}, {}
     assert fast_answers == slow_answers and fast_answers[0] != usual[0]
     assert fast_answers[1] is None or len(fast_answers[1]) > 2
@@ -116,8 +175,12 @@ def test_storage_that_is_outgrown_is_exchanged(uncompiled, monkeypatch):
     """Of 20 entries: then of 32, with the same text."""
     monkeypatch.setattr(static_context, "MIN_CAPACITY", 20)
     target, drafters = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
-    assert_equal_paths(drafters["eagle3"], PROMPTS[:1], "eager", target=target, new=22, temperature=1.0)
-    held = [part for (key, _), part in target.fast_parts.items() if isinstance(part, fast.FastTarget)]
+    assert_equal_paths(
+        drafters["eagle3"], PROMPTS[:1], "eager", target=target, new=22, temperature=1.0
+    )
+    held = [
+        part for (key, _), part in target.fast_parts.items() if isinstance(part, fast.FastTarget)
+    ]
     assert [part.context.capacity for part in held] == [32]
 
 
@@ -131,8 +194,14 @@ class Replayed(fast.Pass):
             played[limit] = recording.operations, results
         operations, results = played[limit]
         for operation, arguments, options, results_then in operations:
-            for old, new in zip(tree_leaves(results_then), tree_leaves(operation(*arguments, **options))):
-                if isinstance(old, torch.Tensor) and old.numel() and old.data_ptr() != new.data_ptr():
+            for old, new in zip(
+                tree_leaves(results_then), tree_leaves(operation(*arguments, **options))
+            ):
+                if (
+                    isinstance(old, torch.Tensor)
+                    and old.numel()
+                    and old.data_ptr() != new.data_ptr()
+                ):
                     old.copy_(new)
         return results
 
@@ -154,12 +223,15 @@ class Recording(TorchDispatchMode):
 def test_a_short_text_after_a_long_one_is_drafted_from_its_own_features(monkeypatch, name):
     """Where passes are replayed no Python runs: what they leave behind belongs to the limit that was replayed."""
     monkeypatch.setattr(fast, "Pass", Replayed)
-    monkeypatch.setattr(static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length()))
+    monkeypatch.setattr(
+        static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length())
+    )
     target, drafters = toy_models(seed=1, vocab_size=8, gamma=3)
     for new in (8, 30, 8):
         for seed, prompt in enumerate(PROMPTS[:1]):
-            assert run(drafters[name], prompt % 8, "eager", seed, target, new, temperature=1.0) == run(
-                drafters[name], prompt % 8, False, seed, target, new, temperature=1.0)
+            assert run(
+                drafters[name], prompt % 8, "eager", seed, target, new, temperature=1.0
+            ) == run(drafters[name], prompt % 8, False, seed, target, new, temperature=1.0)
 
 
 class Adapted(nn.Module):
@@ -167,11 +239,20 @@ class Adapted(nn.Module):
 
     def __init__(self, base: nn.Linear):
         super().__init__()
-        self.base, self.active_adapter, self.off, self.scaling = base, "a", False, {"a": 1.0, "b": 1.0}
+        self.base, self.active_adapter, self.off, self.scaling = (
+            base,
+            "a",
+            False,
+            {"a": 1.0, "b": 1.0},
+        )
         self.steering = SimpleNamespace(strength=0.0)
-        self.adapters = nn.ModuleDict({name: nn.Linear(base.in_features, base.out_features, bias=False) for name in "ab"})
+        self.adapters = nn.ModuleDict(
+            {name: nn.Linear(base.in_features, base.out_features, bias=False) for name in "ab"}
+        )
         for seed, adapter in enumerate(self.adapters.values()):
-            adapter.weight.data = torch.randn(adapter.weight.shape, generator=torch.Generator().manual_seed(seed))
+            adapter.weight.data = torch.randn(
+                adapter.weight.shape, generator=torch.Generator().manual_seed(seed)
+            )
 
     def forward(self, x):
         scale = 0.0 if self.off else self.scaling[self.active_adapter] * (2 if self.training else 1)
@@ -195,14 +276,22 @@ CHANGES = {  # of a target's second layer, or of the drafter
     "adapters off": lambda layer, drafter: setattr(layer.mlp.down_proj, "off", True),
     "an adapter's scale": lambda layer, drafter: layer.mlp.down_proj.scaling.update(a=-2.0),
     "train mode": lambda layer, drafter: layer.train(),
-    "all rows but the first": lambda layer, drafter: layer.mlp.up_proj.weight[1:].add_(noise(layer.mlp.up_proj.weight[1:])),
-    "the same, uncounted": lambda layer, drafter: layer.mlp.up_proj.weight.data[1:].add_(noise(layer.mlp.up_proj.weight[1:])),
+    "all rows but the first": lambda layer, drafter: layer.mlp.up_proj.weight[1:].add_(
+        noise(layer.mlp.up_proj.weight[1:])
+    ),
+    "the same, uncounted": lambda layer, drafter: layer.mlp.up_proj.weight.data[1:].add_(
+        noise(layer.mlp.up_proj.weight[1:])
+    ),
     "the last number, by NumPy": lambda layer, drafter: change_a_number(layer.mlp.up_proj.weight),
     "the order of rows": lambda layer, drafter: swap(layer.mlp.gate_proj.weight),
-    "a parameter": lambda layer, drafter: setattr(layer.mlp.up_proj, "weight", nn.Parameter(noise(layer.mlp.up_proj.weight))),
+    "a parameter": lambda layer, drafter: setattr(
+        layer.mlp.up_proj, "weight", nn.Parameter(noise(layer.mlp.up_proj.weight))
+    ),
     "a module": lambda layer, drafter: setattr(layer, "mlp", nn.Identity()),
     "a setting of a module": lambda layer, drafter: setattr(layer.self_attn, "scaling", 5.0),
-    "an object in a module": lambda layer, drafter: setattr(layer.mlp.down_proj.steering, "strength", -3.0),
+    "an object in a module": lambda layer, drafter: setattr(
+        layer.mlp.down_proj.steering, "strength", -3.0
+    ),
     "a draft's last number": lambda layer, drafter: change_a_number(drafter.lm_head.weight),
     "a draft's softcap": lambda layer, drafter: setattr(drafter, "logit_softcap", 0.01),
     "a draft's calibration": lambda layer, drafter: STS([0.2] * GAMMA).attach(drafter),
@@ -210,8 +299,16 @@ CHANGES = {  # of a target's second layer, or of the drafter
 }
 
 
-@pytest.mark.parametrize(("name", "copied"), [*((name, True) for name in CHANGES), ("another adapter", False), ("a parameter", False),
-                                              ("a setting of a module", False), ("a draft's softcap", False)])
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [
+        *((name, True) for name in CHANGES),
+        ("another adapter", False),
+        ("a parameter", False),
+        ("a setting of a module", False),
+        ("a draft's softcap", False),
+    ],
+)
 def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     """Weights, modules, adapters and settings, with replayed passes: of the model itself, as on a GPU, and of a copy."""
     monkeypatch.setattr(fast, "Pass", Replayed)
@@ -222,8 +319,15 @@ def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     options = {"target": target, "policy": scheduling.threshold(0.2), "temperature": 1.0, "new": 9}
     layer.mlp.down_proj = Adapted(layer.mlp.down_proj).eval()
     STS([1.0] * GAMMA).attach(drafter)
-    before, made = run(drafter, PROMPTS[1], "eager", **options), (target.fast_parts, drafter.fast_parts)
-    assert run(drafter, PROMPTS[1], False, **options) == run(drafter, PROMPTS[1], "eager", **options) == before
+    before, made = (
+        run(drafter, PROMPTS[1], "eager", **options),
+        (target.fast_parts, drafter.fast_parts),
+    )
+    assert (
+        run(drafter, PROMPTS[1], False, **options)
+        == run(drafter, PROMPTS[1], "eager", **options)
+        == before
+    )
     assert target.fast_parts is made[0] and drafter.fast_parts is made[1], "nothing has changed"
     with torch.no_grad():
         CHANGES[name](layer, drafter)
@@ -236,14 +340,20 @@ def test_a_change_in_a_small_language_model_or_a_class_counts_too(monkeypatch):
     monkeypatch.setattr(fast, "Pass", Replayed)
     target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
     drafter, usual = drafters["small_lm"], Qwen3MLP.forward
-    for change in (lambda: None, lambda: change_a_number(drafter.model.model.lm_head.weight, row=3),
-                   lambda: monkeypatch.setattr(Qwen3MLP, "forward", lambda self, x: -usual(self, x))):
+    for change in (
+        lambda: None,
+        lambda: change_a_number(drafter.model.model.lm_head.weight, row=3),
+        lambda: monkeypatch.setattr(Qwen3MLP, "forward", lambda self, x: -usual(self, x)),
+    ):
         change()
         assert_equal_paths(drafter, PROMPTS[:2], "eager", target=target, new=8)
 
 
 def test_autocast_is_refused(uncompiled):
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RequestError, match="autocast is on; .*decode with fast=False"):
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(RequestError, match="autocast is on; .*decode with fast=False"),
+    ):
         run(None, PROMPTS[0], "eager")
 
 
@@ -252,17 +362,56 @@ class Int8Weights(nn.Parameter):
 
 
 REFUSED = {
-    "forward hook": (lambda model: model.model.layers[1].register_forward_hook(lambda *given: None), "target's model.layers.1 has a forward hook"),
-    "hook before": (lambda model: model.lm_head.register_forward_pre_hook(lambda *given: None), "target's lm_head has a forward hook"),
-    "hook of all": (lambda model: nn.modules.module.register_module_forward_hook(lambda *given: None), "forward hook of all modules"),
-    "hook before all": (lambda model: nn.modules.module.register_module_forward_pre_hook(lambda *given: None), "forward hook of all modules"),
-    "own forward": (lambda model: setattr(model.model.layers[0].mlp, "forward", lambda x: x), "layers.0.mlp has a forward of its own"),
-    "int8": (lambda model: setattr(model.lm_head, "weight", Int8Weights(model.lm_head.weight.char(), requires_grad=False)),
-             r"lm_head.weight is no plain tensor \(Int8Weights\)"),
-    "float8": (lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to(torch.float8_e4m3fn), False)), "float8"),
-    "sparse": (lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to_sparse(), False)), "sparse"),
-    "offloaded": (lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to("meta"), False)), "offloaded"),
-    "quantised": (lambda model: setattr(model, "is_quantized", True), "target's Qwen3ForCausalLM is quantised"),
+    "forward hook": (
+        lambda model: model.model.layers[1].register_forward_hook(lambda *given: None),
+        "target's model.layers.1 has a forward hook",
+    ),
+    "hook before": (
+        lambda model: model.lm_head.register_forward_pre_hook(lambda *given: None),
+        "target's lm_head has a forward hook",
+    ),
+    "hook of all": (
+        lambda model: nn.modules.module.register_module_forward_hook(lambda *given: None),
+        "forward hook of all modules",
+    ),
+    "hook before all": (
+        lambda model: nn.modules.module.register_module_forward_pre_hook(lambda *given: None),
+        "forward hook of all modules",
+    ),
+    "own forward": (
+        lambda model: setattr(model.model.layers[0].mlp, "forward", lambda x: x),
+        "layers.0.mlp has a forward of its own",
+    ),
+    "int8": (
+        lambda model: setattr(
+            model.lm_head, "weight", Int8Weights(model.lm_head.weight.char(), requires_grad=False)
+        ),
+        r"lm_head.weight is no plain tensor \(Int8Weights\)",
+    ),
+    "float8": (
+        lambda model: setattr(
+            model.lm_head,
+            "weight",
+            nn.Parameter(model.lm_head.weight.to(torch.float8_e4m3fn), False),
+        ),
+        "float8",
+    ),
+    "sparse": (
+        lambda model: setattr(
+            model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to_sparse(), False)
+        ),
+        "sparse",
+    ),
+    "offloaded": (
+        lambda model: setattr(
+            model.lm_head, "weight", nn.Parameter(model.lm_head.weight.to("meta"), False)
+        ),
+        "offloaded",
+    ),
+    "quantised": (
+        lambda model: setattr(model, "is_quantized", True),
+        "target's Qwen3ForCausalLM is quantised",
+    ),
     "no copy": (lambda model: setattr(model, "lock", threading.Lock()), "cannot be copied"),
 }
 
@@ -304,12 +453,24 @@ def test_plain_linear_layers_alone_are_copied():
 def test_models_are_left_as_they_were(uncompiled, tmp_path):
     """The layout of their weights, what they share, and that they can be saved."""
     target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
-    target.model.lm_head.weight, drafter = target.model.model.embed_tokens.weight, drafters["dspark"]
-    drafter.embed_tokens.weight, drafter.lm_head.weight = target.model.lm_head.weight, drafters["dflash"].lm_head.weight
+    target.model.lm_head.weight, drafter = (
+        target.model.model.embed_tokens.weight,
+        drafters["dspark"],
+    )
+    drafter.embed_tokens.weight, drafter.lm_head.weight = (
+        target.model.lm_head.weight,
+        drafters["dflash"].lm_head.weight,
+    )
     models = (target.model, drafter)
-    before = [[(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()] for model in models]
+    before = [
+        [(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()]
+        for model in models
+    ]
     assert_equal_paths(drafter, PROMPTS[:1], "eager", target=target)
-    assert [[(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()] for model in models] == before
+    assert [
+        [(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()]
+        for model in models
+    ] == before
     save_file(drafter.state_dict(), tmp_path / "drafter.safetensors")
 
 
@@ -335,7 +496,10 @@ def test_an_older_text_takes_nothing_back_from_the_newer_one():
 
 
 def test_two_texts_at_once_are_refused(uncompiled):
-    streams = [stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), fast="eager") for prompt in PROMPTS[:2]]
+    streams = [
+        stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), fast="eager")
+        for prompt in PROMPTS[:2]
+    ]
     for one in streams:
         next(one)
     with pytest.raises(RequestError, match="has begun another text since"):
@@ -345,22 +509,39 @@ def test_two_texts_at_once_are_refused(uncompiled):
 
 def test_what_has_no_fast_path_is_refused_in_a_sentence():
     elsewhere = SimpleNamespace(**{**TARGET.__dict__, "device": torch.device("meta")})
-    with pytest.raises(RequestError, match="is on meta; the fast path runs on a CPU or with CUDA: decode with fast=False"):
+    with pytest.raises(
+        RequestError,
+        match="is on meta; the fast path runs on a CPU or with CUDA: decode with fast=False",
+    ):
         fast.fast_parts(elsewhere, None, None, True)
     sliding = SimpleNamespace(**{**TARGET.__dict__, "has_windows": True, "fast_parts": {}})
-    with pytest.raises(RequestError, match="layers with a sliding window or a recurrent state; the fast path holds full attention alone"):
+    with pytest.raises(
+        RequestError,
+        match="layers with a sliding window or a recurrent state; the fast path holds full attention alone",
+    ):
         fast.fast_parts(sliding, None, None, "eager")
-    untold = SimpleNamespace(**{**TARGET.__dict__, "config": SimpleNamespace(num_attention_heads=2), "fast_parts": {}})
-    with pytest.raises(RequestError, match="whose config does not tell its key heads; .*decode with fast=False"):
+    untold = SimpleNamespace(
+        **{**TARGET.__dict__, "config": SimpleNamespace(num_attention_heads=2), "fast_parts": {}}
+    )
+    with pytest.raises(
+        RequestError, match="whose config does not tell its key heads; .*decode with fast=False"
+    ):
         fast.fast_parts(untold, None, None, "eager")
-    with pytest.raises(RequestError, match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor"):
+    with pytest.raises(
+        RequestError,
+        match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor",
+    ):
         fast.fast_parts(TARGET, None, None, "swift")
-    own = type("Own", (Drafter,), dict(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len))
+    own = type(
+        "Own", (Drafter,), dict(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len)
+    )
     with pytest.raises(RequestError, match="a Own has no fast path; decode with fast=False"):
         generate(TARGET, own(), PROMPTS[0], max_new_tokens=3, fast="eager")
     choices = fast.PreparedNoise()
     with pytest.raises(RequestError, match="the generator is a PreparedNoise"):
-        generate(TARGET, DRAFTERS["mtp"], PROMPTS[0], max_new_tokens=3, generator=choices, fast="eager")
+        generate(
+            TARGET, DRAFTERS["mtp"], PROMPTS[0], max_new_tokens=3, generator=choices, fast="eager"
+        )
 
 
 def test_a_draw_is_that_of_multinomial():
@@ -382,7 +563,11 @@ def test_static_storage_is_written_and_read_where_the_growing_one_is():
     limit = static.enter(5)
     keys, values = static.append(0, *second)
     seen = growing.append(0, *second)
-    assert limit == 64 and keys.shape[2] == 64 and static.positions(second[0].transpose(1, 2)).tolist() == [[5, 6, 7, 8, 9]]
+    assert (
+        limit == 64
+        and keys.shape[2] == 64
+        and static.positions(second[0].transpose(1, 2)).tolist() == [[5, 6, 7, 8, 9]]
+    )
     assert torch.equal(keys[:, :, :10], seen[0]) and torch.equal(values[:, :, :10], seen[1])
     assert (static.mask(5)[0, 0, 0] == 0).tolist() == [True] * 10 + [False] * 54
     causal = static.causal_mask(torch.tensor([[5, 6]]), groups=2)
@@ -396,10 +581,12 @@ def test_storage_that_grows_keeps_its_text():
     entering = torch.randn(2, 1, 1, 7, 2)
     assert static.enter(7) > static_context.MIN_CAPACITY
     for stored, old, new in zip(static.append(0, *entering), held, entering, strict=True):
-        assert torch.equal(stored[:, :, :held.shape[3] + 7], torch.cat([old, new], 2))
+        assert torch.equal(stored[:, :, : held.shape[3] + 7], torch.cat([old, new], 2))
 
 
-@pytest.mark.parametrize(("capability", "serves"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+@pytest.mark.parametrize(
+    ("capability", "serves"), [((7, 5), False), ((8, 0), True), ((9, 0), True)]
+)
 def test_one_rule_says_where_flex_attention_serves(monkeypatch, capability, serves):
     from dspark_lite.serving.slots import SlotStore
     from dspark_lite.training import blocks
@@ -412,14 +599,19 @@ def test_one_rule_says_where_flex_attention_serves(monkeypatch, capability, serv
     assert not block_sparse(torch.device("cpu"))
 
 
-@pytest.mark.skipif(not (has_compiler and os.environ.get("DSPARK_THOROUGH")), reason="DSPARK_THOROUGH=1 and a C++ compiler: minutes")
+@pytest.mark.skipif(
+    not (has_compiler and os.environ.get("DSPARK_THOROUGH")),
+    reason="DSPARK_THOROUGH=1 and a C++ compiler: minutes",
+)
 @pytest.mark.parametrize("name", [None, "tiny-dspark", "tiny-dflash", "tiny-eagle3"])
 def test_inductor_writes_the_same_with_the_tiny_models(name):
     target = load_target("tiny-target")
     drafter, generator = name and load_drafter(name, target), torch.Generator().manual_seed(3)
     prompts = [torch.randint(1000, (1, length), generator=generator) for length in (9, 60, 200)]
     for temperature in (0.0, 1.0):
-        assert_equal_paths(drafter, prompts, "inductor", target=target, new=60, temperature=temperature)
+        assert_equal_paths(
+            drafter, prompts, "inductor", target=target, new=60, temperature=temperature
+        )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -430,11 +622,19 @@ def test_captured_graphs_write_the_same(name, temperature, path):
     target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
     target.model.cuda()
     target.device, drafter = torch.device("cuda"), {"plain": None, **drafters}[name]
-    assert_equal_paths(drafter and drafter.cuda(), [prompt.cuda() for prompt in PROMPTS], path, target=target, temperature=temperature)
+    assert_equal_paths(
+        drafter and drafter.cuda(),
+        [prompt.cuda() for prompt in PROMPTS],
+        path,
+        target=target,
+        temperature=temperature,
+    )
 
 
 def test_drafters_of_one_block_size_and_other_taps_take_turns_on_one_target(uncompiled):
     target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
     for name in ("prompt_lookup", "dspark", "prompt_lookup"):
-        slow, quick = (run(drafters[name], PROMPTS[0], path, target=target) for path in (False, "eager"))
+        slow, quick = (
+            run(drafters[name], PROMPTS[0], path, target=target) for path in (False, "eager")
+        )
         assert slow == quick, name

@@ -14,8 +14,11 @@ from dspark_lite.common.files import ROOT, write_atomically, write_json, write_t
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 # Text that looks like what stands around it in a JSON file.
 TEXTS = st.text('[]{}"\\,:. \n19e-NaIτ', max_size=12)
-VALUES = st.recursive(st.none() | st.booleans() | NUMBERS | TEXTS,
-                      lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
 
 
 @given(VALUES)
@@ -25,9 +28,17 @@ def test_json_comes_back_as_it_was(tmp_path_factory, value):
     assert repr(json.loads(path.read_text(encoding="utf-8"))) == repr(value)
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    ("[1,   2]", '"[1,   2]"'), ('"[1,\n 2]', r'"\"[1,\n 2]"'), ([1, [2.5, -3e-07]], "[ 1, [ 2.5, -3e-07 ] ]"),
-    (["NaN", "-Infinity"], '[\n "NaN",\n "-Infinity"\n]'), ([1.0, math.nan], "[\n 1.0,\n null\n]"), ({"a": []}, '{\n "a": []\n}')])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("[1,   2]", '"[1,   2]"'),
+        ('"[1,\n 2]', r'"\"[1,\n 2]"'),
+        ([1, [2.5, -3e-07]], "[ 1, [ 2.5, -3e-07 ] ]"),
+        (["NaN", "-Infinity"], '[\n "NaN",\n "-Infinity"\n]'),
+        ([1.0, math.nan], "[\n 1.0,\n null\n]"),
+        ({"a": []}, '{\n "a": []\n}'),
+    ],
+)
 def test_lists_of_numbers_stand_on_a_line_and_strings_stay(tmp_path, value, text):
     write_json(tmp_path / "value.json", value)
     assert (tmp_path / "value.json").read_bytes() == f"{text}\n".encode()

@@ -20,7 +20,9 @@ pass
 
 """
 # A drafter's checkpoint is a file; the lesson measures it, says what it found, and claims something.
-LESSON = HEADER.format(title="05 Measured") + """# %% [markdown]
+LESSON = (
+    HEADER.format(title="05 Measured")
+    + """# %% [markdown]
 # DSpark commits ⟦tau:.2f⟧ tokens, $\\frac{{x}}{2}$ of which ⟦drafts:words⟧ are drafts, ⟦gain:+.1 %⟧.
 
 # %%
@@ -41,10 +43,16 @@ claims({"it drafts": found["drafts"] > 0})
 # %% [markdown]
 # And once more ⟦tau:.0f⟧.
 """
-QUOTING = HEADER.format(title="03 Quoting") + """# %% [markdown]
+)
+QUOTING = (
+    HEADER.format(title="03 Quoting")
+    + """# %% [markdown]
 # Lesson 05 will find ⟦05.tau:.1f⟧; measured were ⟦canon.tau_dspark:.1f⟧.
 """
-PAGE = "Up to <!--⟦05.tau:.1f-->?<!--⟧--> tokens per round, <!--⟦canon.tau_dspark:.3f-->old<!--⟧-->.\n"
+)
+PAGE = (
+    "Up to <!--⟦05.tau:.1f-->?<!--⟧--> tokens per round, <!--⟦canon.tau_dspark:.3f-->old<!--⟧-->.\n"
+)
 MEASURED = {"canon": {"tau_dspark": 5.72}}
 
 
@@ -65,7 +73,11 @@ def course(tmp_path, monkeypatch):
 
 def prose(course, name="05_measured"):
     """The markdown of a built notebook below its header."""
-    return [cell.source for cell in nbformat.read(course / f"notebooks/{name}.ipynb", as_version=4).cells[1:] if cell.cell_type == "markdown"]
+    return [
+        cell.source
+        for cell in nbformat.read(course / f"notebooks/{name}.ipynb", as_version=4).cells[1:]
+        if cell.cell_type == "markdown"
+    ]
 
 
 def rewrite(path, before, after):
@@ -78,7 +90,11 @@ def rewrite(path, before, after):
 def said_by(capsys, *options):
     """Run the command; returns its exit code and what it wrote to stderr, the progress bar left out."""
     code = notebooks.main([*options])
-    return code, [line for line in capsys.readouterr().err.splitlines() if "cell/s" not in line and "%|" not in line and line]
+    return code, [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if "cell/s" not in line and "%|" not in line and line
+    ]
 
 
 # What one build does ------------------------------------------------------------------------------------------------------
@@ -86,27 +102,51 @@ def said_by(capsys, *options):
 
 def test_numbers_are_filled_in_and_a_hand_that_edits_one_is_seen(course, capsys):
     assert said_by(capsys) == (0, [])
-    assert prose(course) == ["DSpark commits 4.38 tokens, $\\frac{{x}}{2}$ of which five are drafts, +9.4 %.", "And once more 4."]
+    assert prose(course) == [
+        "DSpark commits 4.38 tokens, $\\frac{{x}}{2}$ of which five are drafts, +9.4 %.",
+        "And once more 4.",
+    ]
     assert prose(course, "solutions/05_measured") == prose(course)
-    assert prose(course, "03_quoting") == ["Lesson 05 will find 4.4; measured were 5.7."], "of a lesson that was built later"
-    assert (course / "README.md").read_text() == "Up to <!--⟦05.tau:.1f-->4.4<!--⟧--> tokens per round, <!--⟦canon.tau_dspark:.3f-->5.720<!--⟧-->.\n"
+    assert prose(course, "03_quoting") == ["Lesson 05 will find 4.4; measured were 5.7."], (
+        "of a lesson that was built later"
+    )
+    assert (
+        (course / "README.md").read_text()
+        == "Up to <!--⟦05.tau:.1f-->4.4<!--⟧--> tokens per round, <!--⟦canon.tau_dspark:.3f-->5.720<!--⟧-->.\n"
+    )
     assert said_by(capsys, "--check") == (0, [])
 
     built = nbformat.read(course / "notebooks/05_measured.ipynb", as_version=4)
     nbformat.validate(built)
     assert built.cells[2].metadata["glue"] == ["tau:.2f", "drafts:words", "gain:+.1 %"]
     shown, note = built.cells[3].outputs
-    assert shown.output_type == "stream" and note.data == {} and note.metadata == {MIME: {"tau": 4.375, "drafts": 5, "gain": 0.09375}}
+    assert (
+        shown.output_type == "stream"
+        and note.data == {}
+        and note.metadata == {MIME: {"tau": 4.375, "drafts": 5, "gain": 0.09375}}
+    )
     claim = built.cells[4]
-    assert claim.source.startswith("#@title ") and claim.outputs == [] and claim.metadata == {
-        "tags": ["claim"], "cellView": "form", "jupyter": {"source_hidden": True}}
+    assert (
+        claim.source.startswith("#@title ")
+        and claim.outputs == []
+        and claim.metadata
+        == {"tags": ["claim"], "cellView": "form", "jupyter": {"source_hidden": True}}
+    )
 
     rewrite(course / "notebooks/05_measured.ipynb", "commits 4.38 tokens", "commits 4.83 tokens")
     rewrite(course / "README.md", "4.4", "4.5")
     code, sentences = said_by(capsys, "--check")
     assert code == 1 and len(sentences) == 3
-    assert sentences[0].startswith("05_measured: cell 3 differs") and "4.83" in sentences[0] and "4.38" in sentences[0]
-    assert sentences[1].startswith("README.md: ") and "-->4.5<" in sentences[1] and "-->4.4<" in sentences[1]
+    assert (
+        sentences[0].startswith("05_measured: cell 3 differs")
+        and "4.83" in sentences[0]
+        and "4.38" in sentences[0]
+    )
+    assert (
+        sentences[1].startswith("README.md: ")
+        and "-->4.5<" in sentences[1]
+        and "-->4.4<" in sentences[1]
+    )
 
 
 @pytest.mark.slow(reason="executes notebooks")
@@ -115,26 +155,46 @@ def test_another_checkpoint_gives_new_numbers_and_the_sentences_that_became_fals
     (course / "notebooks/drafter.json").write_text(json.dumps({"tau": 3.0, "drafts": 13}))
     code, sentences = said_by(capsys)
     assert code == 1 and sentences == [
-        f"05_measured{edition}, no longer true: {sentence}" for edition in ("", " (solutions)")
-        for sentence in ("DSpark commits more than four tokens", "the drafts are few")]
-    assert prose(course) == ["DSpark commits 3.00 tokens, $\\frac{{x}}{2}$ of which 13 are drafts, -25.0 %.", "And once more 3."]
+        f"05_measured{edition}, no longer true: {sentence}"
+        for edition in ("", " (solutions)")
+        for sentence in ("DSpark commits more than four tokens", "the drafts are few")
+    ]
+    assert prose(course) == [
+        "DSpark commits 3.00 tokens, $\\frac{{x}}{2}$ of which 13 are drafts, -25.0 %.",
+        "And once more 3.",
+    ]
     assert prose(course, "03_quoting") == ["Lesson 05 will find 3.0; measured were 5.7."]
-    assert said_by(capsys, "--check") == (1, [*sentences, "Run `make notebooks` and commit what it writes."])
+    assert said_by(capsys, "--check") == (
+        1,
+        [*sentences, "Run `make notebooks` and commit what it writes."],
+    )
     assert "Traceback" not in (course / "notebooks/05_measured.ipynb").read_text()
     (course / "notebooks/drafter.json").write_text(json.dumps({"tau": 5.0, "drafts": 6}))
     assert said_by(capsys, "--only", "05") == (0, []) and said_by(capsys, "--check") == (0, [])
-    assert prose(course, "03_quoting") == ["Lesson 05 will find 5.0; measured were 5.7."], "it quotes lesson 05 and was not executed"
+    assert prose(course, "03_quoting") == ["Lesson 05 will find 5.0; measured were 5.7."], (
+        "it quotes lesson 05 and was not executed"
+    )
 
 
 @pytest.mark.slow(reason="executes notebooks")
-def test_a_lesson_that_does_not_run_stops_no_other_and_a_claim_that_cannot_be_tried_is_named(course, capsys):
-    rewrite(course / "notebooks/src/03_quoting.py", "pass\n", "pass\n\n# %%\nraise ValueError('broken')\n")
+def test_a_lesson_that_does_not_run_stops_no_other_and_a_claim_that_cannot_be_tried_is_named(
+    course, capsys
+):
+    rewrite(
+        course / "notebooks/src/03_quoting.py",
+        "pass\n",
+        "pass\n\n# %%\nraise ValueError('broken')\n",
+    )
     rewrite(course / "notebooks/src/05_measured.py", 'found["drafts"] > 0', 'missing["drafts"] > 0')
     code, sentences = said_by(capsys)
     assert code == 1 and sentences[:4] == [
-        f"{name}{edition}, cell {said}" for name, said in (
+        f"{name}{edition}, cell {said}"
+        for name, said in (
             ("03_quoting", "3 (`raise ValueError('broken')`): ValueError: broken"),
-            ("05_measured", "6: a claim cannot be tried: NameError: name 'missing' is not defined")) for edition in ("", " (solutions)")]
+            ("05_measured", "6: a claim cannot be tried: NameError: name 'missing' is not defined"),
+        )
+        for edition in ("", " (solutions)")
+    ]
 
 
 @pytest.mark.slow(reason="executes notebooks")
@@ -151,7 +211,9 @@ def test_a_false_claim_does_not_hide_what_stops_a_lesson(course, capsys):
 
 def code_cell(source="x = 1", **values):
     """An executed cell that has glued these values."""
-    return nbformat.v4.new_code_cell(source, outputs=[nbformat.v4.new_output("display_data", metadata={MIME: values})])
+    return nbformat.v4.new_code_cell(
+        source, outputs=[nbformat.v4.new_output("display_data", metadata={MIME: values})]
+    )
 
 
 def problems(course, text, *cells):
@@ -160,18 +222,45 @@ def problems(course, text, *cells):
     return fill.fill_in(notebook, notebook, "05_measured", course)
 
 
-@pytest.mark.parametrize(("text", "cells", "sentence"), [
-    ("⟦tua:.1f⟧ ⟦tau:.1f⟧", [code_cell(tau=4.0)], "05_measured, cell 1: ⟦tua⟧: no value has this name; there are tau"),
-    ("⟦x⟧", [], "05_measured, cell 1: ⟦x⟧: no value has this name; there are none"),
-    ("⟦07.x⟧", [], "05_measured, cell 1: ⟦07.x⟧: no value has this name; there are none"),
-    ("", [code_cell(other=4.0)], "05_measured, no text uses `other`, which a cell glues"),
-    ("⟦tau:d⟧", [code_cell(tau=1), code_cell(tau=2)], "05_measured, cell 3: `tau` is glued a second time"),
-    ("⟦tau⟧", [code_cell(tau=4.0)], "05_measured, cell 1: ⟦tau:⟧, which is 4.0: a number with decimals needs a format, such as `:.1f`"),
-    ("⟦tau:.1f⟧", [code_cell(tau="nan")], "05_measured, cell 1: ⟦tau:.1f⟧, which is 'nan': Unknown format code 'f' for object of type 'str'"),
-    ("⟦tau:words⟧", [code_cell(tau="few")], "05_measured, cell 1: ⟦tau:words⟧, which is 'few': type str doesn't define __round__ method"),
-    ("⟦tau:.1f⟧ ⟦tau", [code_cell(tau=4.0)], "05_measured, cell 1: a ⟦ or ⟧ that is no part of a placeholder; "
-                                            "a placeholder is ⟦name⟧ or ⟦name:format⟧"),
-])
+@pytest.mark.parametrize(
+    ("text", "cells", "sentence"),
+    [
+        (
+            "⟦tua:.1f⟧ ⟦tau:.1f⟧",
+            [code_cell(tau=4.0)],
+            "05_measured, cell 1: ⟦tua⟧: no value has this name; there are tau",
+        ),
+        ("⟦x⟧", [], "05_measured, cell 1: ⟦x⟧: no value has this name; there are none"),
+        ("⟦07.x⟧", [], "05_measured, cell 1: ⟦07.x⟧: no value has this name; there are none"),
+        ("", [code_cell(other=4.0)], "05_measured, no text uses `other`, which a cell glues"),
+        (
+            "⟦tau:d⟧",
+            [code_cell(tau=1), code_cell(tau=2)],
+            "05_measured, cell 3: `tau` is glued a second time",
+        ),
+        (
+            "⟦tau⟧",
+            [code_cell(tau=4.0)],
+            "05_measured, cell 1: ⟦tau:⟧, which is 4.0: a number with decimals needs a format, such as `:.1f`",
+        ),
+        (
+            "⟦tau:.1f⟧",
+            [code_cell(tau="nan")],
+            "05_measured, cell 1: ⟦tau:.1f⟧, which is 'nan': Unknown format code 'f' for object of type 'str'",
+        ),
+        (
+            "⟦tau:words⟧",
+            [code_cell(tau="few")],
+            "05_measured, cell 1: ⟦tau:words⟧, which is 'few': type str doesn't define __round__ method",
+        ),
+        (
+            "⟦tau:.1f⟧ ⟦tau",
+            [code_cell(tau=4.0)],
+            "05_measured, cell 1: a ⟦ or ⟧ that is no part of a placeholder; "
+            "a placeholder is ⟦name⟧ or ⟦name:format⟧",
+        ),
+    ],
+)
 def test_a_value_that_is_missing_unused_or_ambiguous_is_named(course, text, cells, sentence):
     assert problems(course, text, *cells) == [sentence]
 
@@ -181,13 +270,28 @@ def test_a_value_that_only_another_lesson_or_a_page_quotes_is_used(course):
     (course / "notebooks/src/03_quoting.py").unlink()
     assert problems(course, "", code_cell(tau=4.0)) == [], "README.md quotes it"
     (course / "README.md").unlink()
-    assert problems(course, "", code_cell(tau=4.0)) == ["05_measured, no text uses `tau`, which a cell glues"]
+    assert problems(course, "", code_cell(tau=4.0)) == [
+        "05_measured, no text uses `tau`, which a cell glues"
+    ]
 
 
-@pytest.mark.parametrize(("value", "spec", "text"), [
-    (4.375, ".1f", "4.4"), (0.475, "+.1%", "+47.5%"), (-0.0825, "+.1 %", "-8.2 %"), (38_000, ",", "38,000"), (191, "", "191"),
-    (4.8, "words", "five"), (0, "words", "zero"), (12, "Words", "Twelve"), (12.6, "words", "13"), (-2, "words", "-2"),
-    (1500, "words", "1,500"), ("chat", "", "chat")])
+@pytest.mark.parametrize(
+    ("value", "spec", "text"),
+    [
+        (4.375, ".1f", "4.4"),
+        (0.475, "+.1%", "+47.5%"),
+        (-0.0825, "+.1 %", "-8.2 %"),
+        (38_000, ",", "38,000"),
+        (191, "", "191"),
+        (4.8, "words", "five"),
+        (0, "words", "zero"),
+        (12, "Words", "Twelve"),
+        (12.6, "words", "13"),
+        (-2, "words", "-2"),
+        (1500, "words", "1,500"),
+        ("chat", "", "chat"),
+    ],
+)
 def test_formats(value, spec, text):
     assert fill.shown(value, spec) == text
 
@@ -195,9 +299,17 @@ def test_formats(value, spec, text):
 def test_a_page_keeps_its_marks_and_what_is_not_marked():
     values = {"canon.tau": 4.25, "05.n": 3}
     text = "`⟦name:format⟧` <!--⟦canon.tau:.1f-->9<!--⟧--> <!--⟦05.n-->\n<!--⟧-->| <!-- end -->"
-    expected = "`⟦name:format⟧` <!--⟦canon.tau:.1f-->4.2<!--⟧--> <!--⟦05.n-->3<!--⟧-->| <!-- end -->"
-    assert fill.fill_page(text, values) == (expected, []) and fill.fill_page(expected, values) == (expected, [])
-    for wrong, sentence in (("<!--⟦canon.tau:.1f-->9", "not a pair"), ("<!--⟦canon.tua:.1f-->9<!--⟧-->", "there are canon.tau")):
+    expected = (
+        "`⟦name:format⟧` <!--⟦canon.tau:.1f-->4.2<!--⟧--> <!--⟦05.n-->3<!--⟧-->| <!-- end -->"
+    )
+    assert fill.fill_page(text, values) == (expected, []) and fill.fill_page(expected, values) == (
+        expected,
+        [],
+    )
+    for wrong, sentence in (
+        ("<!--⟦canon.tau:.1f-->9", "not a pair"),
+        ("<!--⟦canon.tua:.1f-->9<!--⟧-->", "there are canon.tau"),
+    ):
         kept, (told,) = fill.fill_page(wrong, values)
         assert kept == wrong and sentence in told
 
@@ -218,19 +330,36 @@ def test_text_imports_and_comments_are_written_without_executing(course, capsys)
     source = course / "notebooks/src/05_measured.py"
     rewrite(source, "And once more ⟦tau:.0f⟧.", "At last ⟦tau:.3f⟧.")
     rewrite(source, "import json\n", "import json  # a format\n")
-    rewrite(source, "from dspark_lite.course.lesson_text import claims, glue", "import os\nfrom dspark_lite.course.lesson_text import glue, claims")
+    rewrite(
+        source,
+        "from dspark_lite.course.lesson_text import claims, glue",
+        "import os\nfrom dspark_lite.course.lesson_text import glue, claims",
+    )
     assert said_by(capsys, "--inputs-only", "--only", "05") == (0, [])
     built = nbformat.read(course / "notebooks/05_measured.ipynb", as_version=4)
     assert built.cells[-1].source == "At last 4.000." and "import os" in built.cells[3].source
-    assert [cell.execution_count for cell in notebooks.code_cells(built)] == [1, 2, 3, 4] and built.cells[3].outputs[0].metadata[MIME]
+    assert [cell.execution_count for cell in notebooks.code_cells(built)] == [
+        1,
+        2,
+        3,
+        4,
+    ] and built.cells[3].outputs[0].metadata[MIME]
     (course / "README.md").unlink()
     assert said_by(capsys, "--check", "--only", "05") == (0, [])
 
 
-@pytest.mark.parametrize(("before", "after", "number"), [
-    ('print(found)', 'print(found, found)', 2), ('found["tau"] > 4', 'found["tau"] > 3', 3),
-    ('# %% tags=["claim"]\nclaims({"it', '# %%\nx = 1\n\n# %% tags=["claim"]\nclaims({"it', 4), ("pass", "pass", None)])
-def test_what_would_compute_something_else_or_never_ran_is_not_written(course, capsys, before, after, number):
+@pytest.mark.parametrize(
+    ("before", "after", "number"),
+    [
+        ("print(found)", "print(found, found)", 2),
+        ('found["tau"] > 4', 'found["tau"] > 3', 3),
+        ('# %% tags=["claim"]\nclaims({"it', '# %%\nx = 1\n\n# %% tags=["claim"]\nclaims({"it', 4),
+        ("pass", "pass", None),
+    ],
+)
+def test_what_would_compute_something_else_or_never_ran_is_not_written(
+    course, capsys, before, after, number
+):
     built = course / "notebooks/05_measured.ipynb"
     if number:
         with_outputs_of(course)
@@ -256,7 +385,10 @@ def test_glue_shows_nothing_outside_a_notebook(capsys):
 def test_glue_takes_plain_values(monkeypatch):
     published = []
     monkeypatch.setattr("dspark_lite.course.lesson_text.get_ipython", lambda: "a shell")
-    monkeypatch.setattr("dspark_lite.course.lesson_text.publish_display_data", lambda data, metadata: published.append((data, metadata)))
+    monkeypatch.setattr(
+        "dspark_lite.course.lesson_text.publish_display_data",
+        lambda data, metadata: published.append((data, metadata)),
+    )
     glue(a=1, b=np.float32(0.5), c=torch.tensor(3), d="chat", e=float("nan"), f=np.int64(7))
     assert published == [({}, {MIME: {"a": 1, "b": 0.5, "c": 3, "d": "chat", "e": "nan", "f": 7}})]
     assert json.loads(json.dumps(published[0][1], allow_nan=False))
@@ -278,7 +410,9 @@ def test_false_claims_stop_a_run_of_the_tiny_models_and_no_reader(monkeypatch, c
         claims({"one": False}, by_clock={"late": False, "in time": True})
     monkeypatch.delenv("DSPARK_BUILD")
     for profile in ("released", None):
-        monkeypatch.setenv("DSPARK_PROFILE", profile) if profile else monkeypatch.delenv("DSPARK_PROFILE")
+        monkeypatch.setenv("DSPARK_PROFILE", profile) if profile else monkeypatch.delenv(
+            "DSPARK_PROFILE"
+        )
         claims({"one": False, "two": True})
         assert capsys.readouterr().out == "Not so in this run: one\n"
     assert os.environ.get("DSPARK_PROFILE") is None
@@ -288,8 +422,12 @@ def test_canonical_values_are_those_of_the_measurements():
     values = canonical_values()
     bench = json.loads((notebooks.ROOT / "assets/measurements/bench.json").read_text())
     assert values["speedup_dspark"] == bench["macro_speedup"]["dspark"]
-    rows = json.loads((notebooks.ROOT / "assets/measurements/experiments/tiny-dspark.json").read_text())["rows"]
-    assert {row["domain"]: row["accepted_length"] for row in rows} == {d: values[f"tau_dspark_{d}"] for d in ("math", "code", "chat")}
+    rows = json.loads(
+        (notebooks.ROOT / "assets/measurements/experiments/tiny-dspark.json").read_text()
+    )["rows"]
+    assert {row["domain"]: row["accepted_length"] for row in rows} == {
+        d: values[f"tau_dspark_{d}"] for d in ("math", "code", "chat")
+    }
     assert values["tau_dspark"] == pytest.approx(np.mean([row["accepted_length"] for row in rows]))
     chat = values["tau_dspark_chat"] / values["tau_dflash_chat"] - 1
     assert values["gain_over_dflash_chat"] == pytest.approx(chat)

@@ -18,7 +18,9 @@ from dspark_lite.scheduling.cost_table import CostTable
 TARGET, DRAFTERS = toy_models(seed=3, vocab_size=11, gamma=3)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (LANES, 1), (2, LANES), (4 * LANES + 3,), (130, 257)])
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (7,), (3, 5), (LANES, 1), (2, LANES), (4 * LANES + 3,), (130, 257)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])
 def test_a_checksum_differs_after_a_change_of_one_number(dtype, shape):
     generator = torch.Generator().manual_seed(0)
@@ -36,15 +38,32 @@ def test_a_checksum_is_of_the_numbers_and_their_order():
     tensor = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
     ours = checksum(tensor).item()
     assert ours == checksum(tensor.t().contiguous().t()).item(), "not of the strides"
-    assert ours == checksum(torch.cat([torch.zeros(1), tensor.flatten()])[1:]).item(), "not of where it begins"
-    changed = [tensor.flip(0), tensor.flip(1), -tensor, tensor.roll(1, 0), tensor.t(), tensor[torch.randperm(64)]]
+    assert ours == checksum(torch.cat([torch.zeros(1), tensor.flatten()])[1:]).item(), (
+        "not of where it begins"
+    )
+    changed = [
+        tensor.flip(0),
+        tensor.flip(1),
+        -tensor,
+        tensor.roll(1, 0),
+        tensor.t(),
+        tensor[torch.randperm(64)],
+    ]
     assert len({ours, *(checksum(one).item() for one in changed)}) == 7
 
 
-@pytest.mark.parametrize("name", ["target", *(name for name in DRAFTERS if name != "prompt_lookup")])
+@pytest.mark.parametrize(
+    "name", ["target", *(name for name in DRAFTERS if name != "prompt_lookup")]
+)
 def test_every_tensor_counts_to_its_last_number(name):
     model = copy.deepcopy({"target": TARGET, **DRAFTERS}[name])
-    module = model if isinstance(model, torch.nn.Module) else model.model if name == "target" else model.model.model
+    module = (
+        model
+        if isinstance(model, torch.nn.Module)
+        else model.model
+        if name == "target"
+        else model.model.model
+    )
     before = fingerprint(model)
     for tensor in module.state_dict().values():
         last = tensor.view(-1)[-1:]
@@ -72,7 +91,11 @@ def test_buffers_and_adapters_count():
 def test_a_file_of_16_bit_weights_is_known_in_every_number_format_and_a_change_of_float32_is_seen():
     drafter = copy.deepcopy(DRAFTERS["dspark"]).bfloat16()
     ours = fingerprint(drafter)
-    assert ours == fingerprint(copy.deepcopy(drafter).float()) == fingerprint(copy.deepcopy(drafter).half())
+    assert (
+        ours
+        == fingerprint(copy.deepcopy(drafter).float())
+        == fingerprint(copy.deepcopy(drafter).half())
+    )
     with torch.no_grad():
         other = copy.deepcopy(drafter).float()
         other.lm_head.weight[-1, -1] *= 1 + 2**-23
@@ -99,7 +122,10 @@ def test_weights_that_are_not_in_memory_have_none():
 def test_what_is_stored_is_of_the_checkpoints_beside_it():
     """The calibration, the cost table and the serving measurement name the tiny models by their fingerprints."""
     target = load_target("tiny-target")
-    marks = [fingerprint(target), *(fingerprint(load_drafter(name, target)) for name in ("tiny-mtp", "tiny-dspark"))]
+    marks = [
+        fingerprint(target),
+        *(fingerprint(load_drafter(name, target)) for name in ("tiny-mtp", "tiny-dspark")),
+    ]
     table = CostTable.load(MEASURED.parent.parent / "confidence" / "tiny-target-sps.json")
     assert json.loads(MEASURED.read_text())["weights"] == marks
     assert [table.origin.fingerprint, stored_sts().draft] == [marks[0], marks[2]]

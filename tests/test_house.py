@@ -17,7 +17,9 @@ from tools.notebooks import build as notebooks, readme, run_course
 
 ROOT = notebooks.ROOT
 # Folders that exist on somebody's machine only; in two halves so that this file does not contain them.
-FOLDERS = "|".join(a + b for a, b in [("ho", "me"), ("ro", "ot"), ("Us", "ers"), ("wo", "rk"), ("tm", "p")])
+FOLDERS = "|".join(
+    a + b for a, b in [("ho", "me"), ("ro", "ot"), ("Us", "ers"), ("wo", "rk"), ("tm", "p")]
+)
 # Not the end of a longer path or of an address.
 MACHINE_PATH = re.compile(rf"(?<![\w.~*\])}}-])/(?:{FOLDERS})/[^\s\"']*")
 
@@ -40,9 +42,17 @@ def tracked_text():
 def requirements(name):
     """Return the requirements of a file, or of an extra of the package, that apply to this Python."""
     extras = project()["project"]["optional-dependencies"]
-    lines = extras[name] if name in extras else [line.strip() for line in (ROOT / name).read_text().splitlines()]
+    lines = (
+        extras[name]
+        if name in extras
+        else [line.strip() for line in (ROOT / name).read_text().splitlines()]
+    )
     parsed = [Requirement(line) for line in lines if line and not line.startswith(("#", "-r"))]
-    return [requirement for requirement in parsed if not requirement.marker or requirement.marker.evaluate()]
+    return [
+        requirement
+        for requirement in parsed
+        if not requirement.marker or requirement.marker.evaluate()
+    ]
 
 
 def pinned(name="constraints/pins.txt"):
@@ -53,17 +63,26 @@ def pinned(name="constraints/pins.txt"):
 
 def test_readme_table_is_what_the_generator_writes():
     for page in readme.TABLES:
-        assert readme.render(page, page.read_text(encoding="utf-8")) == page.read_text(encoding="utf-8")
+        assert readme.render(page, page.read_text(encoding="utf-8")) == page.read_text(
+            encoding="utf-8"
+        )
     text = readme.README.read_text(encoding="utf-8")
-    assert all(f"| {source.name[:2]} | [{notebooks.title(source)}]" in text for source in notebooks.lesson_sources())
+    assert all(
+        f"| {source.name[:2]} | [{notebooks.title(source)}]" in text
+        for source in notebooks.lesson_sources()
+    )
 
 
 def test_readmes_drafters_are_the_stored_benchmarks():
     """The fastest first; each row is what bench.json holds, to the digits shown."""
-    table = [line.split(" | ") for line in readme.drafters().splitlines() if line.startswith("| ")][1:]
+    table = [line.split(" | ") for line in readme.drafters().splitlines() if line.startswith("| ")][
+        1:
+    ]
     overall = readme.benchmark()["macro_speedup"]
     labels = {readme.DRAFTER_LABELS[name]: name for name in overall}
-    assert [labels[row[0][2:]] for row in table] == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
+    assert [labels[row[0][2:]] for row in table] == sorted(
+        set(overall) - {"plain"}, key=overall.get, reverse=True
+    )
     assert all(abs(float(speed) - overall[labels[label[2:]]]) <= 0.05 for label, speed, _ in table)
 
 
@@ -80,7 +99,9 @@ def test_readme_shows_a_persons_minutes_where_a_lesson_states_them(tmp_path, mon
     assert [line.count("|") for line in readme.lessons().splitlines()] == [5, 5, 5]
     lesson.write_text(text.replace('["header"]', '["header"] minutes=40 difficulty="medium"'))
     lines = readme.lessons().splitlines()
-    assert [line.count("|") for line in lines] == [6, 6, 6] and lines[2].endswith("| 40 min (medium) | not measured yet |")
+    assert [line.count("|") for line in lines] == [6, 6, 6] and lines[2].endswith(
+        "| 40 min (medium) | not measured yet |"
+    )
 
 
 def test_readme_names_the_commands_and_what_it_shows_exists():
@@ -93,15 +114,22 @@ def test_readme_names_the_commands_and_what_it_shows_exists():
 
 
 def test_addresses_of_the_repository_come_from_the_constant():
-    owner = re.compile(r"github\.com/([\w.-]+/[\w.-]+)|colab\.research\.google\.com/github/([\w.-]+/[\w.-]+)/blob")
+    owner = re.compile(
+        r"github\.com/([\w.-]+/[\w.-]+)|colab\.research\.google\.com/github/([\w.-]+/[\w.-]+)/blob"
+    )
     for name, text in tracked_text().items():
         found = {first or second for first, second in owner.findall(text)}
-        strange = {repository for repository in found if repository.endswith("/" + REPOSITORY.split("/")[1])} - {
-            REPOSITORY
-        }
+        strange = {
+            repository
+            for repository in found
+            if repository.endswith("/" + REPOSITORY.split("/")[1])
+        } - {REPOSITORY}
         assert not strange, name
     lessons = readme.lessons()
-    assert all(notebooks.colab_url(f"notebooks/{source.stem}.ipynb") in lessons for source in notebooks.lesson_sources())
+    assert all(
+        notebooks.colab_url(f"notebooks/{source.stem}.ipynb") in lessons
+        for source in notebooks.lesson_sources()
+    )
 
 
 def test_no_path_of_a_machine_is_tracked():
@@ -113,36 +141,64 @@ def test_no_path_of_a_machine_is_tracked():
 def test_constraints_pin_every_requirement_within_its_bounds(name):
     versions = pinned()
     for requirement in requirements(name):
-        assert requirement.name in versions, f"{requirement.name} has no pin in constraints/pins.txt"
+        assert requirement.name in versions, (
+            f"{requirement.name} has no pin in constraints/pins.txt"
+        )
         assert versions[requirement.name] in requirement.specifier, requirement
 
 
 @pytest.mark.parametrize("runtime", ["oldest", "middle", "colab"])
 def test_lower_bounds_admit_what_colab_has(runtime):
     """Nothing is installed there."""
-    bounds = {requirement.name: requirement.specifier for requirement in requirements("requirements.txt")}
+    bounds = {
+        requirement.name: requirement.specifier for requirement in requirements("requirements.txt")
+    }
     versions = pinned(f"constraints/{runtime}.txt")
-    assert versions and {name: version for name, version in versions.items() if version not in bounds[name]} == {}
+    assert (
+        versions
+        and {name: version for name, version in versions.items() if version not in bounds[name]}
+        == {}
+    )
 
 
 def test_the_oldest_versions_tested_are_the_lower_bounds():
-    bounds = {requirement.name: requirement.specifier for requirement in requirements("requirements.txt")}
+    bounds = {
+        requirement.name: requirement.specifier for requirement in requirements("requirements.txt")
+    }
     oldest = pinned("constraints/oldest.txt")
     for name in ("transformers", "huggingface_hub"):
         assert str(bounds[name]) == ">=" + oldest[name].removesuffix(".0")
-    assert {name: str(bounds[name]) for name in OLDEST} == {name: f">={version}" for name, version in OLDEST.items()}
+    assert {name: str(bounds[name]) for name in OLDEST} == {
+        name: f">={version}" for name, version in OLDEST.items()
+    }
 
 
-def test_ruff_finds_nothing():
+@pytest.mark.parametrize(
+    "command", [["check", "--quiet"], ["format", "--check", "--quiet"]], ids=["check", "format"]
+)
+def test_ruff_finds_nothing(command):
     finished = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--quiet", "."], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "ruff", *command, "."],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
-    row = {"drafter": "plain", "domain": "math", "tokens_per_second": 90.0, "speedup": 1.0, "accepted_length": 1.0}
-    rows = [row, {**row, "domain": "chat", "speedup": 2.0}, {**row, "drafter": "dspark", "speedup": 2.5, "accepted_length": 4.25}]
+    row = {
+        "drafter": "plain",
+        "domain": "math",
+        "tokens_per_second": 90.0,
+        "speedup": 1.0,
+        "accepted_length": 1.0,
+    }
+    rows = [
+        row,
+        {**row, "domain": "chat", "speedup": 2.0},
+        {**row, "drafter": "dspark", "speedup": 2.5, "accepted_length": 4.25},
+    ]
     lines = run_course.closing_table(rows).splitlines()
     assert lines[1].split() == ["drafter", "math", "chat", "mean", "math", "chat", "mean"]
     assert lines[2].split() == ["plain", "1.00", "1.00", "1.00", "1.00", "2.00", "1.50"]
@@ -152,7 +208,10 @@ def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
 
 def rooms():
     """Return the rooms of the system and of the course."""
-    return {path.parent.name for path in (ROOT / "dspark_lite").rglob("__init__.py")} - {"dspark_lite", "course"}
+    return {path.parent.name for path in (ROOT / "dspark_lite").rglob("__init__.py")} - {
+        "dspark_lite",
+        "course",
+    }
 
 
 def test_imports_point_one_way(monkeypatch, capsys):
@@ -169,18 +228,41 @@ def test_the_page_on_the_house_shows_the_rooms():
 @pytest.mark.slow(reason="imports torch in a process of its own")
 def test_the_import_of_the_package_stays_light():
     """Neither the course nor training nor what draws comes with `import dspark_lite`."""
-    finished = subprocess.run([sys.executable, "-c", "import sys, dspark_lite; print(*sys.modules)"], capture_output=True, text=True, check=True)
+    finished = subprocess.run(
+        [sys.executable, "-c", "import sys, dspark_lite; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     imported = {".".join(name.split(".")[:2]) for name in finished.stdout.split()}
     assert "dspark_lite.decoding" in imported
-    heavy = {"dspark_lite.course", "dspark_lite.training", "dspark_lite.losslessness", "matplotlib", "ipywidgets", "IPython", "datasets"}
+    heavy = {
+        "dspark_lite.course",
+        "dspark_lite.training",
+        "dspark_lite.losslessness",
+        "matplotlib",
+        "ipywidgets",
+        "IPython",
+        "datasets",
+    }
     assert imported & heavy == set()
 
 
-@pytest.mark.parametrize(("module", "name"), [
-    ("dspark_lite", "load_target"), ("dspark_lite", "load_drafter"), ("dspark_lite", "generate"), ("dspark_lite", "setup"),
-    ("dspark_lite", "fit_sts"), ("dspark_lite", "schedule"), ("dspark_lite", "CostTable"),
-    ("dspark_lite.scheduling.calibration", "fit_sts"), ("dspark_lite.scheduling.policies", "schedule"),
-    ("dspark_lite.scheduling.cost_table", "CostTable"),
-    ("dspark_lite.losslessness", "output_distribution")])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("dspark_lite", "load_target"),
+        ("dspark_lite", "load_drafter"),
+        ("dspark_lite", "generate"),
+        ("dspark_lite", "setup"),
+        ("dspark_lite", "fit_sts"),
+        ("dspark_lite", "schedule"),
+        ("dspark_lite", "CostTable"),
+        ("dspark_lite.scheduling.calibration", "fit_sts"),
+        ("dspark_lite.scheduling.policies", "schedule"),
+        ("dspark_lite.scheduling.cost_table", "CostTable"),
+        ("dspark_lite.losslessness", "output_distribution"),
+    ],
+)
 def test_names_that_other_programs_rely_on_are_where_they_were(module, name):
     assert callable(getattr(importlib.import_module(module), name))

@@ -28,9 +28,18 @@ def hub(pair, tmp_path):
     for name in ("target", "draft"):
         shutil.copytree(pair / name, tmp_path / name)
     shutil.copytree(tmp_path / "draft", tmp_path / "draft-v2")
-    set_tensors(tmp_path / "draft-v2", lambda tensors: {name: value * 2 for name, value in tensors.items()})
-    revisions = {"main": tmp_path / "draft", "v2": tmp_path / "draft-v2", "refs/pr/1": tmp_path / "draft-v2"}
-    with Hub({TARGET: {"main": tmp_path / "target"}, DRAFT: revisions}) as served, served.used_here(tmp_path / "home"):
+    set_tensors(
+        tmp_path / "draft-v2", lambda tensors: {name: value * 2 for name, value in tensors.items()}
+    )
+    revisions = {
+        "main": tmp_path / "draft",
+        "v2": tmp_path / "draft-v2",
+        "refs/pr/1": tmp_path / "draft-v2",
+    }
+    with (
+        Hub({TARGET: {"main": tmp_path / "target"}, DRAFT: revisions}) as served,
+        served.used_here(tmp_path / "home"),
+    ):
         yield served
 
 
@@ -57,8 +66,17 @@ def test_a_pair_loads_by_its_ids_and_writes_what_the_folders_write(hub, target):
 
 
 def test_a_pinned_revision_is_the_one_that_loads(hub, target):
-    weights = {name: load_drafter(DRAFT + name, target).fc.weight
-               for name in ("", "@main", "@v2", "@refs/pr/1", "@" + hub.commit(DRAFT, "main"), "@" + hub.commit(DRAFT, "v2"))}
+    weights = {
+        name: load_drafter(DRAFT + name, target).fc.weight
+        for name in (
+            "",
+            "@main",
+            "@v2",
+            "@refs/pr/1",
+            "@" + hub.commit(DRAFT, "main"),
+            "@" + hub.commit(DRAFT, "v2"),
+        )
+    }
     first = weights.pop("")
     doubled = {name for name, value in weights.items() if value.equal(first * 2)}
     assert doubled == {"@v2", "@refs/pr/1", "@" + hub.commit(DRAFT, "v2")}
@@ -66,8 +84,16 @@ def test_a_pinned_revision_is_the_one_that_loads(hub, target):
 
 
 def test_only_what_is_read_is_fetched_and_only_once(hub):
-    for name in ("pytorch_model.bin", "training_args.bin", "modeling.py", "tokenizer.py", "tokenizer.pkl", "optimizer.safetensors",
-                 "original/model.safetensors", "README.md"):
+    for name in (
+        "pytorch_model.bin",
+        "training_args.bin",
+        "modeling.py",
+        "tokenizer.py",
+        "tokenizer.pkl",
+        "optimizer.safetensors",
+        "original/model.safetensors",
+        "README.md",
+    ):
         path = folder(hub) / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"never fetched")
@@ -75,7 +101,9 @@ def test_only_what_is_read_is_fetched_and_only_once(hub):
     assert sorted(hub.sent()) == NEEDED
     hub.requests.clear()
     load_target(TARGET)
-    assert hub.sent() == [] and all(request.path.startswith("/api/models/") for request in hub.requests)
+    assert hub.sent() == [] and all(
+        request.path.startswith("/api/models/") for request in hub.requests
+    )
 
 
 def test_sharded_checkpoints_are_fetched_shard_by_shard(hub, target):
@@ -83,23 +111,37 @@ def test_sharded_checkpoints_are_fetched_shard_by_shard(hub, target):
     shard(folder(hub, DRAFT))
     fetched = load_target(TARGET)
     assert greedy(fetched, load_drafter(DRAFT, fetched)) == greedy(target)
-    assert {"model-1.safetensors", "model-2.safetensors", "model.safetensors.index.json"} < set(hub.sent())
+    assert {"model-1.safetensors", "model-2.safetensors", "model.safetensors.index.json"} < set(
+        hub.sent()
+    )
 
 
 def test_weights_of_other_formats_are_refused_and_stay_where_they_are(hub):
     (folder(hub) / WEIGHTS).rename(folder(hub) / "pytorch_model.bin")
-    assert_refused(f"'{TARGET}' has no model.safetensors on the Hub; weights of other formats are not read", load_target, TARGET)
+    assert_refused(
+        f"'{TARGET}' has no model.safetensors on the Hub; weights of other formats are not read",
+        load_target,
+        TARGET,
+    )
     assert sorted(hub.sent()) == NEEDED[:2]
 
 
 # A bad network -------------------------------------------------------------------------------------------------------
 
 
-def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_rest(hub, target, impatient):
+def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_rest(
+    hub, target, impatient
+):
     hub.cuts[WEIGHTS] = [0] * 6
-    for name in ("", "@main"):  # at the first call nothing but small files comes; they are no whole checkpoint for the second
-        assert_refused(rf"'{TARGET}{name}' is no folder here and could not be fetched .*; check the network and the disk and load it again",
-                       load_target, TARGET + name)
+    for name in (
+        "",
+        "@main",
+    ):  # at the first call nothing but small files comes; they are no whole checkpoint for the second
+        assert_refused(
+            rf"'{TARGET}{name}' is no folder here and could not be fetched .*; check the network and the disk and load it again",
+            load_target,
+            TARGET + name,
+        )
         hub.cuts[WEIGHTS] = [0] * 6
     hub.cuts.clear()
     hub.requests.clear()
@@ -111,7 +153,11 @@ def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_re
 def test_a_file_of_another_hash_is_never_used(hub, target, file):
     hub.spoiled.add(file)
     for _ in range(2):
-        assert_refused(f"{file} of '{TARGET}' is not the file that the Hub lists .*; load it again", load_target, TARGET)
+        assert_refused(
+            f"{file} of '{TARGET}' is not the file that the Hub lists .*; load it again",
+            load_target,
+            TARGET,
+        )
     hub.stop()
     assert_refused("could not be fetched from the Hub", load_target, TARGET)
     hub.start()
@@ -127,10 +173,14 @@ def test_a_file_that_another_program_has_fetched_is_checked_too(hub):
     hub.spoiled.add(WEIGHTS)
     snapshot_download(TARGET)
     hub.stop()
-    assert_refused(f"{WEIGHTS} of '{TARGET}' is not the file that the Hub lists", load_target, TARGET)
+    assert_refused(
+        f"{WEIGHTS} of '{TARGET}' is not the file that the Hub lists", load_target, TARGET
+    )
 
 
-def test_hashes_are_computed_once_and_again_for_a_file_that_is_fetched_anew(hub, monkeypatch, tmp_path):
+def test_hashes_are_computed_once_and_again_for_a_file_that_is_fetched_anew(
+    hub, monkeypatch, tmp_path
+):
     load_target(TARGET)
     with monkeypatch.context() as patched:
         patched.setattr(hub_client, "hashlib", None)
@@ -145,15 +195,47 @@ def test_hashes_are_computed_once_and_again_for_a_file_that_is_fetched_anew(hub,
 
 
 ANSWERS = {
-    "missing model": ("org/nobody", lambda hub: None, "no such model, or it is private.; check the name, or set HF_TOKEN"),
-    "no id": ("org/no body", lambda hub: None, "no name on the Hub.; a model is org/name or org/name@revision"),
-    "missing revision": (TARGET + "@v9", lambda hub: None, "no such revision.; check the branch, tag or commit after the @"),
+    "missing model": (
+        "org/nobody",
+        lambda hub: None,
+        "no such model, or it is private.; check the name, or set HF_TOKEN",
+    ),
+    "no id": (
+        "org/no body",
+        lambda hub: None,
+        "no name on the Hub.; a model is org/name or org/name@revision",
+    ),
+    "missing revision": (
+        TARGET + "@v9",
+        lambda hub: None,
+        "no such revision.; check the branch, tag or commit after the @",
+    ),
     "missing commit": (TARGET + "@" + "0" * 40, lambda hub: None, "no such revision"),
-    "missing file": (TARGET, lambda hub: hub.missing.add(WEIGHTS), "a file that it lists is missing.; try another revision"),
-    "gated": (TARGET, lambda hub: hub.gated.update({TARGET: "hf_good"}), "it is gated.; accept its terms .* HF_TOKEN"),
-    "down": (TARGET, lambda hub: setattr(hub, "down", 503), "503 .*, and the cache does not hold it whole.; check the network"),
-    "hangs up": (TARGET, lambda hub: setattr(hub, "hangs_up", True), "could not be fetched from the Hub .*; check the network"),
-    "gone": (TARGET, lambda hub: hub.stop(), "refused, and the cache does not hold it whole.; check the network"),
+    "missing file": (
+        TARGET,
+        lambda hub: hub.missing.add(WEIGHTS),
+        "a file that it lists is missing.; try another revision",
+    ),
+    "gated": (
+        TARGET,
+        lambda hub: hub.gated.update({TARGET: "hf_good"}),
+        "it is gated.; accept its terms .* HF_TOKEN",
+    ),
+    "down": (
+        TARGET,
+        lambda hub: setattr(hub, "down", 503),
+        "503 .*, and the cache does not hold it whole.; check the network",
+    ),
+    "hangs up": (
+        TARGET,
+        lambda hub: setattr(hub, "hangs_up", True),
+        "could not be fetched from the Hub .*; check the network",
+    ),
+    "gone": (
+        TARGET,
+        lambda hub: hub.stop(),
+        "refused, and the cache does not hold it whole.; check the network",
+    ),
 }
 
 
@@ -161,7 +243,11 @@ ANSWERS = {
 def test_what_the_hub_does_not_give_is_told_in_one_sentence(hub, target, impatient, case):
     name, spoil, sentence = ANSWERS[case]
     spoil(hub)
-    assert_refused(f"^'{re.escape(name)}' is no folder here and could not be fetched from the Hub", load_target, name)
+    assert_refused(
+        f"^'{re.escape(name)}' is no folder here and could not be fetched from the Hub",
+        load_target,
+        name,
+    )
     assert_refused(sentence, load_drafter, name, target)
 
 
@@ -212,13 +298,17 @@ def test_offline_what_is_not_cached_or_not_whole_is_told(hub, monkeypatch, impat
     assert_refused("could not be fetched", load_target, TARGET)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     for name in (TARGET, DRAFT, DRAFT + "@" + hub.commit(DRAFT, "v2")):
-        assert_refused(rf"^'{name}' is no folder here .* \(HF_HUB_OFFLINE is set and the cache does not hold it whole.; unset",
-                       load_target, name)
+        assert_refused(
+            rf"^'{name}' is no folder here .* \(HF_HUB_OFFLINE is set and the cache does not hold it whole.; unset",
+            load_target,
+            name,
+        )
 
 
 @contextmanager
 def fresh_client(environment):
     """Has the client imported anew, which is when it reads its environment; afterwards the one before is back."""
+
     def imported():
         return [name for name in sys.modules if name.split(".")[0] == "huggingface_hub"]
 
@@ -234,17 +324,37 @@ def fresh_client(environment):
 def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path):
     """The released profile with embedded checkpoints in the place of the released ones; offline it may not ask the Hub."""
     models = {TARGET: {"main": EMBEDDED / "tiny-target"}, DRAFT: {"main": EMBEDDED / "tiny-dspark"}}
-    with Hub(models) as hub, hub.used_here(tmp_path / "elsewhere"):  # for what transformers would ask, which is nothing
+    with (
+        Hub(models) as hub,
+        hub.used_here(tmp_path / "elsewhere"),
+    ):  # for what transformers would ask, which is nothing
         hub.gated = dict.fromkeys((TARGET, DRAFT), "hf_good")
-        for others, tokens in (({"HF_TOKEN": "hf_good"}, {"Bearer hf_good"}), ({"HF_HUB_OFFLINE": "1"}, set())):
+        for others, tokens in (
+            ({"HF_TOKEN": "hf_good"}, {"Bearer hf_good"}),
+            ({"HF_HUB_OFFLINE": "1"}, set()),
+        ):
             hub.requests.clear()
             with fresh_client(hub.environment(tmp_path / "home", **others)):
                 lab = setup("released", prompts=1)
                 prompt, drafter = lab.encode(lab.prompts["math"][0]), lab.drafter("dspark")
-            drafted = generate(lab.target, drafter, prompt, max_new_tokens=12, stop_token_ids=()).token_ids
-            assert drafted == generate(lab.target, None, prompt, max_new_tokens=12, stop_token_ids=()).token_ids
+            drafted = generate(
+                lab.target, drafter, prompt, max_new_tokens=12, stop_token_ids=()
+            ).token_ids
+            assert (
+                drafted
+                == generate(
+                    lab.target, None, prompt, max_new_tokens=12, stop_token_ids=()
+                ).token_ids
+            )
             assert {request.token for request in hub.requests if request.at == "hub"} == tokens
     cached = sorted(path.name for path in (tmp_path / "home" / "hub").glob("models--*"))
-    assert cached == sorted("models--" + name.replace("/", "--") for name in (TARGET, DRAFT)) and not (tmp_path / "elsewhere").exists()
-    embedding = lab.target.model.get_input_embeddings().weight  # tied to the head, as that of Qwen3-4B is: one tensor for all four
-    assert {drafter.embed_tokens.weight.data_ptr(), drafter.lm_head.weight.data_ptr()} == {embedding.data_ptr()}
+    assert (
+        cached == sorted("models--" + name.replace("/", "--") for name in (TARGET, DRAFT))
+        and not (tmp_path / "elsewhere").exists()
+    )
+    embedding = (
+        lab.target.model.get_input_embeddings().weight
+    )  # tied to the head, as that of Qwen3-4B is: one tensor for all four
+    assert {drafter.embed_tokens.weight.data_ptr(), drafter.lm_head.weight.data_ptr()} == {
+        embedding.data_ptr()
+    }

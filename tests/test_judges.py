@@ -15,7 +15,9 @@ from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
 from tools.judges import judge_llama_cpp, judge_transformers, judges, speculators_cases
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
-PROMPTS = [torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)]
+PROMPTS = [
+    torch.randint(13, (1, 4 + n), generator=torch.Generator().manual_seed(n)) for n in range(3)
+]
 
 
 @pytest.mark.parametrize(("share", "agrees"), [(0.0, True), (1e-4, False)])
@@ -28,8 +30,10 @@ def test_transformers_rule_has_our_distribution_and_not_one_that_is_a_little_off
 
 
 # transformers 5.15 gives its assistant no token to read there, and breaks down; 5.0, 5.13 and 5.23 do not.
-assisted_generation = pytest.mark.skipif(Version(transformers.__version__).release[:2] == (5, 15),
-                                         reason="assisted generation of transformers 5.15 breaks down")
+assisted_generation = pytest.mark.skipif(
+    Version(transformers.__version__).release[:2] == (5, 15),
+    reason="assisted generation of transformers 5.15 breaks down",
+)
 
 
 @assisted_generation
@@ -39,21 +43,49 @@ def test_assisted_generation_has_our_texts_and_rounds():
     assert all(judge_transformers.plain(TARGET, PROMPTS, 20))
 
 
-ASKED = {"stop": [9], "drafters": {"plain": None, "dspark": "folder"},
-         "answers": {"plain": [{"tokens": [1, 2, 9], "accepted": []}],
-                     "dspark": [{"tokens": [1, 2, 9], "proposed": [7, 7, 1], "accepted": [2, 0, 1], "committed": [3, 1, 1]}]}}
+ASKED = {
+    "stop": [9],
+    "drafters": {"plain": None, "dspark": "folder"},
+    "answers": {
+        "plain": [{"tokens": [1, 2, 9], "accepted": []}],
+        "dspark": [
+            {
+                "tokens": [1, 2, 9],
+                "proposed": [7, 7, 1],
+                "accepted": [2, 0, 1],
+                "committed": [3, 1, 1],
+            }
+        ],
+    },
+}
 
 
-TEXTS, DRAFTS, COMMITTED = "dspark, greedy texts", "dspark, accepted drafts by round", "dspark, tokens committed by round"
+TEXTS, DRAFTS, COMMITTED = (
+    "dspark, greedy texts",
+    "dspark, accepted drafts by round",
+    "dspark, tokens committed by round",
+)
 
 
-@pytest.mark.parametrize(("drafter", "answer", "wanted"), [
-    ("plain", {"tokens": [1, 2]}, [("plain, greedy texts", 1, 1)]),  # the stop token may be missing
-    ("dspark", {"tokens": [1, 3], "accepted": [2, 0, 1]}, [(TEXTS, 0, 1), (DRAFTS, 3, 3)]),
-    ("dspark", {"tokens": [1, 2], "accepted": [2, 1]}, [(TEXTS, 1, 1), (DRAFTS, 1, 3)]),
-    ("dspark", {"tokens": [1, 2], "accepted": [2, 0, 5]}, [(TEXTS, 1, 1), (DRAFTS, 3, 3)]),  # our last block has room for one draft
-    ("dspark", {"tokens": [1, 2], "committed": [3, 1, 1]}, [(TEXTS, 1, 1), (COMMITTED, 3, 3)]),
-    ("dspark", {"tokens": [1, 2], "committed": [3, 2]}, [(TEXTS, 1, 1), (COMMITTED, 1, 3)])])
+@pytest.mark.parametrize(
+    ("drafter", "answer", "wanted"),
+    [
+        (
+            "plain",
+            {"tokens": [1, 2]},
+            [("plain, greedy texts", 1, 1)],
+        ),  # the stop token may be missing
+        ("dspark", {"tokens": [1, 3], "accepted": [2, 0, 1]}, [(TEXTS, 0, 1), (DRAFTS, 3, 3)]),
+        ("dspark", {"tokens": [1, 2], "accepted": [2, 1]}, [(TEXTS, 1, 1), (DRAFTS, 1, 3)]),
+        (
+            "dspark",
+            {"tokens": [1, 2], "accepted": [2, 0, 5]},
+            [(TEXTS, 1, 1), (DRAFTS, 3, 3)],
+        ),  # our last block has room for one draft
+        ("dspark", {"tokens": [1, 2], "committed": [3, 1, 1]}, [(TEXTS, 1, 1), (COMMITTED, 3, 3)]),
+        ("dspark", {"tokens": [1, 2], "committed": [3, 2]}, [(TEXTS, 1, 1), (COMMITTED, 1, 3)]),
+    ],
+)
 def test_an_engine_is_compared_text_by_text_and_round_by_round(drafter, answer, wanted):
     rows = judges.compared("engine", ASKED, {"version": "1", "answers": {drafter: [answer]}})
     assert [(row["compared"], row["agreed"], row["of"]) for row in rows] == wanted
@@ -61,10 +93,17 @@ def test_an_engine_is_compared_text_by_text_and_round_by_round(drafter, answer, 
 
 def test_the_first_block_is_compared_by_position():
     asked = ASKED | {"logits": {"dspark": [[1.0, 2.0], [0.0, 0.5]]}}
-    found = {"version": "1", "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]},
-             "logits": {"dspark": [[1.0, 2.0001], [0.0, 0.502]]}}
+    found = {
+        "version": "1",
+        "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]},
+        "logits": {"dspark": [[1.0, 2.0001], [0.0, 0.502]]},
+    }
     row = judges.compared("engine", asked, found)[2]
-    assert (row["compared"], row["agreed"], row["of"]) == ("dspark, logits of the first block", 1, 2)
+    assert (row["compared"], row["agreed"], row["of"]) == (
+        "dspark, logits of the first block",
+        1,
+        2,
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*has an LM head of other weights")
@@ -78,7 +117,10 @@ def test_speculators_answers_are_compared_slot_by_slot_and_its_drafts_tensor_by_
     found["dspark/0/logits"][1, 2] += 2e-3
     found["dspark/0/confidence"][3] -= 2e-3
     save_file(found, tmp_path / "found.safetensors")
-    asked = {"found": tmp_path / "found.safetensors", "drafts": {"dspark": {"write": str(tmp_path / "draft")}}}
+    asked = {
+        "found": tmp_path / "found.safetensors",
+        "drafts": {"dspark": {"write": str(tmp_path / "draft")}},
+    }
     with torch.no_grad():
         drafter.fc.weight[0, 0] += 1
     rows = speculators_cases.compared(TARGET, asked, {"dspark": drafter}, ours)
@@ -93,23 +135,41 @@ def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake
     ids = torch.tensor([[5, 6, 7]])
     features = target.prefill(ids, drafter.taps)[0].features
     right, wrong = drafter.begin(ids, features), as_in_the_engine(drafter).begin(ids, features)
-    assert torch.equal(right.keys[0], wrong.keys[0]) and not torch.equal(right.keys[1], wrong.keys[1])
+    assert torch.equal(right.keys[0], wrong.keys[0]) and not torch.equal(
+        right.keys[1], wrong.keys[1]
+    )
     assert all(torch.equal(a, b) for a, b in zip(right.values, wrong.values))
-    assert torch.equal(drafter.begin(ids, features).keys[2], right.keys[2])  # its own norms are back in their places
+    assert torch.equal(
+        drafter.begin(ids, features).keys[2], right.keys[2]
+    )  # its own norms are back in their places
 
 
 def test_the_recorded_judges_agree_and_their_page_says_so():
-    rows, text = json.loads(judges.MEASURED.read_text())["rows"], (judges.ROOT / "docs" / "judges.md").read_text()
+    rows, text = (
+        json.loads(judges.MEASURED.read_text())["rows"],
+        (judges.ROOT / "docs" / "judges.md").read_text(),
+    )
     assert {row["judge"] for row in rows} == set(judges.JUDGES)
     asked = [row for row in rows if "not_run" not in row]
     assert all(row["agreed"] == row["of"] for row in asked)
-    table = text[text.index("| judge | asked | agreed |"):]
-    assert all(f"{row['agreed']} of {row['of']}" in table and f"{row['judge']} {row['version']}" in table for row in asked)
+    table = text[text.index("| judge | asked | agreed |") :]
+    assert all(
+        f"{row['agreed']} of {row['of']}" in table and f"{row['judge']} {row['version']}" in table
+        for row in asked
+    )
 
 
 def test_llama_cpps_log_tells_what_each_round_of_each_answer_committed():
-    said = ["id 0 | task 0 | accepted  7/ 7 draft tokens", "id 0 | task 0 | accepted  0/ 3 draft tokens", "id 0 | task 12 | 5 accepted",
-            "id 0 | task 12 | accepted  2/ 7 draft tokens"]
+    said = [
+        "id 0 | task 0 | accepted  7/ 7 draft tokens",
+        "id 0 | task 0 | accepted  0/ 3 draft tokens",
+        "id 0 | task 12 | 5 accepted",
+        "id 0 | task 12 | accepted  2/ 7 draft tokens",
+    ]
     assert judge_llama_cpp.rounds_of("\n".join(said)) == [[8, 1], [3]]
-    assert judge_llama_cpp.within(10, [8, 1]) == [8, 1] and judge_llama_cpp.within(10, [4, 8]) == [4, 5] and judge_llama_cpp.within(3, []) == []
+    assert (
+        judge_llama_cpp.within(10, [8, 1]) == [8, 1]
+        and judge_llama_cpp.within(10, [4, 8]) == [4, 5]
+        and judge_llama_cpp.within(3, []) == []
+    )
     assert judge_llama_cpp.within(10, [4, 4]) == [4, 4, 1]

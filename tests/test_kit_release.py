@@ -30,15 +30,20 @@ def student(tmp_path_factory):
 
 def texts(folder):
     """{path: text} of a folder's files, binaries left out."""
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*")
-            if path.suffix in {".py", ".md", ".ipynb", ".json", ".toml", ".txt"}}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.suffix in {".py", ".md", ".ipynb", ".json", ".toml", ".txt"}
+    }
 
 
 def markdown(path):
     """The text of a page, or of a notebook's markdown cells."""
     if path.suffix == ".md":
         return path.read_text(encoding="utf-8")
-    return "\n".join(cell.source for cell in lessons.read_notebook(path).cells if cell.cell_type == "markdown")
+    return "\n".join(
+        cell.source for cell in lessons.read_notebook(path).cells if cell.cell_type == "markdown"
+    )
 
 
 def bodies(path):
@@ -46,8 +51,8 @@ def bodies(path):
     for cell in lessons.read_notebook(path.parent / "solutions" / path.name).cells:
         for node in ast.parse(cell.source).body if lessons.tagged(cell, "solution") else []:
             if isinstance(node, ast.FunctionDef):
-                body = node.body[ast.get_docstring(node) is not None:]
-                lines = cell.source.splitlines()[body[0].lineno - 1:body[-1].end_lineno]
+                body = node.body[ast.get_docstring(node) is not None :]
+                lines = cell.source.splitlines()[body[0].lineno - 1 : body[-1].end_lineno]
                 text = "\n".join(line.strip() for line in lines)
                 if len(text) > 50:
                     yield node.name, text
@@ -55,12 +60,21 @@ def bodies(path):
 
 def test_no_answer_comes_along(student):
     """Neither of the exercises nor of my_dspark.py, in no file but the system's own."""
-    flat = {name: "\n".join(line.strip() for line in text.replace("\\n\",\n", "\n").splitlines()) for name, text in texts(student).items()
-            if not name.startswith("dspark_lite/") or name.startswith("dspark_lite/course/")}
+    flat = {
+        name: "\n".join(line.strip() for line in text.replace('\\n",\n', "\n").splitlines())
+        for name, text in texts(student).items()
+        if not name.startswith("dspark_lite/") or name.startswith("dspark_lite/course/")
+    }
     answers = [answer for path in lessons.lesson_paths() for answer in bodies(path)]
     assert len(answers) > 20
-    assert [(name, answer) for answer, text in answers for name, whole in flat.items() if text in whole] == []
-    pieces = [piece.source for name, piece in split(EDITION.read_text(encoding="utf-8"))[1].items() if name not in GIVEN]
+    assert [
+        (name, answer) for answer, text in answers for name, whole in flat.items() if text in whole
+    ] == []
+    pieces = [
+        piece.source
+        for name, piece in split(EDITION.read_text(encoding="utf-8"))[1].items()
+        if name not in GIVEN
+    ]
     assert pieces and not any(piece in text for piece in pieces for text in texts(student).values())
 
 
@@ -78,10 +92,16 @@ def test_neither_solutions_nor_sources_nor_git_nor_tools_come_along(student):
         "tools/kit/grade.py",
         "Makefile",
     }
-    assert {*(f"notebooks/{path.name}" for path in lessons.lesson_paths()), "docs/projects.md", "tools/kit/project.py"} < there
+    assert {
+        *(f"notebooks/{path.name}" for path in lessons.lesson_paths()),
+        "docs/projects.md",
+        "tools/kit/project.py",
+    } < there
 
 
-def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercises_only_hints(student):
+def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercises_only_hints(
+    student,
+):
     hints = 0
     for path in sorted((student / "notebooks").glob("*.ipynb")):
         cells = lessons.read_notebook(path).cells
@@ -89,8 +109,14 @@ def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercise
         text = markdown(path)
         assert "solutions/" not in text
         exercises = re.findall(r"^### Exercise .*?(?=^#{1,6} |\Z)", text, re.M | re.S)
-        folds = [fold for exercise in exercises for fold in re.findall("<summary>(.*?)</summary>", exercise)]
-        assert [fold for fold in folds if not fold.startswith("Hint")] == [] and "<summary>Answer" not in text
+        folds = [
+            fold
+            for exercise in exercises
+            for fold in re.findall("<summary>(.*?)</summary>", exercise)
+        ]
+        assert [
+            fold for fold in folds if not fold.startswith("Hint")
+        ] == [] and "<summary>Answer" not in text
         hints += len(folds)
         assert text.count("<details>") == text.count("</details>")
     assert hints > 20
@@ -99,17 +125,34 @@ def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercise
 def test_no_link_was_broken(student):
     for path in [*student.rglob("*.md"), *student.rglob("*.ipynb")]:
         whole = ROOT / path.relative_to(student)
-        assert path.name == "README.md" or set(broken(path, markdown(path))) <= set(broken(whole, markdown(whole))), path
+        assert path.name == "README.md" or set(broken(path, markdown(path))) <= set(
+            broken(whole, markdown(whole))
+        ), path
 
 
 def test_folds_go_by_where_they_stand():
     def fold(says):
         return f"<details><summary>{says}</summary>\n\ninside {says}\n\n</details>\n"
 
-    text = "\n".join(["## A section", fold("More"), fold("Answer"), "### Exercise 1 · A title (code)", fold("Hint 1"), fold("Why?"), "end"])
+    text = "\n".join(
+        [
+            "## A section",
+            fold("More"),
+            fold("Answer"),
+            "### Exercise 1 · A title (code)",
+            fold("Hint 1"),
+            fold("Why?"),
+            "end",
+        ]
+    )
     sources = text, fold("What it was"), "## On\n" + fold("More")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(source) for source in sources])
-    kept = [re.findall("inside (.*)", cell.source) for cell in release.without_answers(notebook, "x", False).cells]
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_markdown_cell(source) for source in sources]
+    )
+    kept = [
+        re.findall("inside (.*)", cell.source)
+        for cell in release.without_answers(notebook, "x", False).cells
+    ]
     assert kept == [["More", "Hint 1"], [], ["More"]]
 
 
@@ -127,40 +170,65 @@ assert lesson_04.check_block_pass(my_dspark.block_pass) and lesson_11.check_mask
 assert inspect.getsource(lesson_11.SmallEngine).startswith("class SmallEngine:") and "index_tensors" in inspect.getsource(lesson_11.SmallEngine)
 my_dspark.algorithm_1.__module__ = "__main__"
 inspect.getsource = lambda function: "def algorithm_1(survivals, sps):\\n    return []"
-keep(my_dspark.algorithm_1, path=Path({str(tmp_path / 'mine.py')!r}))
+keep(my_dspark.algorithm_1, path=Path({str(tmp_path / "mine.py")!r}))
 """
-    finished = subprocess.run([sys.executable, "-c", code], cwd=student, capture_output=True, text=True)
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=student, capture_output=True, text=True
+    )
     assert finished.returncode == 0, finished.stderr
     said = finished.stdout
-    assert said.splitlines()[1].startswith("Not yet: the anchors are missing from tau") and "Kept in mine.py" in said
+    assert (
+        said.splitlines()[1].startswith("Not yet: the anchors are missing from tau")
+        and "Kept in mine.py" in said
+    )
     mine = (tmp_path / "mine.py").read_text()
     assert "def toss" in mine and "class Draft" in mine and "def residual" not in mine
 
 
 def test_badges_and_setup_cells_lead_to_the_students_repository(student):
     text = (student / "notebooks" / lessons.lesson_paths()[0].name).read_text(encoding="utf-8")
-    assert "colab.research.google.com/github/ann/spec-course/blob/2027-spring/" in text and 'Path(\\"spec-course\\")' in text
-    assert 'for version in ([\\"--branch\\", \\"2027-spring\\"],):' in text and REPOSITORY not in text
+    assert (
+        "colab.research.google.com/github/ann/spec-course/blob/2027-spring/" in text
+        and 'Path(\\"spec-course\\")' in text
+    )
+    assert (
+        'for version in ([\\"--branch\\", \\"2027-spring\\"],):' in text and REPOSITORY not in text
+    )
 
 
 def test_the_manifest_names_every_file(student):
-    files = {path.relative_to(student).as_posix() for path in student.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    files = {
+        path.relative_to(student).as_posix()
+        for path in student.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
     named = {line.split("  ")[1] for line in (student / "MANIFEST.txt").read_text().splitlines()}
     assert named == files - {"MANIFEST.txt"}
 
 
 def test_a_header_without_a_repository_has_no_badge():
     notebook = lessons.read_notebook(lessons.lesson_paths()[0])
-    header = release.without_answers(notebook, lessons.lesson_paths()[0].stem, badge=False).cells[0].source
-    assert "colab" not in header and header.splitlines()[0].startswith("# ") and header.splitlines()[1:2] == [""]
+    header = (
+        release.without_answers(notebook, lessons.lesson_paths()[0].stem, badge=False)
+        .cells[0]
+        .source
+    )
+    assert (
+        "colab" not in header
+        and header.splitlines()[0].startswith("# ")
+        and header.splitlines()[1:2] == [""]
+    )
 
 
 def test_a_release_needs_a_clone(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(release, "ROOT", tmp_path)
     with pytest.raises(RequestError, match="no clone"):
         release.tracked()
-    for words, sentence in ((["--repository", "no repository"], "is no repository"), (["--tag", "x"], "give --repository"),
-                            (["--repository", "a/b", "--tag", "a b"], "is no tag")):
+    for words, sentence in (
+        (["--repository", "no repository"], "is no repository"),
+        (["--tag", "x"], "give --repository"),
+        (["--repository", "a/b", "--tag", "a b"], "is no tag"),
+    ):
         assert release.main(words) == 2 and sentence in capsys.readouterr().err
 
 
@@ -170,7 +238,12 @@ def test_a_release_needs_a_clone(monkeypatch, tmp_path, capsys):
 @pytest.fixture
 def small_clone(tmp_path):
     """A repository with the files that name it."""
-    for name in ["README.md", fork.ABOUT.as_posix(), "tools/notebooks/build.py", f"notebooks/{lessons.lesson_paths()[0].name}"]:
+    for name in [
+        "README.md",
+        fork.ABOUT.as_posix(),
+        "tools/notebooks/build.py",
+        f"notebooks/{lessons.lesson_paths()[0].name}",
+    ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
     for command in (["init", "-q"], ["add", "."]):
@@ -180,23 +253,38 @@ def small_clone(tmp_path):
 
 def test_a_fork_has_another_name_everywhere(small_clone):
     changed = fork.fork(small_clone, "unihd/spec-unit")
-    assert set(changed) == {"README.md", fork.ABOUT.as_posix(), f"notebooks/{lessons.lesson_paths()[0].name}"}
+    assert set(changed) == {
+        "README.md",
+        fork.ABOUT.as_posix(),
+        f"notebooks/{lessons.lesson_paths()[0].name}",
+    }
     for name in changed:
         text = (small_clone / name).read_text(encoding="utf-8")
         assert "unihd/spec-unit" in text and REPOSITORY not in text
     nbformat.read(small_clone / changed[-1], as_version=4)
     assert fork.fork(small_clone, REPOSITORY) == changed  # and back
-    assert subprocess.run(["git", "diff", "--stat"], cwd=small_clone, capture_output=True, text=True).stdout == ""
+    assert (
+        subprocess.run(
+            ["git", "diff", "--stat"], cwd=small_clone, capture_output=True, text=True
+        ).stdout
+        == ""
+    )
 
 
 def test_a_fork_is_what_the_builder_would_write(monkeypatch):
     """And so is a fork of it with another tag, and the way back."""
     new = "unihd/spec-unit"
-    texts = {place: written_by_the_builder(monkeypatch, *place) for place in ((REPOSITORY, ""), (new, ""), (new, "2027-spring"))}
+    texts = {
+        place: written_by_the_builder(monkeypatch, *place)
+        for place in ((REPOSITORY, ""), (new, ""), (new, "2027-spring"))
+    }
     for (old, _), before in texts.items():
         for (repository, wanted), after in texts.items():
             assert [fork.renamed(text, old, repository, wanted) for text in before] == after
-            assert [json.loads(fork.renamed(json.dumps(text), old, repository, wanted)) for text in before] == after, "in a notebook"
+            assert [
+                json.loads(fork.renamed(json.dumps(text), old, repository, wanted))
+                for text in before
+            ] == after, "in a notebook"
 
 
 def written_by_the_builder(monkeypatch, repository, tag):
@@ -212,12 +300,21 @@ def written_by_the_builder(monkeypatch, repository, tag):
 
 def test_a_fork_with_a_tag_leads_there_from_page_constant_and_notebook(small_clone):
     fork.fork(small_clone, "unihd/spec-unit", "2027-spring")
-    about_text, page, notebook = ((small_clone / name).read_text(encoding="utf-8") for name in (
-        fork.ABOUT, "README.md", f"notebooks/{lessons.lesson_paths()[0].name}"))
+    about_text, page, notebook = (
+        (small_clone / name).read_text(encoding="utf-8")
+        for name in (fork.ABOUT, "README.md", f"notebooks/{lessons.lesson_paths()[0].name}")
+    )
     assert 'TAG = "2027-spring"' in about_text
     for text in (page, notebook):
-        assert "google.com/github/unihd/spec-unit/blob/2027-spring/notebooks/" in text and "/blob/main/notebooks/" not in text
-    setup = next(cell for cell in nbformat.reads(notebook, as_version=4).cells if "setup" in cell.metadata.get("tags", []))
+        assert (
+            "google.com/github/unihd/spec-unit/blob/2027-spring/notebooks/" in text
+            and "/blob/main/notebooks/" not in text
+        )
+    setup = next(
+        cell
+        for cell in nbformat.reads(notebook, as_version=4).cells
+        if "setup" in cell.metadata.get("tags", [])
+    )
     assert '(["--branch", "2027-spring"],)' in setup.source
 
 

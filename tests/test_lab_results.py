@@ -40,7 +40,12 @@ def lab(tmp_path, monkeypatch):
 
 def test_the_tiny_lab_has_the_recorded_results_and_measures_nothing(tiny_lab):
     assert is_recorded(tiny_lab)
-    assert own_confidence(tiny_lab, None) is own_load(tiny_lab, None, None) is own_lengths(tiny_lab) is None
+    assert (
+        own_confidence(tiny_lab, None)
+        is own_load(tiny_lab, None, None)
+        is own_lengths(tiny_lab)
+        is None
+    )
 
 
 def test_results_are_measured_once_for_the_same_weights(lab):
@@ -51,10 +56,17 @@ def test_results_are_measured_once_for_the_same_weights(lab):
         return {"number": len(calls)}
 
     path = own_folder(lab) / "it.json"
-    drafter, other = DRAFTERS["dspark"], toy_models(seed=1, vocab_size=11, gamma=4)[1]["dspark"]  # of the same name, with other weights
+    drafter, other = (
+        DRAFTERS["dspark"],
+        toy_models(seed=1, vocab_size=11, gamma=4)[1]["dspark"],
+    )  # of the same name, with other weights
     assert [kept(path, lab, drafter, measure)["number"] for _ in range(2)] == [1, 1]
     made_of = read_object(path)["made_of"]
-    assert made_of["device"].startswith("CPU") and made_of["draft"] and {"torch", "transformers", "dtype", "target"} <= made_of.keys()
+    assert (
+        made_of["device"].startswith("CPU")
+        and made_of["draft"]
+        and {"torch", "transformers", "dtype", "target"} <= made_of.keys()
+    )
     assert kept(path, lab, other, measure)["number"] == 2
     assert kept(path, lab, other, measure, anew=True)["number"] == 3
     held = read_object(path)
@@ -65,7 +77,11 @@ def test_results_are_measured_once_for_the_same_weights(lab):
 def test_fewer_prompts_are_answered_at_the_same_length(lab):
     lab.max_new_tokens = 7
     few = with_prompts(lab, 1)
-    assert few.prompts == {"math": ["one"]} and few.max_new_tokens == 7 and lab.prompts == {"math": ["one", "two"]}
+    assert (
+        few.prompts == {"math": ["one"]}
+        and few.max_new_tokens == 7
+        and lab.prompts == {"math": ["one", "two"]}
+    )
 
 
 def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):
@@ -76,10 +92,21 @@ def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):
     table = CostTable(range(1, 33), np.linspace(2, 1, 32))
     found = own_load(lab, drafter, table, loads=(1, 2), steps=3)
     rows = {(row["policy"], row["concurrency"]): row for row in found["rows"]}
-    assert list(rows) == [(policy, load) for load in (1, 2) for policy in ("plain", "fixed", "algorithm1")]
-    assert rows["plain", 2]["verified"] == rows["plain", 2]["accepted_length"] == 1 and rows["fixed", 1]["verified"] == drafter.gamma + 1
-    assert found["device"].startswith("CPU") and found["versions"] and found["drafter"] == drafter.name
-    fig = lesson_11.draw_own_load(found, {"fixed": {1: 2.0, 2: 1.5}, "algorithm1": {1: 2.0, 2: 1.8, 64: 1.1}}, "recorded on a CPU")
+    assert list(rows) == [
+        (policy, load) for load in (1, 2) for policy in ("plain", "fixed", "algorithm1")
+    ]
+    assert (
+        rows["plain", 2]["verified"] == rows["plain", 2]["accepted_length"] == 1
+        and rows["fixed", 1]["verified"] == drafter.gamma + 1
+    )
+    assert (
+        found["device"].startswith("CPU") and found["versions"] and found["drafter"] == drafter.name
+    )
+    fig = lesson_11.draw_own_load(
+        found,
+        {"fixed": {1: 2.0, 2: 1.5}, "algorithm1": {1: 2.0, 2: 1.8, 64: 1.1}},
+        "recorded on a CPU",
+    )
     labels = [text.get_text() for text in fig.axes[0].get_legend().get_texts()]
     assert len(labels) == 4 and sum("recorded on a CPU" in label for label in labels) == 2
     plt.close(fig)
@@ -88,23 +115,46 @@ def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):
 def own(names):
     """Own results of some domains or benchmarks: blocks of seven drafts that survive as said."""
     rng = np.random.default_rng(0)
-    blocks = {name: Observations(rng.normal(size=(40, 7)), rng.integers(0, 8, 40), np.arange(40) % 4) for name in names}
-    report = {"observations": {name: {part: getattr(found, part).tolist() for part in found._fields} for name, found in blocks.items()}}
+    blocks = {
+        name: Observations(rng.normal(size=(40, 7)), rng.integers(0, 8, 40), np.arange(40) % 4)
+        for name in names
+    }
+    report = {
+        "observations": {
+            name: {part: getattr(found, part).tolist() for part in found._fields}
+            for name, found in blocks.items()
+        }
+    }
     return OwnConfidence("a model on a GPU", report, STS([1.5] * 7), CostTable([1], [1.0]))
 
 
 def test_figure_6_shows_both():
-    alone, *beside = (lesson_09.figure_6(*found) for found in (
-        (), (own(("math", "code", "chat")),), (own(("gsm8k", "math500", "humaneval", "alpaca")),)))
+    alone, *beside = (
+        lesson_09.figure_6(*found)
+        for found in (
+            (),
+            (own(("math", "code", "chat")),),
+            (own(("gsm8k", "math500", "humaneval", "alpaca")),),
+        )
+    )
     legends = [[text.get_text() for text in fig.legends[0].get_texts()] for fig in (alone, *beside)]
     assert ["a model on a GPU" in legend for legend in legends] == [False, True, True]
-    assert all(sum(len(axes.lines) for axes in fig.axes) > sum(len(axes.lines) for axes in alone.axes) for fig in beside)
+    assert all(
+        sum(len(axes.lines) for axes in fig.axes) > sum(len(axes.lines) for axes in alone.axes)
+        for fig in beside
+    )
     plt.close("all")
 
 
 def test_own_lengths_stand_between_the_recorded_and_the_papers():
-    fig = paper_figures.draw_own_lengths({"math": Estimate(4.0, 3.5, 4.5), "chat": Estimate(3.0, 2.5, 3.5)}, "mine")
-    assert {text.get_text() for text in fig.axes[0].get_legend().get_texts()} == {"mine", "here, tiny models", "paper (Qwen3-4B)"}
+    fig = paper_figures.draw_own_lengths(
+        {"math": Estimate(4.0, 3.5, 4.5), "chat": Estimate(3.0, 2.5, 3.5)}, "mine"
+    )
+    assert {text.get_text() for text in fig.axes[0].get_legend().get_texts()} == {
+        "mine",
+        "here, tiny models",
+        "paper (Qwen3-4B)",
+    }
     plt.close(fig)
 
 

@@ -12,12 +12,17 @@ CASES = 300
 def survivals():
     """Random survivals [R, 7] of 1 to 8 requests."""
     generator = torch.Generator().manual_seed(0)
-    return [torch.rand(1 + case % 8, 7, generator=generator).pow(0.5).cumprod(1) for case in range(CASES)]
+    return [
+        torch.rand(1 + case % 8, 7, generator=generator).pow(0.5).cumprod(1)
+        for case in range(CASES)
+    ]
 
 
 def value(alive, lengths, table):
     """Expected tokens per second of these lengths."""
-    expected = len(alive) + sum(row[:length].sum().item() for row, length in zip(alive, lengths.tolist()))
+    expected = len(alive) + sum(
+        row[:length].sum().item() for row, length in zip(alive, lengths.tolist())
+    )
     return expected * table.sps(len(alive), len(alive) + int(lengths.sum()))
 
 
@@ -25,7 +30,10 @@ def test_the_early_stop_misses_the_top_of_a_measured_table_and_never_passes_it()
     table, same = stored_cost_table(), 0
     for alive in survivals():
         early, best = schedule(alive, table), global_optimum(alive, table)
-        assert value(alive, early, table) <= value(alive, best, table) * (1 + 1e-9) and early.sum() <= best.sum()
+        assert (
+            value(alive, early, table) <= value(alive, best, table) * (1 + 1e-9)
+            and early.sum() <= best.sum()
+        )
         same += torch.equal(early, best)
     assert same < CASES / 4, "on this table it hardly matters which of them plans"
 

@@ -29,23 +29,43 @@ from dspark_lite.training.blocks import RELEASED_DECAY
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
 
 
-@pytest.mark.parametrize(("margins", "verdict"), [
-    ([ABOVE], "replicates"), ([ABOVE, ABOVE], "replicates"), ([AROUND], "does not in miniature"),
-    ([BELOW], "does not in miniature"), ([ABOVE, AROUND], "does not in miniature"),
-    ([Estimate(0.1, 0.0, 0.2)], "does not in miniature"),  # an interval that touches zero holds it
-])
+@pytest.mark.parametrize(
+    ("margins", "verdict"),
+    [
+        ([ABOVE], "replicates"),
+        ([ABOVE, ABOVE], "replicates"),
+        ([AROUND], "does not in miniature"),
+        ([BELOW], "does not in miniature"),
+        ([ABOVE, AROUND], "does not in miniature"),
+        (
+            [Estimate(0.1, 0.0, 0.2)],
+            "does not in miniature",
+        ),  # an interval that touches zero holds it
+    ],
+)
 def test_verdict(margins, verdict):
     assert ledger.verdict(dict(enumerate(margins))) == verdict
 
 
 def test_shortfall_tells_the_contrary_from_the_undecided():
-    assert ledger.shortfall({"math:": ABOVE, "code:": BELOW, "chat:": AROUND}) == \
-        "the other way round (code); the interval holds zero (chat)"
-    assert ledger.shortfall({"": AROUND}) == ledger.shortfall({"": Estimate(-0.1, -0.2, 0.0)}) == "the interval holds zero"
+    assert (
+        ledger.shortfall({"math:": ABOVE, "code:": BELOW, "chat:": AROUND})
+        == "the other way round (code); the interval holds zero (chat)"
+    )
+    assert (
+        ledger.shortfall({"": AROUND})
+        == ledger.shortfall({"": Estimate(-0.1, -0.2, 0.0)})
+        == "the interval holds zero"
+    )
 
 
 def test_size_is_apart_from_the_verdict():
-    assert [ledger.size_beside_paper(theirs, ABOVE) for theirs in (0.05, 0.1, 0.25, 0.4)] == ["larger", "same", "same", "smaller"]
+    assert [ledger.size_beside_paper(theirs, ABOVE) for theirs in (0.05, 0.1, 0.25, 0.4)] == [
+        "larger",
+        "same",
+        "same",
+        "smaller",
+    ]
     assert ledger.size_beside_paper(0.3, BELOW) == "smaller"
 
 
@@ -67,8 +87,18 @@ def judged(made_entries, monkeypatch):
 
 def constructed(**changes):
     """A claim whose paper says 0.3 and whose measurement says 0.2 ± 0.1."""
-    return claims.Claim(**{"section": "9", "says": "more", "unit": "percent", "sense": "> 0", "figure": lambda: {"": 0.3},
-                           "ours": lambda: {"": ABOVE}, "experiment": lambda: "A test was run", **changes})
+    return claims.Claim(
+        **{
+            "section": "9",
+            "says": "more",
+            "unit": "percent",
+            "sense": "> 0",
+            "figure": lambda: {"": 0.3},
+            "ours": lambda: {"": ABOVE},
+            "experiment": lambda: "A test was run",
+            **changes,
+        }
+    )
 
 
 def row(words):
@@ -80,11 +110,21 @@ def test_judged_claims():
     entry = ledger.judge(constructed())
     assert (entry.verdict, entry.why) == ("replicates", "")
     entry = ledger.judge(constructed(ours=lambda: {"": AROUND}))
-    assert (entry.verdict, entry.why) == ("does not in miniature", "the interval holds zero. A test was run")
+    assert (entry.verdict, entry.why) == (
+        "does not in miniature",
+        "the interval holds zero. A test was run",
+    )
     entry = ledger.judge(constructed(margins=lambda: {"a": BELOW}, experiment=None))
-    assert (entry.verdict, entry.why) == ("does not in miniature", f"the other way round (a). {ledger.NO_EXPERIMENT}")
+    assert (entry.verdict, entry.why) == (
+        "does not in miniature",
+        f"the other way round (a). {ledger.NO_EXPERIMENT}",
+    )
     entry = ledger.judge(constructed(ours=None, needs="a larger world"))
-    assert (entry.verdict, entry.ours, entry.why) == ("cannot be tested here", {}, "it would take a larger world")
+    assert (entry.verdict, entry.ours, entry.why) == (
+        "cannot be tested here",
+        {},
+        "it would take a larger world",
+    )
 
 
 def test_what_was_not_measured_is_named():
@@ -94,7 +134,9 @@ def test_what_was_not_measured_is_named():
     entry = ledger.judge(constructed(ours=missing))
     assert (entry.verdict, entry.ours, entry.why) == ("not measured yet", {}, "there is no x.json")
     entry = ledger.judge(constructed(ours=lambda: {"": BELOW}, experiment=missing))
-    assert entry.verdict == "does not in miniature" and entry.why.endswith("was not run yet, there is no x.json")
+    assert entry.verdict == "does not in miniature" and entry.why.endswith(
+        "was not run yet, there is no x.json"
+    )
 
 
 def test_every_claim_of_the_text_has_its_row_and_no_other():
@@ -103,7 +145,9 @@ def test_every_claim_of_the_text_has_its_row_and_no_other():
     named = {claim["claim"] for claim in paper.numbers()["text_claims"]}
     assert len(named) > 60 and set(covered) == named
     twice = {key for key in covered if covered.count(key) > 1}
-    assert all(key.startswith("conditional acceptance") for key in twice)  # compared with more than one other
+    assert all(
+        key.startswith("conditional acceptance") for key in twice
+    )  # compared with more than one other
 
 
 def test_the_papers_contradictions_stand_in_the_margin():
@@ -117,15 +161,26 @@ def test_the_papers_values_are_those_of_its_text(judged):
     by_words = {entry.claim.says: entry.paper for entry in ledger.entries()}
     rival = by_words["DSpark accepts longer than Eagle3 in the mean and in every domain (Qwen3-4B)"]
     assert rival["mean:"] == 0.309 and rival["math:"] == pytest.approx(5.5667 / 4.56 - 1, abs=1e-3)
-    lengths = by_words["DSpark accepts longer than DFlash at draft lengths 8 and 16, and more so at 16"]
+    lengths = by_words[
+        "DSpark accepts longer than DFlash at draft lengths 8 and 16, and more so at 16"
+    ]
     assert lengths["math, 16:"] == 0.30 and lengths["code, 8:"] == 0.15
     speed = by_words["at the same throughput DSpark serves each user faster than MTP-1"]
-    assert speed == {"moderate:": 0.60, "strict:": 0.85, "Pro, moderate:": 0.57, "Pro, strict:": 0.78}
-    example = by_words["choosing the length after the draws changes the output; the example's numbers"]
+    assert speed == {
+        "moderate:": 0.60,
+        "strict:": 0.85,
+        "Pro, moderate:": 0.57,
+        "Pro, strict:": 0.78,
+    }
+    example = by_words[
+        "choosing the length after the draws changes the output; the example's numbers"
+    ]
     assert list(example.values()) == [1.0, 0.9, 1.134, 0.85, 0.15, 0.7, 0.3]
     falls = by_words["Eagle3's conditional acceptance rises along the block on chat"]
     assert falls == {"chat at 7:": 0.74, "chat at 1:": 0.53}
-    cost = by_words["the sequential head makes a round longer than DFlash's by no more than in the paper"]
+    cost = by_words[
+        "the sequential head makes a round longer than DFlash's by no more than in the paper"
+    ]
     assert cost == pytest.approx({"length 4:": 0.002, "length 16:": 0.013})
 
 
@@ -136,14 +191,18 @@ def test_made_measurements_give_the_verdicts_that_they_were_made_for(made):
         write_json(made / f"{run}.json", measurement(run, 0.3, seed))
     forget()
     entry = ledger.judge(longer)
-    assert entry.verdict == "does not in miniature" and entry.why.startswith("the other way round (math, code, chat, mean). ")
+    assert entry.verdict == "does not in miniature" and entry.why.startswith(
+        "the other way round (math, code, chat, mean). "
+    )
     # A round of DSpark is made 1 % longer: more than the paper's 0.2 %, less than its 1.3 %.
     assert ledger.judge(row("the sequential head")).why.startswith("the other way round (length 4)")
 
 
 def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(judged):
     lines = ledger.ledger_table().splitlines()
-    assert len(lines) == 2 + len(claims.CLAIMS) and len({line.count(" | ") for line in lines[2:]}) == 1
+    assert (
+        len(lines) == 2 + len(claims.CLAIMS) and len({line.count(" | ") for line in lines[2:]}) == 1
+    )
     known = {ledger.REPLICATES, ledger.DOES_NOT, ledger.UNTESTABLE, ledger.MISSING}
     assert {entry.verdict for entry in ledger.entries()} <= known
     assert all(entry.why for entry in ledger.entries() if entry.verdict != ledger.REPLICATES)
@@ -153,7 +212,10 @@ def test_a_position_that_hardly_a_round_reached_is_no_number(made):
     write_json(made / "tiny-eagle3.json", measurement("tiny-eagle3", 0.2))
     forget()
     rise = row("Eagle3's conditional acceptance rises")
-    assert ledger.judge(rise).why == "hardly a round of Eagle3 came to position 7 on chat; measure more prompts"
+    assert (
+        ledger.judge(rise).why
+        == "hardly a round of Eagle3 came to position 7 on chat; measure more prompts"
+    )
 
 
 def test_settings_are_those_of_the_measured_recipes(made):
@@ -167,38 +229,70 @@ def test_settings_are_those_of_the_measured_recipes(made):
 
 def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
     """Counted again, of the committed files."""
-    quality = json.loads((experiment_results.MEASUREMENTS.parent / "target_quality.json").read_text())
-    recipe, here = experiment_results.measured("tiny-dspark")["recipe"], {setting.name: setting.ours for setting in settings.SETTINGS}
+    quality = json.loads(
+        (experiment_results.MEASUREMENTS.parent / "target_quality.json").read_text()
+    )
+    recipe, here = (
+        experiment_results.measured("tiny-dspark")["recipe"],
+        {setting.name: setting.ours for setting in settings.SETTINGS},
+    )
     prompts, loss = recipe["data"]["prompts"].values(), recipe["loss"]
     assert here["training samples"] == f"{sum(prompts):,}" and len(set(prompts)) == 1
-    assert here["default loss weights ce, tv, conf"] == ", ".join(f"{weight:g}" for weight in loss.values())
-    assert here["weight of position k in the losses"] == f"exp(-(k-1)/{loss.get('position_decay', RELEASED_DECAY):g})"
+    assert here["default loss weights ce, tv, conf"] == ", ".join(
+        f"{weight:g}" for weight in loss.values()
+    )
+    assert (
+        here["weight of position k in the losses"]
+        == f"exp(-(k-1)/{loss.get('position_decay', RELEASED_DECAY):g})"
+    )
     assert here["vocabulary"] == f"{load_recipe(recipe['target'])['config']['vocab_size']:,}"
     assert [recipe["data"][name] for name in ("temperature", "top_k", "top_p")] == [1, 0, 1]
     assert not {"num_experts", "sliding_window"} & set(recipe["config"])
-    target, *own = (sum(math.prod(entry.shape) for part, entry in inspection.stored(f"tiny-{name}").items()
-                        if "embed_tokens" not in part and "lm_head" not in part) for name in ("target", "eagle3", "dflash", "dspark"))
+    target, *own = (
+        sum(
+            math.prod(entry.shape)
+            for part, entry in inspection.stored(f"tiny-{name}").items()
+            if "embed_tokens" not in part and "lm_head" not in part
+        )
+        for name in ("target", "eagle3", "dflash", "dspark")
+    )
     assert [f"{weights / target:.1%}" for weights in own] == re.findall(
-        r"[\d.]+%", here["drafters' share of the target's weights without embeddings (Qwen3-4B)"])
-    assert here["tokens of an answer, mean"] == ", ".join(f"{row['domain']} {row['answer_tokens']:.0f}" for row in quality["rows"])
-    contexts = sorted({row["context"] for row in experiment_results.measured(studies.LATENCY)["rows"]})
+        r"[\d.]+%", here["drafters' share of the target's weights without embeddings (Qwen3-4B)"]
+    )
+    assert here["tokens of an answer, mean"] == ", ".join(
+        f"{row['domain']} {row['answer_tokens']:.0f}" for row in quality["rows"]
+    )
+    contexts = sorted(
+        {row["context"] for row in experiment_results.measured(studies.LATENCY)["rows"]}
+    )
     assert here["latency context lengths"] == ", ".join(f"{context:,}" for context in contexts)
     budget = serving_results.value("budget", serving_results.rows("policies", drafter="mtp")[-1])
     assert here["MTP-1 verification budget"] == f"{budget:.10g}"
     assert here["steps of delay of the scheduler capacity estimate"] == str(policies.LAG)
     _, drafter, table = toys.appendix_a()
     assert here["appendix example SPS(1..3)"] == settings.listed(table.steps_per_second.tolist())
-    assert here["appendix example a1, c2 case 1"] == f"{drafter.first_confidence:g}, {drafter.confidence[0].item():g}"
+    assert (
+        here["appendix example a1, c2 case 1"]
+        == f"{drafter.first_confidence:g}, {drafter.confidence[0].item():g}"
+    )
 
 
 def test_an_empty_folder_gives_a_ledger_of_what_is_missing(tmp_path, monkeypatch):
     read_from(tmp_path, monkeypatch)
     monkeypatch.setattr(serving_results, "MEASURED", tmp_path / "engine.json")
-    untestable = [entry.claim.says for entry in ledger.entries() if entry.verdict == "cannot be tested here"]
-    found = {entry.claim.section: entry.verdict for entry in ledger.entries() if entry.verdict != "cannot be tested here"}
+    untestable = [
+        entry.claim.says for entry in ledger.entries() if entry.verdict == "cannot be tested here"
+    ]
+    found = {
+        entry.claim.section: entry.verdict
+        for entry in ledger.entries()
+        if entry.verdict != "cannot be tested here"
+    }
     forget()
     assert found.pop("A") == "replicates"  # computed, not measured
-    assert set(found.values()) == {"not measured yet"} and untestable == ["DSpark accepts longer than Eagle3 and DFlash on larger targets, too"]
+    assert set(found.values()) == {"not measured yet"} and untestable == [
+        "DSpark accepts longer than Eagle3 and DFlash on larger targets, too"
+    ]
 
 
 COMMITTED = sorted(experiment_results.MEASUREMENTS.glob("*.json"))
@@ -207,7 +301,12 @@ COMMITTED = sorted(experiment_results.MEASUREMENTS.glob("*.json"))
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_recipes(path):
     measured = json.loads(path.read_text())
-    assert measured["device"] and measured["versions"]["torch"] and measured["commit"] and "seed" in measured
+    assert (
+        measured["device"]
+        and measured["versions"]["torch"]
+        and measured["commit"]
+        and "seed" in measured
+    )
     if path.stem in studies.RUNS:
         assert measured["recipe"] == load_recipe(*studies.RUNS[path.stem])
         assert [row["domain"] for row in measured["rows"]] == list(DOMAINS)
@@ -217,24 +316,40 @@ def test_the_papers_margins_have_labels_of_ours_and_are_above_zero():
     """What the forest draws as the paper's stands beside a margin of ours, on the side that the paper claims."""
     for claim in claims.CLAIMS:
         assert not claim.paper_margins() or claim.margins is not None
-        assert all(value >= 0 for value in (claim.paper_margins() if claim.margins else claim.paper()).values()), claim.says
+        assert all(
+            value >= 0
+            for value in (claim.paper_margins() if claim.margins else claim.paper()).values()
+        ), claim.says
 
 
 def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(judged):
     numbers = ledger.noted()
     assert list(numbers.values()) == list(range(1, len(numbers) + 1))
-    assert set(numbers) == {entry.claim.says for entry in ledger.entries() if entry.verdict != "replicates"}
+    assert set(numbers) == {
+        entry.claim.says for entry in ledger.entries() if entry.verdict != "replicates"
+    }
     lines = ledger.notes().splitlines()
-    assert [line.split(".")[0] for line in lines if line[0] != " "] == list(map(str, numbers.values()))
+    assert [line.split(".")[0] for line in lines if line[0] != " "] == list(
+        map(str, numbers.values())
+    )
     assert all(line.startswith("    - ") and line.endswith(".") for line in lines if line[0] == " ")
     first, last = min(numbers.values()), max(numbers.values())
-    assert [int(line.split(".")[0]) for line in ledger.notes(first, last).splitlines() if line[0] != " "] == [first, last]
+    assert [
+        int(line.split(".")[0]) for line in ledger.notes(first, last).splitlines() if line[0] != " "
+    ] == [first, last]
     assert set(ledger.notes(first, last).splitlines()) < set(lines)
-    assert len(ledger.contradictions().splitlines()) == len(paper.numbers()["meta"]["discrepancies"])
+    assert len(ledger.contradictions().splitlines()) == len(
+        paper.numbers()["meta"]["discrepancies"]
+    )
 
 
 def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(judged):
-    texts = [text.get_text() for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes for text in axes.texts]
+    texts = [
+        text.get_text()
+        for part in ledger_forest.PARTS
+        for axes in ledger_forest.forest(part).axes
+        for text in axes.texts
+    ]
     for entry in ledger.entries():
         if entry.verdict == ledger.DOES_NOT:
             turned = any(margin.high < 0 for margin in entry.margins.values())
@@ -244,22 +359,48 @@ def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(judged):
 
 def test_notes_are_numbered_as_the_figure_shows_their_claims(judged):
     assert sorted(map(repr, ledger.in_order())) == sorted(map(repr, ledger.entries()))
-    shown = [entry.claim.says for part in ledger_forest.PARTS for panel in ledger.by_units(part) for entry in panel if entry.why]
+    shown = [
+        entry.claim.says
+        for part in ledger_forest.PARTS
+        for panel in ledger.by_units(part)
+        for entry in panel
+        if entry.why
+    ]
     assert list(ledger.noted()) == shown and len(ledger_forest.PANELS) == len(ledger.UNITS)
     assert list(ledger_forest.PARTS) == list(ledger.SECTIONS)
 
 
 def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(judged, closing):
     panels = [axes for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes]
-    filled = sum(line.get_marker() == "o" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
-    hollow = sum(line.get_marker() == "D" and len(line.get_xdata()) == 1 for axes in panels for line in axes.lines)
+    filled = sum(
+        line.get_marker() == "o" and len(line.get_xdata()) == 1
+        for axes in panels
+        for line in axes.lines
+    )
+    hollow = sum(
+        line.get_marker() == "D" and len(line.get_xdata()) == 1
+        for axes in panels
+        for line in axes.lines
+    )
     drawn = [row for entry in ledger.entries() for row in ledger_forest.margin_rows(entry, 0.0)]
-    assert filled == sum(row.ours is not None for row in drawn) and hollow == sum(row.paper is not None for row in drawn)
-    assert filled == sum(1 if entry.claim.sense == "equal" else len(entry.margins) for entry in ledger.entries()) > 30
+    assert filled == sum(row.ours is not None for row in drawn) and hollow == sum(
+        row.paper is not None for row in drawn
+    )
+    assert (
+        filled
+        == sum(
+            1 if entry.claim.sense == "equal" else len(entry.margins) for entry in ledger.entries()
+        )
+        > 30
+    )
 
 
 @pytest.mark.slow(reason="judges every claim with 2000 resamples, as lesson 12 does")
 def test_no_failure_is_left_without_an_experiment_that_was_run():
     """Of the committed measurements."""
     assert len(ledger.entries()) == len(claims.CLAIMS)
-    assert not [entry.claim.says for entry in ledger.entries() if ledger.NO_EXPERIMENT in entry.why or "not run yet" in entry.why]
+    assert not [
+        entry.claim.says
+        for entry in ledger.entries()
+        if ledger.NO_EXPERIMENT in entry.why or "not run yet" in entry.why
+    ]

@@ -28,10 +28,15 @@ from tools.notebooks import build as notebooks
 
 def test_the_map_links_to_every_lesson_there_is():
     linked = re.findall(r"\]\((\w+)\.ipynb\)", SOURCE.read_text())
-    assert list(dict.fromkeys(linked)) == [source.stem for source in notebooks.lesson_sources() if source != SOURCE]
+    assert list(dict.fromkeys(linked)) == [
+        source.stem for source in notebooks.lesson_sources() if source != SOURCE
+    ]
 
 
-@pytest.mark.parametrize("ours, theirs, at", [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([], [], None)])
+@pytest.mark.parametrize(
+    "ours, theirs, at",
+    [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([], [], None)],
+)
 def test_parting_is_the_first_difference(ours, theirs, at):
     assert parting(ours, theirs) == at
 
@@ -63,37 +68,137 @@ class Letters:
     decode = tokenizer.decode
 
 
-@pytest.mark.parametrize("outcome, committed, lost", [
-    (Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0), [("a", "kept"), ("j", "added")], [("b", "refused"), ("c", "unread")]),
-    (Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0), [("a", "kept"), ("b", "kept"), ("j", "added")], []),
-    (Round(3, 3, 1, [0, 1, 2], [0], 0, 0), [("a", "kept")], [("b", "unread"), ("c", "unread")]),
-    (Round(3, 1, 1, [0, 1, 2], [0], 0, 0), [("a", "kept")], [("b", "unread"), ("c", "unread")]),
-    (Round(0, 0, 1, [], [9], 0, 0), [("j", "added")], []),
-])
+@pytest.mark.parametrize(
+    "outcome, committed, lost",
+    [
+        (
+            Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0),
+            [("a", "kept"), ("j", "added")],
+            [("b", "refused"), ("c", "unread")],
+        ),
+        (
+            Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0),
+            [("a", "kept"), ("b", "kept"), ("j", "added")],
+            [],
+        ),
+        (Round(3, 3, 1, [0, 1, 2], [0], 0, 0), [("a", "kept")], [("b", "unread"), ("c", "unread")]),
+        (Round(3, 1, 1, [0, 1, 2], [0], 0, 0), [("a", "kept")], [("b", "unread"), ("c", "unread")]),
+        (Round(0, 0, 1, [], [9], 0, 0), [("j", "added")], []),
+    ],
+)
 def test_every_token_of_a_round_has_its_fate(outcome, committed, lost):
     assert token_boxes.judged_tokens(Letters, outcome) == (committed, lost)
 
 
 def test_a_figure_of_rounds_shows_every_kind_of_token(closing):
-    rounds = [Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0), Round(0, 0, 1, [], [9], 0, 0), Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0)]
+    rounds = [
+        Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0),
+        Round(0, 0, 1, [], [9], 0, 0),
+        Round(2, 2, 3, [0, 1], [0, 1, 9], 0, 0),
+    ]
     generation = SimpleNamespace(rounds=rounds, token_ids=[5, 0, 9, 9, 0, 1, 9])
     assert written(token_boxes.rounds_figure(Letters, generation))[:11] == [
-        "round 1", "a", "+j", "×b", "c", "round 2", "+j", "round 3", "a", "b", "+j"]
+        "round 1",
+        "a",
+        "+j",
+        "×b",
+        "c",
+        "round 2",
+        "+j",
+        "round 3",
+        "a",
+        "b",
+        "+j",
+    ]
     probs = torch.tensor([0.0, 0.25, 0, 0, 0.1, 0, 0, 0, 0, 0.65])  # b, e and j
-    assert [written(figures.round_figure(Letters, generation, number, "a question?", probs)) for number in (1, 2, 3)] == [
-        ["round 1 of 3: 1 of 3 drafts accepted, 2 tokens committed", "request", "so far", "drafted", "verified", "committed",
-         "a question?", "∅", "f", "a", "b", "c", "a", "×b", "c", "a", "+j", "target's p", "+j", "0.65", "×b", "0.25"],
-        ["round 2 of 3: 0 of 0 drafts accepted, 1 token committed", "request", "so far", "drafted", "verified", "committed",
-         "a question?", "fa", "j", "+j", "target's p", "+j", "0.65", "b", "0.25"],
-        ["round 3 of 3: 2 of 2 drafts accepted, 3 tokens committed", "request", "so far", "drafted", "verified", "committed",
-         "a question?", "faj", "j", "a", "b", "a", "b", "a", "b", "+j", "target's p", "+j", "0.65", "b", "0.25"]]
+    assert [
+        written(figures.round_figure(Letters, generation, number, "a question?", probs))
+        for number in (1, 2, 3)
+    ] == [
+        [
+            "round 1 of 3: 1 of 3 drafts accepted, 2 tokens committed",
+            "request",
+            "so far",
+            "drafted",
+            "verified",
+            "committed",
+            "a question?",
+            "∅",
+            "f",
+            "a",
+            "b",
+            "c",
+            "a",
+            "×b",
+            "c",
+            "a",
+            "+j",
+            "target's p",
+            "+j",
+            "0.65",
+            "×b",
+            "0.25",
+        ],
+        [
+            "round 2 of 3: 0 of 0 drafts accepted, 1 token committed",
+            "request",
+            "so far",
+            "drafted",
+            "verified",
+            "committed",
+            "a question?",
+            "fa",
+            "j",
+            "+j",
+            "target's p",
+            "+j",
+            "0.65",
+            "b",
+            "0.25",
+        ],
+        [
+            "round 3 of 3: 2 of 2 drafts accepted, 3 tokens committed",
+            "request",
+            "so far",
+            "drafted",
+            "verified",
+            "committed",
+            "a question?",
+            "faj",
+            "j",
+            "a",
+            "b",
+            "a",
+            "b",
+            "a",
+            "b",
+            "+j",
+            "target's p",
+            "+j",
+            "0.65",
+            "b",
+            "0.25",
+        ],
+    ]
 
 
 def test_a_refused_draft_that_is_not_among_the_likeliest_gets_its_probability_too(closing):
-    generation = SimpleNamespace(rounds=[Round(1, 0, 1, [2], [1], 0, 0), Round(3, 3, 1, [0, 1, 2], [0], 0, 0)], token_ids=[5, 1, 0])
+    generation = SimpleNamespace(
+        rounds=[Round(1, 0, 1, [2], [1], 0, 0), Round(3, 3, 1, [0, 1, 2], [0], 0, 0)],
+        token_ids=[5, 1, 0],
+    )
     probs = torch.tensor([0.25, 0.7, 0.05])
-    assert written(figures.round_figure(Letters, generation, 1, "?", probs))[-6:] == ["+b", "0.70", "a", "0.25", "×c", "0.05"]
-    assert "target's p" not in written(figures.round_figure(Letters, generation, 2, "?", probs)), "the end, no refusal"
+    assert written(figures.round_figure(Letters, generation, 1, "?", probs))[-6:] == [
+        "+b",
+        "0.70",
+        "a",
+        "0.25",
+        "×c",
+        "0.05",
+    ]
+    assert "target's p" not in written(figures.round_figure(Letters, generation, 2, "?", probs)), (
+        "the end, no refusal"
+    )
 
 
 def colours(fig) -> dict[str, list[str]]:
@@ -112,15 +217,28 @@ def test_one_pass_judges_the_guesses_up_to_the_first_wrong_one(closing):
     whole = figures.one_pass_figure(list("abc"), list("bcx"))
     assert colours(whole)[NEXT.lower()] == ["x"] and "no guess:\na bonus" in written(whole)
     plain = figures.one_pass_figure(list("abc"), list("bcx"), guesses=False)
-    assert colours(plain)[NEXT.lower()] == ["x"] and ACCEPTED.lower() not in colours(plain) and "✓" not in written(plain)
+    assert (
+        colours(plain)[NEXT.lower()] == ["x"]
+        and ACCEPTED.lower() not in colours(plain)
+        and "✓" not in written(plain)
+    )
 
 
-RUN = {"tokens": ["a", " b", "\n", "c", " d", ""], "rounds": [[2, 3], [1, 2]], "plain_ms": 10.0, "round_ms": 20.0}
+RUN = {
+    "tokens": ["a", " b", "\n", "c", " d", ""],
+    "rounds": [[2, 3], [1, 2]],
+    "plain_ms": 10.0,
+    "round_ms": 20.0,
+}
 
 
 def test_the_race_begins_with_its_end_and_plays_at_the_recorded_pace(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(race, "race_frame", lambda run, passes, rounds: seen.append((passes, rounds)) or (passes, rounds))
+    monkeypatch.setattr(
+        race,
+        "race_frame",
+        lambda run, passes, rounds: seen.append((passes, rounds)) or (passes, rounds),
+    )
     frames = race.race_frames(RUN)
     assert frames[0] == frames[-1] == (5, 2) and seen == [(0, 0), (3, 1), (5, 2)]
 
@@ -128,14 +246,29 @@ def test_the_race_begins_with_its_end_and_plays_at_the_recorded_pace(monkeypatch
 def test_the_race_is_written_and_moves(tmp_path):
     race.save_race(RUN, tmp_path / "race.gif")
     with Image.open(tmp_path / "race.gif") as picture:
-        assert picture.is_animated and picture.n_frames == 4 and picture.size == (race.RACE_WIDTH, 2 * race.panel_height(RUN["tokens"]))
+        assert (
+            picture.is_animated
+            and picture.n_frames == 4
+            and picture.size == (race.RACE_WIDTH, 2 * race.panel_height(RUN["tokens"]))
+        )
     with Image.open(ROOT / "assets" / "figures" / "race.gif") as picture:
-        assert picture.is_animated and (ROOT / "assets" / "figures" / "race.gif").stat().st_size < 300_000
+        assert (
+            picture.is_animated
+            and (ROOT / "assets" / "figures" / "race.gif").stat().st_size < 300_000
+        )
 
 
 def test_a_panel_of_the_race_is_as_high_as_its_answer():
-    heights = [race.panel_height(texts) for texts in (["a"], ["a\n", "b"], ["a", "\nb\nc"], ["words "] * 20)]
-    assert [height - heights[0] for height in heights] == [0, race.RACE_LINE, 2 * race.RACE_LINE, race.RACE_LINE]
+    heights = [
+        race.panel_height(texts)
+        for texts in (["a"], ["a\n", "b"], ["a", "\nb\nc"], ["words "] * 20)
+    ]
+    assert [height - heights[0] for height in heights] == [
+        0,
+        race.RACE_LINE,
+        2 * race.RACE_LINE,
+        race.RACE_LINE,
+    ]
 
 
 def test_the_recorded_race_adds_up():
@@ -152,32 +285,59 @@ def test_holes_are_a_reminder_and_a_loop_without_end_is_stopped(capsys):
 
     assert not exercises.check_speculate(with_holes)
     assert capsys.readouterr().out.startswith("Not done yet")
-    assert not exercises.check_speculate(exercises.decoding(added=lambda guess, want, right: guess[:right]))
+    assert not exercises.check_speculate(
+        exercises.decoding(added=lambda guess, want, right: guess[:right])
+    )
     assert capsys.readouterr().out.startswith("Not yet: your loop does not end")
     assert not exercises.check_speculate(lambda big, little, ids, count, gamma=7: big(ids[0]))
-    assert capsys.readouterr().out.startswith("Not yet: `big` and `little` read ids of shape [1, n]")
+    assert capsys.readouterr().out.startswith(
+        "Not yet: `big` and `little` read ids of shape [1, n]"
+    )
 
 
 @pytest.mark.parametrize("here", ["draft", ("verify", "accept")])
 def test_the_strip_fills_the_steps_of_its_lesson(here, closing):
     fig = strip(here)
-    filled = [patch for patch in fig.axes[0].patches if isinstance(patch, FancyBboxPatch) and to_hex(patch.get_facecolor()) == "#000000"]
+    filled = [
+        patch
+        for patch in fig.axes[0].patches
+        if isinstance(patch, FancyBboxPatch) and to_hex(patch.get_facecolor()) == "#000000"
+    ]
     assert len(filled) == (1 if isinstance(here, str) else len(here))
-    assert [text for text in written(fig) if text in STRIP_STEPS] == ["draft", "schedule", "verify", "accept"]
+    assert [text for text in written(fig) if text in STRIP_STEPS] == [
+        "draft",
+        "schedule",
+        "verify",
+        "accept",
+    ]
 
 
 def test_a_step_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="guess is no step of a round; the steps are draft, schedule, verify, accept"):
+    with pytest.raises(
+        ValueError,
+        match="guess is no step of a round; the steps are draft, schedule, verify, accept",
+    ):
         strip("guess")
 
 
 def test_the_picture_of_a_round_names_its_steps(closing):
-    assert {"prefill", "parallel backbone", "sequential head", "confidence", "policy", "verify", "accept", "commit"} <= set(
-        written(figures.round_picture()))
+    assert {
+        "prefill",
+        "parallel backbone",
+        "sequential head",
+        "confidence",
+        "policy",
+        "verify",
+        "accept",
+        "commit",
+    } <= set(written(figures.round_picture()))
 
 
 def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
-    fig = figures.speed_bars({"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}}, "a made device")
+    fig = figures.speed_bars(
+        {"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}},
+        "a made device",
+    )
     assert bars(fig.axes[0]) == [[100.0, 50.0], [250.0, 60.0]]
     assert written(fig) == ["× 2.50", "× 1.20", "measured on a made device"]
     assert fig.axes[0].get_title() == "chat gains least"

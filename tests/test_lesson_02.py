@@ -22,11 +22,17 @@ def test_what_is_refused_is_what_is_owed(closing):
     left, right = figures.overlap_figure(P, Q, ["A", "B"]).axes
     assert left.get_title() == "kept 0.65; refused 0.35 = owed 0.35" and bars(right) == [[1.0, 0.0]]
     _, none = figures.overlap_figure(P, P, ["A", "B"]).axes
-    assert none.get_title() == "no residual: nothing is refused" and bars(none) == [[0.0, 0.0]] and not none.axison
+    assert (
+        none.get_title() == "no residual: nothing is refused"
+        and bars(none) == [[0.0, 0.0]]
+        and not none.axison
+    )
 
 
 def test_no_tick_is_above_a_probability_of_one(closing):
-    left, _ = figures.overlap_figure(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]), ["A", "B"]).axes
+    left, _ = figures.overlap_figure(
+        torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]), ["A", "B"]
+    ).axes
     assert left.get_ylim() == pytest.approx((0, 1.4)) and max(left.get_yticks()) <= 1.01
 
 
@@ -36,18 +42,27 @@ def test_lossy_decoders_are_counted(closing):
 
 
 def test_simulated_shares_lie_over_what_is_wanted(closing):
-    (axes,) = figures.simulation_figure(["a", "b"], [0.5, 0.5], {"right": [0.51, 0.49], "wrong": [0.6, 0.4]}).axes
+    (axes,) = figures.simulation_figure(
+        ["a", "b"], [0.5, 0.5], {"right": [0.51, 0.49], "wrong": [0.6, 0.4]}
+    ).axes
     assert axes.get_title() == "largest distance from p: 0.010 (right), 0.100 (wrong)"
     assert drawn(axes) == {"right": [0.51, 0.49], "wrong": [0.6, 0.4]}
 
 
-@pytest.mark.parametrize(("first", "second"), [((0.4, 0.2), (0.6, 0.35)), ((0.4, 0.9), (0.6, 0.35)), ((0.4, 0.2), (0.6, 0.8))])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((0.4, 0.2), (0.6, 0.35)), ((0.4, 0.9), (0.6, 0.35)), ((0.4, 0.2), (0.6, 0.8))],
+)
 def test_the_ways_to_a_text_fill_its_probability(first, second, closing):
     (axes,) = figures.two_tokens_figure(first, second, ("the", "cat")).axes
     *ways, whole = axes.patches
-    assert sum(way.get_width() * way.get_height() for way in ways) == pytest.approx(whole.get_width() * whole.get_height())
+    assert sum(way.get_width() * way.get_height() for way in ways) == pytest.approx(
+        whole.get_width() * whole.get_height()
+    )
     assert whole.get_width() * whole.get_height() == pytest.approx(first[0] * second[0])
-    assert axes.get_title().endswith(f"= {first[0] * second[0]:.3f} = {first[0]:.2f} × {second[0]:.2f}")
+    assert axes.get_title().endswith(
+        f"= {first[0] * second[0]:.3f} = {first[0]:.2f} × {second[0]:.2f}"
+    )
 
 
 # The tables of "Break it", and policies that look ahead -----------------------------------------------------------------
@@ -70,29 +85,50 @@ def test_swapped_in_the_coin_p_and_q_fill_a_drafts_place_from_q():
 
 
 def test_four_slips_are_lossy_and_the_rounded_coin_is_the_quietest():
-    slips = {"coin": variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]), "correction": variant(correction=lambda p, q, k: p[k]),
-             "bonus": variant(bonus=lambda p, q: p[len(q) - 1]),
-             "rounded": variant(coin=lambda p, q, k, x: (p[k, x] / q[k, x]).round(decimals=2))}
+    slips = {
+        "coin": variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]),
+        "correction": variant(correction=lambda p, q, k: p[k]),
+        "bonus": variant(bonus=lambda p, q: p[len(q) - 1]),
+        "rounded": variant(coin=lambda p, q, k, x: (p[k, x] / q[k, x]).round(decimals=2)),
+    }
     found = {name: distance_with(rule) for name, rule in slips.items()}
-    assert min(found, key=found.get) == "rounded" and 1e-3 < found["rounded"] < 0.01 and distance_with() < 1e-5
+    assert (
+        min(found, key=found.get) == "rounded"
+        and 1e-3 < found["rounded"] < 0.01
+        and distance_with() < 1e-5
+    )
 
 
 def unlikely_draws(proposal):
     """The lesson's policy of this name."""
-    return (proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1) >= 0.3).long().cumprod(-1).sum(-1)
+    return (
+        (proposal.probs.gather(-1, proposal.tokens.unsqueeze(-1)).squeeze(-1) >= 0.3)
+        .long()
+        .cumprod(-1)
+        .sum(-1)
+    )
 
 
 @pytest.mark.parametrize("anchor", [0, 1])
 def test_policy_6_withholds_blocks_that_begin_with_a_1_and_7_a_1_after_a_1(anchor):
-    drafter, policy_6 = ToyDrafter(DRAFTED, 0.8, [0.9, 0.0], gamma=2), retrospective(appendix_a()[2])
-    for proposal, _ in outcomes(lambda path: drafter.propose(None, torch.tensor([anchor]), temperature=1.0, generator=path)):
+    drafter, policy_6 = (
+        ToyDrafter(DRAFTED, 0.8, [0.9, 0.0], gamma=2),
+        retrospective(appendix_a()[2]),
+    )
+    for proposal, _ in outcomes(
+        lambda path: drafter.propose(None, torch.tensor([anchor]), temperature=1.0, generator=path)
+    ):
         first, second = proposal.tokens[0].tolist()
         assert policy_6(proposal).item() == (0 if first == 1 else 2)
-        assert unlikely_draws(proposal).item() == (0 if (anchor, first) == (1, 1) else 1 if (first, second) == (1, 1) else 2)
+        assert unlikely_draws(proposal).item() == (
+            0 if (anchor, first) == (1, 1) else 1 if (first, second) == (1, 1) else 2
+        )
 
 
 def test_a_policy_may_look_at_earlier_drafts():
-    assert distance_with(policy=lambda proposal: torch.where(proposal.tokens[:, 0] == 0, 2, 1)) < 1e-5
+    assert (
+        distance_with(policy=lambda proposal: torch.where(proposal.tokens[:, 0] == 0, 2, 1)) < 1e-5
+    )
 
 
 def test_a_block_is_lossless_position_by_position_and_kept_drafts_alone_are_not():

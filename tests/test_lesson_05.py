@@ -17,9 +17,14 @@ from dspark_lite.course.figures import lesson_05 as figures
 
 
 def test_paper_gains_are_those_of_its_text():
-    gains = {target: round(100 * paper.macro_gain(target, "dspark", "dflash"), 1) for target in paper.TARGETS[:3]}
+    gains = {
+        target: round(100 * paper.macro_gain(target, "dspark", "dflash"), 1)
+        for target in paper.TARGETS[:3]
+    }
     assert gains == {"Qwen3-4B": 16.3, "Qwen3-8B": 18.4, "Qwen3-14B": 18.3}
-    assert paper.domain_means("Qwen3-4B", "dspark") == pytest.approx({"math": 5.57, "code": 5.12, "chat": 3.49}, abs=0.005)
+    assert paper.domain_means("Qwen3-4B", "dspark") == pytest.approx(
+        {"math": 5.57, "code": 5.12, "chat": 3.49}, abs=0.005
+    )
 
 
 def test_paper_refuses_what_it_does_not_have():
@@ -47,24 +52,38 @@ def test_a_right_block_passes(right, capsys):
 
 
 def test_the_file_of_the_course_draws_the_blocks_of_the_checker():
-    drawn = [my_dspark.draw_block(TOY, HIDDEN, 0, 1.0, torch.Generator().manual_seed(seed)) for seed in range(5)]
+    drawn = [
+        my_dspark.draw_block(TOY, HIDDEN, 0, 1.0, torch.Generator().manual_seed(seed))
+        for seed in range(5)
+    ]
     for drafts, q in drawn:
-        expected = torch.stack([probabilities(HIDDEN[k] + exercises.ROUND_TABLE[before], 1.0) for k, before in enumerate([0, drafts[0]])])
+        expected = torch.stack(
+            [
+                probabilities(HIDDEN[k] + exercises.ROUND_TABLE[before], 1.0)
+                for k, before in enumerate([0, drafts[0]])
+            ]
+        )
         assert torch.allclose(q, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("sentence", exercises.WRONG_BLOCKS)
 def test_a_block_drawn_wrongly_is_named_and_lossless(sentence, capsys):
     wrong = exercises.WRONG_BLOCKS[sentence]
-    assert exercises.check_draw_block(wrong) is False and capsys.readouterr().out.endswith(f": {sentence}\n")
-    if "most probable" not in sentence:  # the rule needs the distribution of the draw; here nothing was drawn
+    assert exercises.check_draw_block(wrong) is False and capsys.readouterr().out.endswith(
+        f": {sentence}\n"
+    )
+    if (
+        "most probable" not in sentence
+    ):  # the rule needs the distribution of the draw; here nothing was drawn
         assert total_variation(exercises.blocks_and_texts(wrong, 0.5)[1], target_texts()) < EXACT
 
 
 @pytest.mark.parametrize("sentence", exercises.WRONG_ROWS)
 def test_a_wrong_row_of_q_is_named(sentence, capsys):
     assert exercises.check_draw_block(exercises.WRONG_ROWS[sentence]) is False
-    assert re.fullmatch(rf"Not yet: .* total variation of 0\.\d\d: {re.escape(sentence)}\n", capsys.readouterr().out)
+    assert re.fullmatch(
+        rf"Not yet: .* total variation of 0\.\d\d: {re.escape(sentence)}\n", capsys.readouterr().out
+    )
 
 
 def drawing(change):
@@ -72,30 +91,75 @@ def drawing(change):
     return lambda *case: change(*exercises.draw_block(*case))
 
 
-@pytest.mark.parametrize(("check", "wrong", "named"), [
-    (exercises.check_transition_bias, lambda draft, x: (draft.w[exercises.W2] @ draft.w[exercises.W1][x]).tolist(), "this is a list"),
-    (exercises.check_draw_block, None, "Not done yet"),
-    (exercises.check_draw_block, lambda *case: None, "Not done yet"), (exercises.check_draw_block, 3, "takes the function itself"),
-    (exercises.check_draw_block, drawing(lambda drafts, q: drafts), "return two things"),
-    (exercises.check_draw_block, drawing(lambda drafts, q: ([0, *drafts], q)), "the anchor not among them; you returned 3"),
-    (exercises.check_draw_block, drawing(lambda drafts, q: (drafts, list(q))), "yours is a list"),
-    (exercises.check_draw_block, drawing(lambda drafts, q: (drafts, q[:1])), r"[2, 3], a row for each draft"),
-    (exercises.check_draw_block, drawing(lambda drafts, q: (drafts, torch.nn.functional.one_hot(torch.tensor(drafts), 3).float())),
-     "tokens on average where"),
-    (exercises.check_draw_block, lambda *case: (lambda drafts, q: (drafts, q if case[3] else 0 * q))(*exercises.draw_block(*case)),
-     "right at temperature 1, wrong at 0"),
-    (exercises.check_draw_block, exercises.block_drawn(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
-     "something is drawn at random without `generator`"),
-])
+@pytest.mark.parametrize(
+    ("check", "wrong", "named"),
+    [
+        (
+            exercises.check_transition_bias,
+            lambda draft, x: (draft.w[exercises.W2] @ draft.w[exercises.W1][x]).tolist(),
+            "this is a list",
+        ),
+        (exercises.check_draw_block, None, "Not done yet"),
+        (exercises.check_draw_block, lambda *case: None, "Not done yet"),
+        (exercises.check_draw_block, 3, "takes the function itself"),
+        (exercises.check_draw_block, drawing(lambda drafts, q: drafts), "return two things"),
+        (
+            exercises.check_draw_block,
+            drawing(lambda drafts, q: ([0, *drafts], q)),
+            "the anchor not among them; you returned 3",
+        ),
+        (
+            exercises.check_draw_block,
+            drawing(lambda drafts, q: (drafts, list(q))),
+            "yours is a list",
+        ),
+        (
+            exercises.check_draw_block,
+            drawing(lambda drafts, q: (drafts, q[:1])),
+            r"[2, 3], a row for each draft",
+        ),
+        (
+            exercises.check_draw_block,
+            drawing(
+                lambda drafts, q: (
+                    drafts,
+                    torch.nn.functional.one_hot(torch.tensor(drafts), 3).float(),
+                )
+            ),
+            "tokens on average where",
+        ),
+        (
+            exercises.check_draw_block,
+            lambda *case: (lambda drafts, q: (drafts, q if case[3] else 0 * q))(
+                *exercises.draw_block(*case)
+            ),
+            "right at temperature 1, wrong at 0",
+        ),
+        (
+            exercises.check_draw_block,
+            exercises.block_drawn(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
+            "something is drawn at random without `generator`",
+        ),
+    ],
+)
 def test_what_readers_got_wrong_is_named(check, wrong, named, capsys):
     assert check(wrong) is False and named in capsys.readouterr().out
 
 
 def test_gains_stand_above_ours_and_the_papers_lengths(closing):
-    ours = {"dflash": {"chat": Estimate(4.0, 3.9, 4.1)}, "dspark": {"chat": Estimate(6.0, 5.9, 6.1)}}
-    fig = figures.accepted_length_figure({**ours, **{name: {**found, "math": found["chat"]} for name, found in ours.items()}},
-                                         {"dflash": {"chat": 2.0, "math": 2.0}, "dspark": {"chat": 2.5, "math": 2.0}}, 200)
-    assert [axes.get_title() for axes in fig.axes] == ["chat: DSpark +50.0%\n(paper +25%)", "math: DSpark +50.0%\n(paper +0%)"]
+    ours = {
+        "dflash": {"chat": Estimate(4.0, 3.9, 4.1)},
+        "dspark": {"chat": Estimate(6.0, 5.9, 6.1)},
+    }
+    fig = figures.accepted_length_figure(
+        {**ours, **{name: {**found, "math": found["chat"]} for name, found in ours.items()}},
+        {"dflash": {"chat": 2.0, "math": 2.0}, "dspark": {"chat": 2.5, "math": 2.0}},
+        200,
+    )
+    assert [axes.get_title() for axes in fig.axes] == [
+        "chat: DSpark +50.0%\n(paper +25%)",
+        "math: DSpark +50.0%\n(paper +0%)",
+    ]
 
 
 def test_small_biases_are_drawn_on_one_scale(closing):
@@ -108,4 +172,6 @@ def test_small_biases_are_drawn_on_one_scale(closing):
 def test_the_cost_of_the_head_is_in_the_title(closing):
     (axes,) = figures.costs({"target": 9.0, "draw with the head": 1.0}, 0.5, 10.0, "CPU").axes
     assert axes.get_title() == "the head adds 0.50 ms to a round of 10.0 ms: 5.0%"
-    assert [bar.get_width() for bar in axes.patches] == [9.0, 1.0, 0.5] and axes.patches[2].get_x() == 0.5
+    assert [bar.get_width() for bar in axes.patches] == [9.0, 1.0, 0.5] and axes.patches[
+        2
+    ].get_x() == 0.5

@@ -14,68 +14,112 @@ from dspark_lite.decoding.sampling import probability_ratios
 def test_where_the_ninth_goes():
     p, q = torch.tensor([1, 2]) / 3, torch.tensor([2, 1]) / 3
     block = p.expand(4, 3, 2), q.expand(4, 2, 2), torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
-    ends, weights, _ = block_ends(*block, None)  # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
-    whole = probability_ratios(*block).clamp(max=1).cumprod(1)  # [4, 2]: that so many drafts are kept by the token rule
+    ends, weights, _ = block_ends(
+        *block, None
+    )  # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
+    whole = (
+        probability_ratios(*block).clamp(max=1).cumprod(1)
+    )  # [4, 2]: that so many drafts are kept by the token rule
     drafted = torch.tensor([4.0, 2.0, 2.0, 1.0])
-    assert ends[0].tolist() == pytest.approx([3 / 4, 0, 1 / 4])  # its first draft is never kept alone
+    assert ends[0].tolist() == pytest.approx(
+        [3 / 4, 0, 1 / 4]
+    )  # its first draft is never kept alone
     more = (ends @ torch.arange(3.0) - whole.sum(1)) * drafted / 9
     assert more.tolist() == pytest.approx([-1 / 9, 2 / 9, 0, 0], abs=1e-6)
 
 
 def chain_loss_that_cuts(cut):
     """The right chain loss, but what a pass reads or what is returned goes through `cut`, by name."""
+
     def loss(one_pass, loss_of, cache, tokens, features, decay):
-        passes = one_pass if cut != "between" else lambda cache, token, feature: one_pass(cache, token, feature.detach())
+        passes = (
+            one_pass
+            if cut != "between"
+            else lambda cache, token, feature: one_pass(cache, token, feature.detach())
+        )
         value = exercises.chain_loss(passes, loss_of, cache, tokens, features, decay)
         return value.item() if cut == "number" else value
 
     return loss
 
 
-@pytest.mark.parametrize(("cut", "said"), [("between", "its gradient stops between two passes"), ("number", "it has lost its gradient")])
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [("between", "its gradient stops between two passes"), ("number", "it has lost its gradient")],
+)
 def test_a_chains_loss_must_teach_every_pass(cut, said, capsys):
     assert not exercises.check_chain_loss(chain_loss_that_cuts(cut))
     assert said in capsys.readouterr().out
     assert exercises.check_chain_loss(exercises.chain_loss)
 
 
-@pytest.mark.parametrize("form", [tuple, torch.cat, lambda drafted: torch.stack(drafted, 1), lambda drafted: [int(token) for token in drafted]],
-                         ids=["tuple", "a row", "a batch of one", "numbers"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        tuple,
+        torch.cat,
+        lambda drafted: torch.stack(drafted, 1),
+        lambda drafted: [int(token) for token in drafted],
+    ],
+    ids=["tuple", "a row", "a batch of one", "numbers"],
+)
 def test_a_chain_of_drafts_may_have_several_forms(form):
     assert exercises.check_draft_chain(lambda *case: form(exercises.draft_chain(*case)))
 
 
 def test_a_slope_is_not_moved_by_one_slow_moment():
-    assert figures.per_token({1: 1.0, 2: 1.5, 3: 2.0, 4: 9.0}) == 0.5 and figures.per_token({1: 3.0}) == 0.0
+    assert (
+        figures.per_token({1: 1.0, 2: 1.5, 3: 2.0, 4: 9.0}) == 0.5
+        and figures.per_token({1: 3.0}) == 0.0
+    )
 
 
 def test_draft_costs_are_labelled_where_they_end(closing):
-    (axes,) = figures.draft_cost({"mtp": {1: 0.5}, "eagle3": {1: 0.5, 2: 1.0}, "dspark": {1: 2.0, 2: 2.1}}, "CPU").axes
+    (axes,) = figures.draft_cost(
+        {"mtp": {1: 0.5}, "eagle3": {1: 0.5, 2: 1.0}, "dspark": {1: 2.0, 2: 2.1}}, "CPU"
+    ).axes
     assert axes.get_title() == "one token more costs Eagle3 0.50 ms, DSpark 0.10 ms"
     assert written(axes.figure) == ["Eagle3", "DSpark", "MTP-1", "measured on CPU"]
 
 
 def test_here_stands_above_the_paper_with_whose_tau_is_largest(closing):
     rates = {"dspark": [Estimate(0.9, 0.8, 1.0)] * 2, "eagle3": [Estimate(0.5, 0.4, 0.6)] * 2}
-    fig = figures.here_and_paper({"math": rates, "chat": rates}, {domain: {name: [0.7, 0.6] for name in rates} for domain in ("math", "chat")},
-                                 ({"math": "dspark", "chat": "eagle3"}, {"math": "dspark", "chat": "dspark"}))
-    assert [axes.get_title() for axes in fig.axes] == ["math, here (largest τ: DSpark)", "chat, here (largest τ: Eagle3)",
-                                                       "math, paper (largest τ: DSpark)", "chat, paper (largest τ: DSpark)"]
+    fig = figures.here_and_paper(
+        {"math": rates, "chat": rates},
+        {domain: {name: [0.7, 0.6] for name in rates} for domain in ("math", "chat")},
+        ({"math": "dspark", "chat": "eagle3"}, {"math": "dspark", "chat": "dspark"}),
+    )
+    assert [axes.get_title() for axes in fig.axes] == [
+        "math, here (largest τ: DSpark)",
+        "chat, here (largest τ: Eagle3)",
+        "math, paper (largest τ: DSpark)",
+        "chat, paper (largest τ: DSpark)",
+    ]
 
 
 def test_passes_stand_on_one_scale_and_say_what_the_own_output_costs(closing):
-    fig = figures.passes_figure({"forced": ([0.6, 0.7], [0.6, 0.55]), "unrolled": ([0.7, 0.7], [0.7, 0.7])})
-    assert [axes.get_title() for axes in fig.axes] == ["forced: -0.15 at pass 2", "unrolled: +0.00 at pass 2"]
+    fig = figures.passes_figure(
+        {"forced": ([0.6, 0.7], [0.6, 0.55]), "unrolled": ([0.7, 0.7], [0.7, 0.7])}
+    )
+    assert [axes.get_title() for axes in fig.axes] == [
+        "forced: -0.15 at pass 2",
+        "unrolled: +0.00 at pass 2",
+    ]
     assert len({axes.get_ylim() for axes in fig.axes}) == 1
 
 
 def test_only_eagle3_reads_its_own_output_again(closing):
     said = written(figures.wirings())
-    assert sum("next pass" in text for text in said) == 1 and sum("LM head" in text for text in said) == 2
+    assert (
+        sum("next pass" in text for text in said) == 1
+        and sum("LM head" in text for text in said) == 2
+    )
 
 
 def test_the_cheapest_token_is_named(closing):
-    (axes,) = figures.token_cost({"eagle3": [4.0, 2.0, 3.0], "dspark": [5.0, 4.0, 3.5]}, 8.0, "chat").axes
+    (axes,) = figures.token_cost(
+        {"eagle3": [4.0, 2.0, 3.0], "dspark": [5.0, 4.0, 3.5]}, 8.0, "chat"
+    ).axes
     assert axes.get_title() == "chat:\nEagle3 is cheapest, 2.00 ms per token, draft length 2"
     assert sorted(written(axes.figure)) == ["DSpark", "Eagle3", "plain decoding"]
 

@@ -20,41 +20,98 @@ from dspark_lite.course.data.recipes import load_recipe
 def test_every_profile_has_a_recipe_for_its_own_target(profile):
     recipe = load_recipe(f"lesson-{profile}")
     assert recipe["target"] == PROFILES[profile]["target"]
-    assert set(recipe["loss"]) >= {"cross_entropy", "l1", "confidence"} and all(recipe["loss"].values())
+    assert set(recipe["loss"]) >= {"cross_entropy", "l1", "confidence"} and all(
+        recipe["loss"].values()
+    )
 
 
 def distance_detached(draft_logits, target_logits, tokens, counted, confidence, factors):
     """The right value, written as a learner writes it, with .detach() where the distance is made."""
     log_q = torch.log_softmax(draft_logits, -1)
     l1 = (torch.softmax(target_logits, -1) - log_q.exp()).abs().sum(-1).detach()
-    parts = {"cross_entropy": -log_q.gather(-1, tokens[..., None])[..., 0], "l1": l1,
-             "confidence": F.binary_cross_entropy_with_logits(confidence, 1 - l1 / 2, reduction="none")}
-    return sum(factors[name] * lesson_07.weighted_loss(part, counted) for name, part in parts.items())
+    parts = {
+        "cross_entropy": -log_q.gather(-1, tokens[..., None])[..., 0],
+        "l1": l1,
+        "confidence": F.binary_cross_entropy_with_logits(confidence, 1 - l1 / 2, reduction="none"),
+    }
+    return sum(
+        factors[name] * lesson_07.weighted_loss(part, counted) for name, part in parts.items()
+    )
 
 
-@pytest.mark.parametrize(("wrong", "said"), [
-    (lesson_07.losing(label=lesson_07.acceptance), "the confidence's label moves the drafter"),
-    (distance_detached, "its L1 term does not reach the drafter"),
-    (lesson_07.losing(match=lambda *case: 0.5 * lesson_07.target_loss(*case).detach() + 0.5 * lesson_07.target_loss(*case)),
-     "its gradient is not"),
-    (lambda *case: lesson_07.dspark_loss(*case).detach(), "nothing can be learned from it"),
-    (lambda q, p, x, m, c, f: lesson_07.dspark_loss(q, p, x, m, c.detach(), f), "its gradient is not")])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lesson_07.losing(label=lesson_07.acceptance), "the confidence's label moves the drafter"),
+        (distance_detached, "its L1 term does not reach the drafter"),
+        (
+            lesson_07.losing(
+                match=lambda *case: (
+                    0.5 * lesson_07.target_loss(*case).detach() + 0.5 * lesson_07.target_loss(*case)
+                )
+            ),
+            "its gradient is not",
+        ),
+        (lambda *case: lesson_07.dspark_loss(*case).detach(), "nothing can be learned from it"),
+        (
+            lambda q, p, x, m, c, f: lesson_07.dspark_loss(q, p, x, m, c.detach(), f),
+            "its gradient is not",
+        ),
+    ],
+)
 def test_a_loss_is_judged_by_its_gradients_too(wrong, said, capsys):
     assert lesson_07.check_dspark_loss(wrong) is False
     assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("check", "wrong", "said"), [
-    (lesson_07.check_acceptance, torch.minimum, "your answer has shape [2, 1, 3]; it must be [2, 1]"),
-    (lesson_07.check_acceptance, lambda p, q: torch.minimum(p, q).sum(), "your answer has shape []; it must be [2, 1]"),
-    (lesson_07.check_acceptance, lambda p, q: torch.minimum(p, q).sum(1), "your answer has shape [2, 3]; it must be [2, 1]"),
-    (lesson_07.check_train, lesson_07.training(told=lambda loss: loss), "the losses are tensors"),
-    (lesson_07.check_train, lesson_07.training(told=torch.Tensor.detach), "the losses are tensors; .item()"),
-    (lesson_07.check_head_loss, torch.no_grad()(lesson_07.losing_head()), "the loss has lost its gradient"),
-    (lesson_07.check_train, lambda *case: lesson_07.train(*case)[-1:], "one for each of the 5 steps"),
-    (lesson_07.check_train, lambda *case: lesson_07.train(*case)[::-1], "in their order"),
-    (lesson_07.check_train, lambda *case: None, "Not done yet"), (lesson_07.check_train, 3, "takes the function itself"),
-    (lesson_07.check_train, lesson_07.training(rate=lambda rate_at, step: 0.5), "does not end where AdamW leads it")])
+@pytest.mark.parametrize(
+    ("check", "wrong", "said"),
+    [
+        (
+            lesson_07.check_acceptance,
+            torch.minimum,
+            "your answer has shape [2, 1, 3]; it must be [2, 1]",
+        ),
+        (
+            lesson_07.check_acceptance,
+            lambda p, q: torch.minimum(p, q).sum(),
+            "your answer has shape []; it must be [2, 1]",
+        ),
+        (
+            lesson_07.check_acceptance,
+            lambda p, q: torch.minimum(p, q).sum(1),
+            "your answer has shape [2, 3]; it must be [2, 1]",
+        ),
+        (
+            lesson_07.check_train,
+            lesson_07.training(told=lambda loss: loss),
+            "the losses are tensors",
+        ),
+        (
+            lesson_07.check_train,
+            lesson_07.training(told=torch.Tensor.detach),
+            "the losses are tensors; .item()",
+        ),
+        (
+            lesson_07.check_head_loss,
+            torch.no_grad()(lesson_07.losing_head()),
+            "the loss has lost its gradient",
+        ),
+        (
+            lesson_07.check_train,
+            lambda *case: lesson_07.train(*case)[-1:],
+            "one for each of the 5 steps",
+        ),
+        (lesson_07.check_train, lambda *case: lesson_07.train(*case)[::-1], "in their order"),
+        (lesson_07.check_train, lambda *case: None, "Not done yet"),
+        (lesson_07.check_train, 3, "takes the function itself"),
+        (
+            lesson_07.check_train,
+            lesson_07.training(rate=lambda rate_at, step: 0.5),
+            "does not end where AdamW leads it",
+        ),
+    ],
+)
 def test_a_right_value_in_the_wrong_form_is_refused(check, wrong, said, capsys):
     assert check(wrong) is False
     assert said in capsys.readouterr().out
@@ -81,21 +138,33 @@ def clearing_at_the_end(parameters, batch_at, loss_of, steps, rate_at):
 
 
 def test_a_right_loop_passes(capsys):
-    assert lesson_07.check_train(clearing_at_the_end) and lesson_07.check_train(lesson_07.train), capsys.readouterr().out
+    assert lesson_07.check_train(clearing_at_the_end) and lesson_07.check_train(lesson_07.train), (
+        capsys.readouterr().out
+    )
 
 
 def test_the_exercises_loss_is_the_packages():
     logits, target_logits, tokens, counted, confidence, factors = lesson_07.LOSS_CASE
-    theirs = block_losses(logits[None], target_logits[None], tokens[None], counted[None], confidence[None])
-    assert lesson_07.dspark_loss(*lesson_07.LOSS_CASE).item() == pytest.approx(theirs.total(**factors).item(), rel=1e-5)
+    theirs = block_losses(
+        logits[None], target_logits[None], tokens[None], counted[None], confidence[None]
+    )
+    assert lesson_07.dspark_loss(*lesson_07.LOSS_CASE).item() == pytest.approx(
+        theirs.total(**factors).item(), rel=1e-5
+    )
 
 
 def test_the_solutions_compute_on_the_labs_device():
     """A tensor on the device `meta` takes no part in a computation with one on the CPU."""
     case = [part.to("meta") for part in lesson_07.LOSS_CASE[:-1]]
     head = [part.to("meta") for part in lesson_07.HEAD_BATCH]
-    found = [lesson_07.dspark_loss(*case, lesson_07.FACTORS),
-             lesson_07.head_loss(lambda batch: head, lambda previous: torch.zeros(*previous.shape, 5, device="meta"), None)]
+    found = [
+        lesson_07.dspark_loss(*case, lesson_07.FACTORS),
+        lesson_07.head_loss(
+            lambda batch: head,
+            lambda previous: torch.zeros(*previous.shape, 5, device="meta"),
+            None,
+        ),
+    ]
     assert all(loss.device.type == "meta" and loss.shape == () for loss in found)
 
 
@@ -111,22 +180,50 @@ def test_the_exercises_mask_is_the_packages():
 def test_the_loss_of_a_batch_is_the_packages(shift):
     """With a shift the labels, and where the target's distribution stands, are those of one place earlier."""
     target, drafters = toy_models(vocab_size=11, gamma=4)
-    drafter, ids = drafters["dspark"], torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
-    features, last_hidden = target.prefill(ids, drafter.taps)[0].features, target.model.model(ids).last_hidden_state
-    batch = TrainingBatch(ids, torch.arange(9).expand(2, 9) >= 2, features, last_hidden, torch.tensor([[2, 4, 7], [3, 5, 0]]),
-                          torch.tensor([[True, True, True], [True, True, False]]))
-    found = batch_loss(drafter, batch, lesson_07.sees, lesson_07.dspark_loss, lesson_07.FACTORS, shift)
-    blocks = training_forward(drafter, features, ids, batch.supervised, batch.anchors, batch.valid, dense_mask(batch.anchors, 9, 4))
+    drafter, ids = (
+        drafters["dspark"],
+        torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0)),
+    )
+    features, last_hidden = (
+        target.prefill(ids, drafter.taps)[0].features,
+        target.model.model(ids).last_hidden_state,
+    )
+    batch = TrainingBatch(
+        ids,
+        torch.arange(9).expand(2, 9) >= 2,
+        features,
+        last_hidden,
+        torch.tensor([[2, 4, 7], [3, 5, 0]]),
+        torch.tensor([[True, True, True], [True, True, False]]),
+    )
+    found = batch_loss(
+        drafter, batch, lesson_07.sees, lesson_07.dspark_loss, lesson_07.FACTORS, shift
+    )
+    blocks = training_forward(
+        drafter,
+        features,
+        ids,
+        batch.supervised,
+        batch.anchors,
+        batch.valid,
+        dense_mask(batch.anchors, 9, 4),
+    )
     row, place = torch.arange(2)[:, None, None], blocks.target_position - shift
     tokens, wanted = ids[row, place + 1], drafter.lm_head(last_hidden[row, place])
     assert torch.equal(tokens, blocks.tokens) is (shift == 0)
-    theirs = block_losses(blocks.logits, wanted, tokens, blocks.loss_mask, blocks.confidence_logits).total(**lesson_07.FACTORS)
+    theirs = block_losses(
+        blocks.logits, wanted, tokens, blocks.loss_mask, blocks.confidence_logits
+    ).total(**lesson_07.FACTORS)
     assert found.item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
 def test_the_recorded_training_is_its_recipes():
     run, recipe = recorded(), load_recipe("lesson-tiny")
-    assert (run["recipe"], run["target"], run["answers"]) == (recipe["name"], recipe["target"], sum(recipe["data"]["prompts"].values()))
+    assert (run["recipe"], run["target"], run["answers"]) == (
+        recipe["name"],
+        recipe["target"],
+        sum(recipe["data"]["prompts"].values()),
+    )
     updates = recipe["epochs"] * -(-run["answers"] // recipe["batch"])
     assert [len(losses) for losses in run["losses"].values()] == [updates, updates // 5]
     assert run["device"] and run["versions"]["torch"] and run["commit"]
@@ -139,19 +236,28 @@ def test_the_weights_that_are_nearer_to_what_a_position_adds_are_named(closing):
     weights = {"the code's": [1.0, 0.6, 0.2], "the paper's": [1.0, 0.8, 0.4]}
     (axes,) = figures.position_weight_figure(weights, [1.0, 0.7, 0.5], [1.0, 0.6, 0.1]).axes
     assert axes.get_title() == "the code's weights are nearer to what a position adds"
-    assert [text.get_text() for text in axes.texts] == ["what it adds", "the code's weights", "the paper's weights", "rounds that reach it"]
+    assert [text.get_text() for text in axes.texts] == [
+        "what it adds",
+        "the code's weights",
+        "the paper's weights",
+        "rounds that reach it",
+    ]
     assert list(axes.lines[-1].get_ydata()) == [1.0, 0.6, 0.1]
 
 
 def test_pulls_are_read_at_the_guess(closing):
     (axes,) = figures.pull_figure([0.1, 0.5, 0.9], {"one": ([0.9, 0.5, 0.1], "C0")}, 0.5).axes
-    assert [text.get_text() for text in axes.texts] == ["one: 0.50"] and axes.get_title().startswith("at a guess among 2")
+    assert [text.get_text() for text in axes.texts] == [
+        "one: 0.50"
+    ] and axes.get_title().startswith("at a guess among 2")
 
 
 def test_predictions_are_counted_beside_the_slots(closing):
     mask = torch.ones(4, 9, dtype=torch.bool)
     axes = figures.packing_picture(mask, [1, 3], 5, 3).axes[0]
-    assert axes.get_title().startswith("3 predictions by 4 slots in one pass") and list(axes.lines[-1].get_xdata()) == [1, 3]
+    assert axes.get_title().startswith("3 predictions by 4 slots in one pass") and list(
+        axes.lines[-1].get_xdata()
+    ) == [1, 3]
 
 
 def test_a_loss_curve_says_where_its_means_begin_and_end(closing):
@@ -170,21 +276,30 @@ def test_two_trainings_are_compared_by_what_is_left_of_their_loss(closing):
 
 def test_the_overlap_is_the_chance_of_acceptance(closing):
     (axes,) = figures.overlap(torch.tensor([0.5, 0.5]), torch.tensor([0.2, 0.8])).axes
-    assert axes.get_title() == "overlap 0.70 = 1 - L1/2, with L1 = 0.60" and bars(axes)[0] == pytest.approx([0.2, 0.5])
+    assert axes.get_title() == "overlap 0.70 = 1 - L1/2, with L1 = 0.60" and bars(axes)[
+        0
+    ] == pytest.approx([0.2, 0.5])
 
 
 def test_lengths_stand_beside_one_another(closing):
-    (axes,) = figures.lengths_figure({"a": {"math": 1.0, "chat": 2.0}, "b": {"math": 3.0, "chat": 4.0}}).axes
+    (axes,) = figures.lengths_figure(
+        {"a": {"math": 1.0, "chat": 2.0}, "b": {"math": 3.0, "chat": 4.0}}
+    ).axes
     assert bars(axes) == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_an_untrained_drafter_says_the_anchor_and_then_what_stands_in_no_text():
     lab = setup("tiny", prompts=1)
-    texts = [(lab.encode(example.prompt)[0].tolist(), lab.tokenizer(example.answer)["input_ids"])
-             for domain in lab.prompts for example in held_out(domain, 25)]
+    texts = [
+        (lab.encode(example.prompt)[0].tolist(), lab.tokenizer(example.answer)["input_ids"])
+        for domain in lab.prompts
+        for example in held_out(domain, 25)
+    ]
     written = torch.tensor(sorted({token for prompt, answer in texts for token in prompt + answer}))
     drafter, ids = new_draft(load_recipe("lesson-tiny"), lab.target), torch.tensor([texts[0][0]])
     with torch.no_grad():
-        state = drafter.begin(ids[:, :-1], lab.target.prefill(ids[:, :-1], drafter.taps)[0].features)
+        state = drafter.begin(
+            ids[:, :-1], lab.target.prefill(ids[:, :-1], drafter.taps)[0].features
+        )
         chances = torch.softmax(drafter.lm_head(drafter.block_hidden(state, ids[:, -1]))[0], -1)
     assert chances[0, ids[0, -1]] > 0.9 and chances[1:, written].sum(-1).max() < 0.1

@@ -25,7 +25,11 @@ from dspark_lite.course.measure import roofline
 @pytest.mark.parametrize("name", ["tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-dspark-rnn"])
 def test_every_tensor_of_our_drafts_finds_its_place(name):
     found = {tensor: entry.shape for tensor, entry in inspection.stored(name).items()}
-    assert inspection.place(inspection.asked_for(read_config(EMBEDDED / name)), found) == (set(), set(), set())
+    assert inspection.place(inspection.asked_for(read_config(EMBEDDED / name)), found) == (
+        set(),
+        set(),
+        set(),
+    )
 
 
 def test_placement_names_what_does_not_fit():
@@ -36,7 +40,9 @@ def test_placement_names_what_does_not_fit():
 def test_stored_reads_shards_and_types(tmp_path):
     save_file({"a": torch.zeros(2, 3, dtype=torch.bfloat16)}, tmp_path / "x.safetensors")
     save_file({"b": torch.zeros(4)}, tmp_path / "y.safetensors")
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "x.safetensors", "b": "y.safetensors"}}))
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "x.safetensors", "b": "y.safetensors"}})
+    )
     stored = inspection.stored(str(tmp_path))
     assert stored == {"a": ((2, 3), torch.bfloat16), "b": ((4,), torch.float32)}
     assert [entry.nbytes for entry in stored.values()] == [12, 16]
@@ -45,11 +51,21 @@ def test_stored_reads_shards_and_types(tmp_path):
 def test_parts_are_all_of_the_file():
     sizes = {name: entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()}
     parts = inspection.by_part(sizes)
-    assert list(parts) == ["embedding", "LM head", "context projection", "backbone", "sequential head", "confidence head"]
+    assert list(parts) == [
+        "embedding",
+        "LM head",
+        "context projection",
+        "backbone",
+        "sequential head",
+        "confidence head",
+    ]
     assert sum(parts.values()) == sum(sizes.values())
 
 
-@pytest.mark.parametrize(("dtype", "least", "most"), [(torch.float32, 0, TOLERANCE), (torch.float16, 1e-4, 2e-2), (torch.bfloat16, 1e-3, 0.2)])
+@pytest.mark.parametrize(
+    ("dtype", "least", "most"),
+    [(torch.float32, 0, TOLERANCE), (torch.float16, 1e-4, 2e-2), (torch.bfloat16, 1e-3, 0.2)],
+)
 def test_modules_err_as_far_as_their_type_rounds(dtype, least, most):
     errors = inspection.module_errors("dspark_vanilla", dtype)
     assert list(errors) == list(inspection.MODULES)
@@ -64,10 +80,18 @@ def test_what_is_held_is_counted_once():
     target = load_target("tiny-target")
     weights = sum(value.nbytes for value in target.model.parameters())
     alone = held(target, None, 10)
-    assert alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights  # and a few buffers
-    assert alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4  # keys and values, layers, key heads, head size, bytes
-    draft, small = (held(target, load_drafter(name, target), 10) for name in ("tiny-dspark", "tiny-small-lm"))
-    stored = inspection.by_part({name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()})  # 32 bits in memory
+    assert (
+        alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights
+    )  # and a few buffers
+    assert (
+        alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4
+    )  # keys and values, layers, key heads, head size, bytes
+    draft, small = (
+        held(target, load_drafter(name, target), 10) for name in ("tiny-dspark", "tiny-small-lm")
+    )
+    stored = inspection.by_part(
+        {name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()}
+    )  # 32 bits in memory
     assert draft["drafter"] == sum(stored.values()) - stored["embedding"] - stored["LM head"]
     assert draft["keys and values"] == alone["keys and values"] + 10 * 2 * 4 * 3 * 32 * 4
     assert draft["target"] == small["target"] == alone["target"] and small["drafter"] > 0
@@ -75,13 +99,25 @@ def test_what_is_held_is_counted_once():
 
 def test_the_public_run_is_the_issues_and_names_its_source():
     public = reference("public_run.json")
-    assert public["accepted_length"] == {"math": 3.25, "code": 6.40, "chat": 3.96} and public["speedup"] == 3.66
+    assert (
+        public["accepted_length"] == {"math": 3.25, "code": 6.40, "chat": 3.96}
+        and public["speedup"] == 3.66
+    )
     block = public["first_block"]
-    assert "".join(block["tokens"]) == " sky is blue because of a shorter" and len(block["tokens"]) == len(block["confidence"]) == 7
+    assert (
+        "".join(block["tokens"]) == " sky is blue because of a shorter"
+        and len(block["tokens"]) == len(block["confidence"]) == 7
+    )
     assert "not measured by this project" in public["source"]
-    assert public["settings"]["temperature"] == 0 and public["settings"]["max_new_tokens"] == 96 and public["speed_is_of"] == "one prompt"
+    assert (
+        public["settings"]["temperature"] == 0
+        and public["settings"]["max_new_tokens"] == 96
+        and public["speed_is_of"] == "one prompt"
+    )
     speeds = public["tokens_per_second"]
-    assert round(speeds["dspark"] / speeds["plain"], 1) == round(public["speedup"], 1), "a ratio of printed, rounded speeds"
+    assert round(speeds["dspark"] / speeds["plain"], 1) == round(public["speedup"], 1), (
+        "a ratio of printed, rounded speeds"
+    )
 
 
 # Ties ----------------------------------------------------------------------------------------------------------------
@@ -95,39 +131,63 @@ def test_parted_says_where_and_how_near():
     found = parted(target, ids, [1, 2, 3], [1, 4, 3])
     logits = target.prefill(torch.tensor([[5, 6, 7, 1]]))[0].logits[0, -1]
     assert found.at == 1 and found.gap == pytest.approx(float(logits.max() - logits[[2, 4]].min()))
-    assert found.allowed == pytest.approx(8 * torch.finfo(torch.float32).eps * float(logits.abs().max())) and not found.tied
+    assert (
+        found.allowed
+        == pytest.approx(8 * torch.finfo(torch.float32).eps * float(logits.abs().max()))
+        and not found.tied
+    )
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
 
 
 def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():
-    assert figures.judged(["a", "b", "c"], ["a", "x", "c"]) == [("a", "kept"), ("b", "refused"), ("c", "unread")]
+    assert figures.judged(["a", "b", "c"], ["a", "x", "c"]) == [
+        ("a", "kept"),
+        ("b", "refused"),
+        ("c", "unread"),
+    ]
     assert figures.judged(["a", "b"], ["a", "b"]) == [("a", "kept"), ("b", "kept")]
 
 
 def test_parts_of_files_are_shares_and_copies_are_hatched(closing):
-    fig = figures.file_parts({"one": {"embedding": 5e6, "backbone": 10e6}, "two": {"embedding": 1e6, "backbone": 1e6}},
-                             {"embedding"})
-    assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx([1 / 3, 2 / 3, 1 / 2, 1 / 2])
+    fig = figures.file_parts(
+        {"one": {"embedding": 5e6, "backbone": 10e6}, "two": {"embedding": 1e6, "backbone": 1e6}},
+        {"embedding"},
+    )
+    assert [bar.get_width() for bar in fig.axes[0].patches] == pytest.approx(
+        [1 / 3, 2 / 3, 1 / 2, 1 / 2]
+    )
     assert [bar.get_hatch() for bar in fig.axes[0].patches] == ["///", None] * 2
     assert written(fig) == ["33%", "67%", "15.0 MB", "50%", "50%", "2.0 MB"]
 
 
 def test_errors_of_modules_stand_beside_the_tolerance(closing):
-    (axes,) = figures.module_error_figure({"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, 1e-4).axes
-    assert drawn(axes) == {"computed in float32": [1e-6], "computed in bfloat16": [1e-2], "tolerance in float32, 1e-04": [1e-4] * 2}
+    (axes,) = figures.module_error_figure(
+        {"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, 1e-4
+    ).axes
+    assert drawn(axes) == {
+        "computed in float32": [1e-6],
+        "computed in bfloat16": [1e-2],
+        "tolerance in float32, 1e-04": [1e-4] * 2,
+    }
 
 
 def test_blocks_stand_under_one_another(closing):
-    fig = figures.blocks({"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]}, anchor="def")
+    fig = figures.blocks(
+        {"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]}, anchor="def"
+    )
     assert written(fig) == ["anchor", "def", "1", "2", "ours", "a", "×·b", "shorter", "+$"]
     places = {text.get_text(): text.get_position() for text in fig.axes[0].texts}
-    assert places["def"][1] == places["a"][1] and places["def"][0] < places["a"][0], "the anchor leads the first row"
+    assert places["def"][1] == places["a"][1] and places["def"][0] < places["a"][0], (
+        "the anchor leads the first row"
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("case", ["dspark_vanilla", "dspark_gated", "dspark_rnn", "dspark_conf_plain", "dflash"])
+@pytest.mark.parametrize(
+    "case", ["dspark_vanilla", "dspark_gated", "dspark_rnn", "dspark_conf_plain", "dflash"]
+)
 def test_in_16_bits_heads_stay_below_a_rounding_step_and_the_backbone_below_two(case, dtype):
     expected = load_file(REFERENCE / "golden" / case / "tensors.safetensors")
     for module, error in inspection.module_errors(case, dtype).items():
@@ -138,24 +198,40 @@ def test_in_16_bits_heads_stay_below_a_rounding_step_and_the_backbone_below_two(
 def test_a_round_with_a_draft_starts_more_to_enter_what_was_committed():
     plain = roofline.launches("plain")
     for name in ("dflash", "dspark"):
-        more = {part: count - plain[part] for part, count in roofline.launches(name).items() if part != "draft"}
+        more = {
+            part: count - plain[part]
+            for part, count in roofline.launches(name).items()
+            if part != "draft"
+        }
         assert more["commit"] > sum(more.values()) / 2
 
 
 def test_the_small_lm_adds_least():
     """As the lesson says of the tiny models, which it shows, and of the released ones, which it predicts."""
     target = load_target("tiny-target")
-    tiny = [sum(held(target, load_drafter(f"tiny-{name}", target), 1024).values()) for name in ("small-lm", "dflash", "dspark")]
+    tiny = [
+        sum(held(target, load_drafter(f"tiny-{name}", target), 1024).values())
+        for name in ("small-lm", "dflash", "dspark")
+    ]
     released = [roofline.predict("T4", name).memory for name in ("small_lm", "dflash", "dspark")]
     assert tiny[0] == min(tiny) and released[0] == min(released)
-    for config in (lambda role: read_config(EMBEDDED / f"tiny-{role.replace('_', '-')}"), shapes.config):
-        width, small, *drafts = (config(role)["hidden_size"] for role in ("target", "small_lm", "dflash", "dspark"))
+    for config in (
+        lambda role: read_config(EMBEDDED / f"tiny-{role.replace('_', '-')}"),
+        shapes.config,
+    ):
+        width, small, *drafts = (
+            config(role)["hidden_size"] for role in ("target", "small_lm", "dflash", "dspark")
+        )
         assert drafts == [width, width] and small < width
 
 
 def test_the_recorded_engine_writes_our_texts_and_yet_accepts_other_drafts():
     """What the lesson says before it searches for the cause."""
-    rows = [row for row in read(ROOT / "assets" / "measurements" / "engine.json", "make engine")["rows"] if "not_run" not in row]
+    rows = [
+        row
+        for row in read(ROOT / "assets" / "measurements" / "engine.json", "make engine")["rows"]
+        if "not_run" not in row
+    ]
     assert all(row["same_texts"] == row["of"] for row in rows)
     for row in (row for row in rows if row["drafter"] != "plain"):
         ours, theirs = row["generate"], row["vllm"]

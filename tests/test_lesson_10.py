@@ -25,19 +25,36 @@ from dspark_lite.scheduling.cost_table import CostTable
 def proposals(requests):
     """Three steps of so many requests that were all given the same confidences."""
     logits = torch.tensor([0.9, 0.8, 0.2]).logit().expand(requests, -1)
-    return [Proposal(torch.zeros(requests, 3, dtype=torch.long), torch.empty(requests, 3, 1), logits)] * 3
+    return [
+        Proposal(torch.zeros(requests, 3, dtype=torch.long), torch.empty(requests, 3, 1), logits)
+    ] * 3
 
 
 FALLING = CostTable(range(1, 9), [100, 90, 85, 80, 75, 50, 49, 48])
-POLICIES = {"all": scheduling.fixed(3), "threshold": scheduling.threshold(0.5),
-            **{name: policy_of(FALLING) for name, policy_of in (
-                ("algorithm1", scheduling.algorithm1), ("retrospective", scheduling.retrospective),
-                ("lagged", scheduling.LaggedTopK))}}
+POLICIES = {
+    "all": scheduling.fixed(3),
+    "threshold": scheduling.threshold(0.5),
+    **{
+        name: policy_of(FALLING)
+        for name, policy_of in (
+            ("algorithm1", scheduling.algorithm1),
+            ("retrospective", scheduling.retrospective),
+            ("lagged", scheduling.LaggedTopK),
+        )
+    },
+}
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("all", "everything is verified"), ("threshold", "the threshold"), ("algorithm1", "stopped: draft 2 of request 2"),
-    ("retrospective", "the same as Algorithm 1"), ("lagged", "a budget of 3 drafts")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("all", "everything is verified"),
+        ("threshold", "the threshold"),
+        ("algorithm1", "stopped: draft 2 of request 2"),
+        ("retrospective", "the same as Algorithm 1"),
+        ("lagged", "a budget of 3 drafts"),
+    ],
+)
 def test_the_board_says_why_it_stopped(name, says):
     figure = figures.board(proposals(2), 2, name, POLICIES[name], FALLING, "two requests")
     assert says in figure.axes[1].get_title()
@@ -51,7 +68,9 @@ def test_the_board_names_the_end_of_the_table_and_of_the_drafts():
     assert "everything is admitted" in figures.why("algorithm1", alive, schedule(alive, flat), flat)
     assert "more than the table covers" in figures.why("all", alive, torch.tensor([3, 3]), short)
     rising, doubtful = CostTable(range(1, 9), range(1, 9)), torch.tensor([[0.9, 0.0], [0.0, 0.0]])
-    assert "no other draft can survive" in figures.why("algorithm1", doubtful, schedule(doubtful, rising), rising)
+    assert "no other draft can survive" in figures.why(
+        "algorithm1", doubtful, schedule(doubtful, rising), rising
+    )
     stairs = CostTable(range(1, 9), [100, 100, 60, 60, 60, 60, 60, 60])
     assert "(lossy)" in figures.why("retrospective", alive, global_optimum(alive, stairs), stairs)
 
@@ -60,7 +79,9 @@ BUSY = CostTable(range(1, 7), [1.2, 1.0, 0.85, 0.8, 0.74, 0.6])
 TABLE_2 = CostTable(range(1, 7), [1.2, 1.0, 0.65, 0.55, 0.5, 0.45])
 
 
-@pytest.mark.parametrize(("first", "second", "lengths"), [(0, 0, [2, 1]), (0, 1, [2, 1]), (1, 0, [1, 2]), (1, 1, [1, 1])])
+@pytest.mark.parametrize(
+    ("first", "second", "lengths"), [(0, 0, [2, 1]), (0, 1, [2, 1]), (1, 0, [1, 2]), (1, 1, [1, 1])]
+)
 def test_what_was_drawn_decides_about_the_second_places_of_two_requests(first, second, lengths):
     alive = survival(torch.tensor([[0.8, (0.9, 0.0)[drawn]] for drawn in (first, second)]))
     assert schedule(alive, BUSY).tolist() == global_optimum(alive, BUSY).tolist() == lengths
@@ -69,14 +90,19 @@ def test_what_was_drawn_decides_about_the_second_places_of_two_requests(first, s
 
 def rounded_to_a_tile(tile, whole):
     """A policy of exercise 6: the convex view's batch, rounded to a multiple of `tile` by `whole`, as a function of its table."""
+
     def policy_of(table):
         view = table.lower_hull()
 
         def policy(proposal):
             alive = survival(proposal.confidence)
             tokens = len(alive) + int(schedule(alive, view).sum())
-            return scheduling.top_k(alive, min(max(tile * whole(tokens / tile) - len(alive), 0), alive.numel()))
+            return scheduling.top_k(
+                alive, min(max(tile * whole(tokens / tile) - len(alive), 0), alive.numel())
+            )
+
         return policy
+
     return policy_of
 
 
@@ -85,10 +111,20 @@ def nearest(tiles):
     return max(round(tiles), 1)
 
 
-@pytest.mark.parametrize(("tile", "whole", "refuted"), [
-    (5, math.ceil, False), (3, math.ceil, False), (2, math.ceil, False), (5, round, True),
-    (5, lambda tiles: math.floor(tiles + 0.5), True), (5, nearest, False), (3, nearest, False), (2, nearest, False),
-    (16, round, False)])
+@pytest.mark.parametrize(
+    ("tile", "whole", "refuted"),
+    [
+        (5, math.ceil, False),
+        (3, math.ceil, False),
+        (2, math.ceil, False),
+        (5, round, True),
+        (5, lambda tiles: math.floor(tiles + 0.5), True),
+        (5, nearest, False),
+        (3, nearest, False),
+        (2, nearest, False),
+        (16, round, False),
+    ],
+)
 def test_the_search_refutes_the_nearest_end_of_a_tile_of_five(tile, whole, refuted):
     assert (find_violation(rounded_to_a_tile(tile, whole), cases=12) is not None) == refuted
 
@@ -98,7 +134,9 @@ def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
     table = CostTable(range(1, 33), [100.0 / (10 + batch) for batch in range(1, 33)])
     lagged = scheduling.LaggedTopK(table)
     first = lengths_by(lagged, steps)
-    assert torch.equal(first, lengths_by(lagged, steps))  # the second replay has forgotten the first
+    assert torch.equal(
+        first, lengths_by(lagged, steps)
+    )  # the second replay has forgotten the first
     rows = tokens_and_seconds(torch.full_like(accepted, 2), accepted, table)
     assert rows[:, 0].tolist() == (accepted.clamp(max=2).sum(1) + 4).tolist()
     assert np.allclose(rows[:, 1], (10 + 12) / 100)
@@ -111,5 +149,7 @@ def test_recorded_steps_are_the_blocks_of_several_prompts_side_by_side():
     apart = len(logits) // 3
     for step, proposal in enumerate(steps):
         places = [step, step + apart, step + 2 * apart]
-        assert torch.equal(proposal.confidence_logits, logits[places]) and torch.equal(kept[step], accepted[places])
+        assert torch.equal(proposal.confidence_logits, logits[places]) and torch.equal(
+            kept[step], accepted[places]
+        )
     assert len(recorded_steps(64)[0]) == min(240, len(logits) // 64)

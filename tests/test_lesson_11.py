@@ -22,77 +22,156 @@ def closed():
 
 def test_the_exercises_are_the_packages_layout_and_mask():
     starts, counts = torch.tensor([4, 2, 9]), torch.tensor([3, 1, 5])
-    layout = Layout(SlotStore(1, 3, 16, torch.device("cpu")), [0, 1, 2], starts.numpy(), counts.numpy())
+    layout = Layout(
+        SlotStore(1, 3, 16, torch.device("cpu")), [0, 1, 2], starts.numpy(), counts.numpy()
+    )
     request, position = lesson_11.index_tensors(starts, counts)
     assert torch.equal(layout.row, request) and torch.equal(layout.position, position)
-    assert torch.equal(sees(request[:, None], position[:, None], request, position), lesson_11.may_see(request, position, request, position))
+    assert torch.equal(
+        sees(request[:, None], position[:, None], request, position),
+        lesson_11.may_see(request, position, request, position),
+    )
 
 
 def rounds(*pairs):
     """Rounds that had so many drafts verified and accepted."""
-    return [Round(proposed, accepted, accepted + 1, [], [], 0.0, 0.0) for proposed, accepted in pairs]
+    return [
+        Round(proposed, accepted, accepted + 1, [], [], 0.0, 0.0) for proposed, accepted in pairs
+    ]
 
 
 def test_the_timeline_gives_a_request_the_slot_that_was_free():
-    journeys = [Journey("0", 0, 0, rounds((3, 1), (2, 2)), "length"), Journey("1", 0, 0, rounds((1, 0)), "aborted"),
-                Journey("2", 0, 1, rounds((3, 3), (0, 0)), "stop"), Journey("3", 1, 2, rounds((1, 1)), "length")]
+    journeys = [
+        Journey("0", 0, 0, rounds((3, 1), (2, 2)), "length"),
+        Journey("1", 0, 0, rounds((1, 0)), "aborted"),
+        Journey("2", 0, 1, rounds((3, 3), (0, 0)), "stop"),
+        Journey("3", 1, 2, rounds((1, 1)), "length"),
+    ]
     above, axes = figures.timeline(journeys, slots=2, gamma=3).axes
     slot_of = {text.get_text(): int(text.get_position()[1]) for text in axes.texts}
     assert slot_of == {"request 0": 0, "request 1": 1, "request 2": 1, "request 3": 0}
-    assert [bar.get_height() for bar in above.patches] == [1, 1, 0], "waiting: request 2 before step 1, request 3 at step 1"
+    assert [bar.get_height() for bar in above.patches] == [1, 1, 0], (
+        "waiting: request 2 before step 1, request 3 at step 1"
+    )
     heights = sorted(round(box.get_height() / (0.66 / 3)) for box in axes.patches)
-    assert heights == sorted([3] * 6 + [3, 2, 1, 3, 0, 1] + [1, 2, 0, 3, 0, 1]), "a frame, what was verified and what was accepted"
+    assert heights == sorted([3] * 6 + [3, 2, 1, 3, 0, 1] + [1, 2, 0, 3, 0, 1]), (
+        "a frame, what was verified and what was accepted"
+    )
 
 
 def test_the_mask_picture_tells_context_and_block_apart():
     request = torch.tensor([0, 0, 1])
     visible = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 1, 1, 0], [0, 1, 0, 0, 1]]).bool()
     axes = figures.ragged_batch(request, visible, cached=2).axes[0]
-    assert axes.images[0].get_array().tolist() == [[1, 0, 2, 0, 0], [1, 0, 2, 2, 0], [0, 1, 0, 0, 2]]
+    assert axes.images[0].get_array().tolist() == [
+        [1, 0, 2, 0, 0],
+        [1, 0, 2, 2, 0],
+        [0, 1, 0, 0, 2],
+    ]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["request A", "request B"]
 
 
 def estimates(*values):
     """Estimates by load 1, 2, 4, ..."""
-    return {2 ** index: Estimate(value, value - 0.1, value + 0.1) for index, value in enumerate(values)}
+    return {
+        2**index: Estimate(value, value - 0.1, value + 0.1) for index, value in enumerate(values)
+    }
 
 
 def test_figures_7_and_8_draw_the_papers_lines_beside_ours():
-    budgets = {"mtp": estimates(2, 2, 2), "lagged": estimates(7, 6, 5), "fixed 7": estimates(8, 8, 8)}
-    left, right = figures.figure_8(budgets, {"lagged": estimates(2, 1.5, 1.2)}, "a made device").axes
-    theirs = [[line for line in axes.lines if line.get_linestyle() in ("--", ":")] for axes in (left, right)]
-    assert [len(lines) for lines in theirs] == [4, 2], "two models; MTP-1 and DSpark, and the one over the other"
-    assert [round(line.get_ydata()[0], 1) for line in theirs[0] if line.get_color() == figures.style("mtp")["color"]] == [2.0, 2.0], "in tokens"
-    assert all(line.get_ydata().min() > 1 for line in theirs[1]), "the paper's DSpark is above its MTP-1 at every load"
+    budgets = {
+        "mtp": estimates(2, 2, 2),
+        "lagged": estimates(7, 6, 5),
+        "fixed 7": estimates(8, 8, 8),
+    }
+    left, right = figures.figure_8(
+        budgets, {"lagged": estimates(2, 1.5, 1.2)}, "a made device"
+    ).axes
+    theirs = [
+        [line for line in axes.lines if line.get_linestyle() in ("--", ":")]
+        for axes in (left, right)
+    ]
+    assert [len(lines) for lines in theirs] == [4, 2], (
+        "two models; MTP-1 and DSpark, and the one over the other"
+    )
+    assert [
+        round(line.get_ydata()[0], 1)
+        for line in theirs[0]
+        if line.get_color() == figures.style("mtp")["color"]
+    ] == [2.0, 2.0], "in tokens"
+    assert all(line.get_ydata().min() > 1 for line in theirs[1]), (
+        "the paper's DSpark is above its MTP-1 at every load"
+    )
     at_load_1 = [container.lines[0].get_xdata()[0] for container in left.containers]
-    assert at_load_1 == [pytest.approx(1.13 ** place) for place in (-1, 0, 1)], "no mark hides another"
+    assert at_load_1 == [pytest.approx(1.13**place) for place in (-1, 0, 1)], (
+        "no mark hides another"
+    )
     frontiers = {name: np.array([[90.0, 90.0], [40.0, 160.0]]) for name in ("mtp", "lagged")}
     ours, papers = figures.figure_7(frontiers, "a made device").axes
     assert (len(ours.lines), len(papers.lines)) == (2, 4)
-    assert [text.get_text() for text in ours.texts if text.get_text().isdigit()] == ["1", "4"] * 2, "points say how many requests are under way"
-    assert [text.get_text() for text in papers.texts if "%" in text.get_text()] == ["+60 %", "+85 %", "+57 %", "+78 %"]
+    assert [text.get_text() for text in ours.texts if text.get_text().isdigit()] == [
+        "1",
+        "4",
+    ] * 2, "points say how many requests are under way"
+    assert [text.get_text() for text in papers.texts if "%" in text.get_text()] == [
+        "+60 %",
+        "+85 %",
+        "+57 %",
+        "+78 %",
+    ]
     assert papers.get_title().endswith("DSpark's users are 57 to 85 % faster")
 
 
 def test_the_operating_point_sorts_requests_by_their_length():
     curves = {"algorithm1": np.array([[90.0, 90.0], [40.0, 160.0]])}
-    lengths, accepted, alive = np.array([1, 3, 0]), np.array([2, 3, 1]), np.array([[0.9, 0.5, 0.1], [0.9, 0.9, 0.9], [0.1, 0.1, 0.1]])
+    lengths, accepted, alive = (
+        np.array([1, 3, 0]),
+        np.array([2, 3, 1]),
+        np.array([[0.9, 0.5, 0.1], [0.9, 0.9, 0.9], [0.1, 0.1, 0.1]]),
+    )
     measured = curves | {"mtp": np.array([[200.0, 100.0], [50.0, 400.0]])}
-    left, right = figures.operating_point(curves, measured, "algorithm1", (90.0, 90.0), lengths, accepted, alive, "three", "a made device").axes
+    left, right = figures.operating_point(
+        curves,
+        measured,
+        "algorithm1",
+        (90.0, 90.0),
+        lengths,
+        accepted,
+        alive,
+        "three",
+        "a made device",
+    ).axes
     drafted, verified, kept = ([bar.get_height() for bar in bars] for bars in right.containers)
-    assert (drafted, verified, kept) == ([3, 3, 3], [3, 1, 0], [3, 1, 0]), "what was not verified is not accepted"
-    assert left.lines[-1].get_xydata().tolist() == [[90.0, 90.0]] and left.get_title() == "ring: 90 tokens/s for each user, 90 in all"
-    assert [text.get_text() for text in left.get_legend().get_texts()][1:] == ["lines: the model", "marks: measured"]
-    assert (left.get_xlim(), left.get_ylim()) == (pytest.approx((0, 220)), pytest.approx((0, 440))), "room for curves that are not drawn"
+    assert (drafted, verified, kept) == ([3, 3, 3], [3, 1, 0], [3, 1, 0]), (
+        "what was not verified is not accepted"
+    )
+    assert (
+        left.lines[-1].get_xydata().tolist() == [[90.0, 90.0]]
+        and left.get_title() == "ring: 90 tokens/s for each user, 90 in all"
+    )
+    assert [text.get_text() for text in left.get_legend().get_texts()][1:] == [
+        "lines: the model",
+        "marks: measured",
+    ]
+    assert (left.get_xlim(), left.get_ylim()) == (
+        pytest.approx((0, 220)),
+        pytest.approx((0, 440)),
+    ), "room for curves that are not drawn"
 
 
 def test_index_tensors_come_as_a_tuple_or_a_list(capsys):
-    assert lesson_11.check_indices(lambda starts, counts: list(lesson_11.index_tensors(starts, counts)))
+    assert lesson_11.check_indices(
+        lambda starts, counts: list(lesson_11.index_tensors(starts, counts))
+    )
     assert capsys.readouterr().out == "Correct.\n"
 
 
 def test_index_tensors_are_whole_numbers(capsys):
-    assert not lesson_11.check_indices(lambda starts, counts: tuple(part.float() for part in lesson_11.index_tensors(starts, counts)))
+    assert not lesson_11.check_indices(
+        lambda starts, counts: tuple(
+            part.float() for part in lesson_11.index_tensors(starts, counts)
+        )
+    )
     assert "tensors of whole numbers" in capsys.readouterr().out
 
 

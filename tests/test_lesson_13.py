@@ -100,21 +100,35 @@ def working_to_the_end(device, host, steps):
     host(confidences)
 
 
-@pytest.mark.parametrize(("wrong", "says"), [
-    (in_turn, "one after another"), (two_at_once, "finish that one first"), (without_end, "7 steps were started and 6 finished"),
-    (three_old, "of step t - 2"), (without_host, "found no budget"),
-    (before_any, "host was given None"), (waits_first, "none was started")])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (in_turn, "one after another"),
+        (two_at_once, "finish that one first"),
+        (without_end, "7 steps were started and 6 finished"),
+        (three_old, "of step t - 2"),
+        (without_host, "found no budget"),
+        (before_any, "host was given None"),
+        (waits_first, "none was started"),
+    ],
+)
 def test_the_loops_checker_names_the_mistake(wrong, says, capsys):
     assert lesson_13.check_pipeline(wrong) is False
     assert says in capsys.readouterr().out
 
 
 def test_the_loops_checker_passes_the_loop_and_reminds_of_a_stub(capsys):
-    assert lesson_13.check_pipeline(lesson_13.pipelined) and lesson_13.check_pipeline(working_to_the_end)
+    assert lesson_13.check_pipeline(lesson_13.pipelined) and lesson_13.check_pipeline(
+        working_to_the_end
+    )
     assert not lesson_13.check_pipeline(lambda device, host, steps: None)
     assert not lesson_13.check_pipeline(...) and not lesson_13.check_pipeline(3)
     right, also_right, *said = capsys.readouterr().out.splitlines()
-    assert right == also_right == "Correct." and said[0] == said[1] and said[0].startswith("Not done yet")
+    assert (
+        right == also_right == "Correct."
+        and said[0] == said[1]
+        and said[0].startswith("Not done yet")
+    )
     assert len(said) == 3 and "takes the function itself" in said[2]
 
 
@@ -122,13 +136,20 @@ def test_the_loops_checker_passes_the_loop_and_reminds_of_a_stub(capsys):
 def test_the_lag_is_what_a_clock_says(host):
     """The newest step whose search ends in time, by going through them."""
     draft, verify, ahead, step = 2.0, 6.0, 8.0, 40
-    newest = max(s for s in range(step) if s * (draft + verify) + draft + host <= step * (draft + verify) - ahead)
+    newest = max(
+        s
+        for s in range(step)
+        if s * (draft + verify) + draft + host <= step * (draft + verify) - ahead
+    )
     assert lesson_13.lag_needed(draft, verify, host, ahead) == step - newest
 
 
 def test_machines_are_counted_by_users_or_by_throughput():
     curve = np.array([[200.0, 200.0], [80.0, 640.0]])
-    assert lesson_13.machines_for(curve, 80, 80.0) == 10 and lesson_13.machines_for(curve, 81, 80.0) == 11
+    assert (
+        lesson_13.machines_for(curve, 80, 80.0) == 10
+        and lesson_13.machines_for(curve, 81, 80.0) == 11
+    )
     assert lesson_13.machines_for(curve, 1, 201.0) == math.inf
 
 
@@ -156,14 +177,21 @@ def test_a_head_that_goes_wrong_is_fitted_anew_within_two_windows():
     online.observe(*blocks(0, 1500))
     assert online.observe(*blocks(1, 2000, times=3.0))
     logits, accepted = blocks(2, 4000, times=3.0)
-    kept, stored = (np.mean(by_position(logits, accepted, one.temperatures)["ece"]) for one in (online.sts, FLAT))
-    best = np.mean(by_position(logits, accepted, fit_sts(*blocks(3, 4000, times=3.0)).temperatures)["ece"])
+    kept, stored = (
+        np.mean(by_position(logits, accepted, one.temperatures)["ece"])
+        for one in (online.sts, FLAT)
+    )
+    best = np.mean(
+        by_position(logits, accepted, fit_sts(*blocks(3, 4000, times=3.0)).temperatures)["ece"]
+    )
     assert kept < best + 0.02 and stored > 2 * kept
 
 
 def test_nothing_is_checked_before_the_window_is_full():
     online = OnlineSTS(FLAT, window=1000, every=100)
-    assert not online.observe(*blocks(0, 999, times=5.0)) and online.observe(*blocks(1, 1, times=5.0))
+    assert not online.observe(*blocks(0, 999, times=5.0)) and online.observe(
+        *blocks(1, 1, times=5.0)
+    )
     assert online.sts.num_samples == 1000, "the whole window is fitted to"
 
 
@@ -179,17 +207,25 @@ def test_a_drift_is_judged_on_prompts_that_taught_nothing():
         logits, accepted = blocks(seed, 3000)
         observed[domain] = Observations(logits, accepted, np.repeat(np.arange(100), 30))
     (taught, _), (judged, _) = halves(observed["math"])
-    assert len(taught) == len(judged) == 1500 and not set(map(tuple, taught)) & set(map(tuple, judged))
+    assert len(taught) == len(judged) == 1500 and not set(map(tuple, taught)) & set(
+        map(tuple, judged)
+    )
     found = drift(observed, FLAT, [Phase("math", 1.0, 1000), Phase("chat", 3.0, 2000)])
     assert found.at == list(range(EVERY, 3001, EVERY)) and found.phase == [0] * 5 + [1] * 10
     stored, online, fresh = found.after(1, 2000)
-    assert online < fresh + 0.02 < stored and all(1000 < at <= 3000 for at in found.refits) and found.refits
+    assert (
+        online < fresh + 0.02 < stored
+        and all(1000 < at <= 3000 for at in found.refits)
+        and found.refits
+    )
 
 
 def test_the_wrong_heads_of_the_model_begin_with_the_right_one():
     """Of few requests: what is compared is that the same traffic gives the same ratio, and that order does not suffer from a factor."""
     found = throughput_by_head(4, seeds=2, requests=12)
-    assert list(found) == list(WRONG_HEADS) and all(value.low <= value.value <= value.high for value in found.values())
+    assert list(found) == list(WRONG_HEADS) and all(
+        value.low <= value.value <= value.high for value in found.values()
+    )
     assert found == throughput_by_head(4, seeds=2, requests=12)
 
 
@@ -206,8 +242,12 @@ def test_steps_are_replayed_at_the_pace_that_is_told():
     reports = [StepReport(requests=2, written={0: [number]}) for number in range(4)]
     engine, told = PacedEngine(Nowhere, reports, {"verify": 0.01}, recorded_steps(2)[0]), []
     events = serve(engine, CostTable(range(1, 17), [1.0] * 16), told.append)
-    assert [report.written for report in told] == [report.written for report in reports] and engine.idle
-    assert [event.ended - event.began for event in events if event.part == "verify"] == pytest.approx([0.01] * 4)
+    assert [report.written for report in told] == [
+        report.written for report in reports
+    ] and engine.idle
+    assert [
+        event.ended - event.began for event in events if event.part == "verify"
+    ] == pytest.approx([0.01] * 4)
     begins = [event.began for event in events if event.part == "draft"]
     assert min(np.diff(begins)) >= 0.01
 
@@ -220,15 +260,23 @@ def lanes(gap):
     events = []
     for step in range(6):
         begin = step * (4 + gap) / 1e3
-        events += [StepEvent("device", "draft", step, begin, begin + 1e-3), StepEvent("device", "verify", step, begin + 1e-3, begin + 4e-3),
-                   StepEvent("host", "plan", step, begin + 4e-3, begin + (4 + gap) / 1e3)]
+        events += [
+            StepEvent("device", "draft", step, begin, begin + 1e-3),
+            StepEvent("device", "verify", step, begin + 1e-3, begin + 4e-3),
+            StepEvent("host", "plan", step, begin + 4e-3, begin + (4 + gap) / 1e3),
+        ]
     return events
 
 
 def test_two_lanes_are_drawn_on_one_scale_and_say_how_long_they_took():
     assert figures.typical(lanes(2), 3)[1] == pytest.approx(6e-3)
-    upper, lower = figures.two_lanes({"in turn": lanes(2), "overlapped": lanes(0)}, 3, "a made device").axes
-    assert (upper.get_title(loc="left"), lower.get_title(loc="left")) == ("in turn: 3 steps in 18.0 ms", "overlapped: 3 steps in 12.0 ms")
+    upper, lower = figures.two_lanes(
+        {"in turn": lanes(2), "overlapped": lanes(0)}, 3, "a made device"
+    ).axes
+    assert (upper.get_title(loc="left"), lower.get_title(loc="left")) == (
+        "in turn: 3 steps in 18.0 ms",
+        "overlapped: 3 steps in 12.0 ms",
+    )
     assert [text.get_text() for text in upper.texts] == ["1", "2", "3"] and len(upper.patches) == 9
 
 
@@ -247,17 +295,29 @@ def test_the_ratios_at_a_promise_explode_and_the_papers_points_lie_on_its_lines(
     papers = [line for line in left.lines if line.get_linestyle() in ("--", ":")]
     points = [line.get_xydata()[0] for line in left.lines if line.get_marker() == "o"]
     for line, pair in zip(papers, (points[:2], points[2:])):
-        assert [np.interp(x, *line.get_data()) for x, _ in pair] == pytest.approx([y for _, y in pair], rel=0.03)
+        assert [np.interp(x, *line.get_data()) for x, _ in pair] == pytest.approx(
+            [y for _, y in pair], rel=0.03
+        )
 
 
 def test_the_other_figures_draw_what_they_are_given():
-    left, right = figures.padding_by_spacing({"lagged": {1: 0.0, 8: 0.1}}, {"lagged": {1: 1.1, 8: 1.0}}, 4).axes
-    assert left.lines[0].get_ydata().tolist() == [0.0, 10.0] and right.lines[0].get_ydata().tolist() == [1.1, 1.0]
+    left, right = figures.padding_by_spacing(
+        {"lagged": {1: 0.0, 8: 0.1}}, {"lagged": {1: 1.1, 8: 1.0}}, 4
+    ).axes
+    assert left.lines[0].get_ydata().tolist() == [0.0, 10.0] and right.lines[
+        0
+    ].get_ydata().tolist() == [1.1, 1.0]
     found = Drift([200, 400], [0, 1], [7.0, 5.0], [0.02, 0.1], [0.02, 0.03], [0.02, 0.02], [400])
-    above, below = figures.drift_series(found, [Phase("math", 1.0, 200), Phase("chat", 2.0, 200)]).axes
+    above, below = figures.drift_series(
+        found, [Phase("math", 1.0, 200), Phase("chat", 2.0, 200)]
+    ).axes
     assert [text.get_text() for text in above.texts] == ["math", "chat,\nhead 2 times as sure"]
     assert below.lines[-1].get_xdata().tolist() == [400]
-    (axes,) = figures.wrong_heads({"as calibrated": Estimate(1.1, 1.0, 1.2), "3 nats too doubtful": Estimate(0.9, 0.8, 1.0)}, 64, "made").axes
+    (axes,) = figures.wrong_heads(
+        {"as calibrated": Estimate(1.1, 1.0, 1.2), "3 nats too doubtful": Estimate(0.9, 0.8, 1.0)},
+        64,
+        "made",
+    ).axes
     assert [text.get_text() for text in axes.texts[:2]] == ["0.90", "1.10"]
 
 
@@ -266,16 +326,29 @@ def test_a_drafted_tree_joins_each_word_to_its_parent():
     places = {text.get_text(): text.get_position() for text in axes.texts}
     assert {word: x for word, (x, _) in places.items()} == {"the": 0, " a": 1, " b": 1, "c": 2}
     joined = [sorted(map(tuple, line.get_xydata().tolist())) for line in axes.lines]
-    assert joined == [sorted([places["the"], places[child]]) for child in (" a", " b")] + [sorted([places[" a"], places["c"]])]
+    assert joined == [sorted([places["the"], places[child]]) for child in (" a", " b")] + [
+        sorted([places[" a"], places["c"]])
+    ]
 
 
 def test_the_figures_beside_the_lesson_draw_what_they_are_given():
     counts = {"math": [[6.0, 2.0], [4.0, 1.0]], "chat": [[2.0, 1.0], [2.0, 1.0]]}
     rows = [{"name": "chain", "nodes": 7, "temperature": t, "tallies": counts} for t in (0.0, 1.0)]
-    rows += [{"name": "tree", "nodes": nodes, "temperature": t, "tallies": counts} for t in (0.0, 1.0) for nodes in (7, 15)]
+    rows += [
+        {"name": "tree", "nodes": nodes, "temperature": t, "tallies": counts}
+        for t in (0.0, 1.0)
+        for nodes in (7, 15)
+    ]
     greedy, drawn = figures.tree_lengths(rows).axes
     heights = [container.lines[0].get_ydata().tolist() for container in greedy.containers]
-    assert heights == [pytest.approx([(10 / 3 + 2) / 2] * 2), pytest.approx([(10 / 3 + 2) / 2])] and drawn.get_title() == "temperature 1"
+    assert (
+        heights == [pytest.approx([(10 / 3 + 2) / 2] * 2), pytest.approx([(10 / 3 + 2) / 2])]
+        and drawn.get_title() == "temperature 1"
+    )
     assert figures.tree_mask(torch.eye(3).bool()).axes[0].images[0].get_array().sum() == 3
-    left, right = figures.v4_variants({"one": {"parameters": 3e6, "active": 1e6, "steps": 10, "l1": [2.0, 1.0]}}).axes
-    assert [bar.get_width() for bar in left.patches] == [3.0, 1.0] and list(right.lines[0].get_ydata()) == [2.0, 1.0]
+    left, right = figures.v4_variants(
+        {"one": {"parameters": 3e6, "active": 1e6, "steps": 10, "l1": [2.0, 1.0]}}
+    ).axes
+    assert [bar.get_width() for bar in left.patches] == [3.0, 1.0] and list(
+        right.lines[0].get_ydata()
+    ) == [2.0, 1.0]

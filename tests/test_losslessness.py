@@ -8,13 +8,21 @@ from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate, sequence
 from dspark_lite.decoding.sampling import Verdict, accept, accepted_prefix_length, draw, residual
-from dspark_lite.losslessness import enumeration, marginal, output_distribution, total_variation, toys
+from dspark_lite.losslessness import (
+    enumeration,
+    marginal,
+    output_distribution,
+    total_variation,
+    toys,
+)
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a
 
 LENGTH = 4  # one token from the prompt's pass, a whole block of two, and its bonus
 PROMPT = (0, 1, 1, 0)  # prompt lookup finds whole blocks to copy
 TARGET, DRAFTERS = toys.toy_models()
-WITH_CONFIDENCE = [name for name, drafter in DRAFTERS.items() if getattr(drafter, "confidence_head", None)]
+WITH_CONFIDENCE = [
+    name for name, drafter in DRAFTERS.items() if getattr(drafter, "confidence_head", None)
+]
 
 
 def distribution(drafter, policy=None, **options):
@@ -40,8 +48,18 @@ def test_generate_is_exact_run_from_its_beginning_for_every_outcome(policy):
     drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.9, [0.9, 0.1], gamma=2)
 
     def text(path):
-        return tuple(generate(target, drafter, torch.tensor([[0]]), max_new_tokens=LENGTH, temperature=1.0, policy=policy,
-                              stop_token_ids=(), generator=path).token_ids)
+        return tuple(
+            generate(
+                target,
+                drafter,
+                torch.tensor([[0]]),
+                max_new_tokens=LENGTH,
+                temperature=1.0,
+                policy=policy,
+                stop_token_ids=(),
+                generator=path,
+            ).token_ids
+        )
 
     found = enumeration.summed(enumeration.outcomes(text))
     assert total_variation(found, output_distribution(target, None, None, LENGTH)) < 1e-6
@@ -52,9 +70,14 @@ WIDE = pytest.mark.slow(reason="every path of choices for each other drafter")
 
 def drafters_and_policies(whole, cut):
     """Each drafter with whole blocks and with blocks cut to one draft; all but those that are named are slow."""
-    return pytest.mark.parametrize(("name", "policy"), [
-        pytest.param(name, policy, marks=() if name in light else WIDE, id=f"{name}-{how}")
-        for how, policy, light in (("all", None, whole), ("fixed", scheduling.fixed(1), cut)) for name in DRAFTERS])
+    return pytest.mark.parametrize(
+        ("name", "policy"),
+        [
+            pytest.param(name, policy, marks=() if name in light else WIDE, id=f"{name}-{how}")
+            for how, policy, light in (("all", None, whole), ("fixed", scheduling.fixed(1), cut))
+            for name in DRAFTERS
+        ],
+    )
 
 
 @drafters_and_policies(whole=DRAFTERS, cut=["dspark"])
@@ -65,7 +88,9 @@ def test_every_drafter_gives_the_targets_distribution(plain, name, policy):
 @drafters_and_policies(whole=["dspark", "prompt_lookup"], cut=["small_lm"])
 def test_blocks_that_an_answers_end_cuts_are_lossless_too(plain, name, policy):
     """Whole answers: the last rounds have room for one draft, or for none."""
-    assert total_variation(distribution(DRAFTERS[name], policy, max_new_tokens=LENGTH), plain) < 1e-5
+    assert (
+        total_variation(distribution(DRAFTERS[name], policy, max_new_tokens=LENGTH), plain) < 1e-5
+    )
 
 
 class Remembering:
@@ -84,7 +109,9 @@ def test_a_policy_remembers_its_own_path_alone(plain):
     assert total_variation(distribution(DRAFTERS["dspark"], Remembering()), plain) < 1e-5
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "dspark" else WIDE) for name in WITH_CONFIDENCE])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "dspark" else WIDE) for name in WITH_CONFIDENCE]
+)
 def test_a_threshold_on_confidence_changes_nothing(plain, name):
     seen, lengths = [], set()
 
@@ -119,14 +146,18 @@ def test_the_retrospective_policy_is_lossy_as_in_appendix_a():
 
 def test_the_same_confidences_are_harmless_behind_a_threshold():
     target, drafter, _ = appendix_a()
-    assert marginal(output_distribution(target, drafter, scheduling.threshold(0.5), 3), 1) == pytest.approx({0: 0.7, 1: 0.3})
+    assert marginal(
+        output_distribution(target, drafter, scheduling.threshold(0.5), 3), 1
+    ) == pytest.approx({0: 0.7, 1: 0.3})
 
 
 # Verifiers with one planted error each; arguments as of `accept`.
 
 
 def always_accepts(target_probs, draft_probs, draft_tokens, lengths, generator):
-    return accept(draft_probs_of(draft_probs, target_probs), draft_probs, draft_tokens, lengths, generator)
+    return accept(
+        draft_probs_of(draft_probs, target_probs), draft_probs, draft_tokens, lengths, generator
+    )
 
 
 def draft_probs_of(draft_probs, target_probs):
@@ -142,7 +173,13 @@ def swaps_the_ratio(target_probs, draft_probs, draft_tokens, lengths, generator)
 
 
 def corrects_from_the_target(target_probs, draft_probs, draft_tokens, lengths, generator):
-    return finish(right_ratio(target_probs, draft_probs, draft_tokens), target_probs, draft_probs, lambda p, q: p, generator)
+    return finish(
+        right_ratio(target_probs, draft_probs, draft_tokens),
+        target_probs,
+        draft_probs,
+        lambda p, q: p,
+        generator,
+    )
 
 
 def swaps_the_residual(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -155,19 +192,25 @@ def takes_the_bonus_from_the_first_row(target_probs, draft_probs, draft_tokens, 
     return accept(wrong, draft_probs, draft_tokens, lengths, generator)
 
 
-def forgets_the_residual_of_a_cut_block(target_probs, draft_probs, draft_tokens, lengths, generator):
+def forgets_the_residual_of_a_cut_block(
+    target_probs, draft_probs, draft_tokens, lengths, generator
+):
     """Takes the residual where nothing was rejected: the last drafted row instead of none."""
     verdict_of = right_ratio(target_probs, draft_probs, draft_tokens)
     accepted = accepted_prefix_length(verdict_of, generator)
     padded = torch.cat([draft_probs, draft_probs[:, -1:]], 1)
     row = torch.arange(len(accepted))
-    return Verdict(accepted, draw(residual(target_probs[row, accepted], padded[row, accepted]), generator))
+    return Verdict(
+        accepted, draw(residual(target_probs[row, accepted], padded[row, accepted]), generator)
+    )
 
 
 def right_ratio(target_probs, draft_probs, draft_tokens):
     """min(1, p / q) of every drafted token."""
     at = draft_tokens.unsqueeze(-1)
-    return (target_probs[:, :-1].gather(-1, at) / draft_probs.gather(-1, at)).squeeze(-1).clamp(max=1)
+    return (
+        (target_probs[:, :-1].gather(-1, at) / draft_probs.gather(-1, at)).squeeze(-1).clamp(max=1)
+    )
 
 
 def finish(keep, target_probs, draft_probs, correction, generator):
@@ -179,8 +222,14 @@ def finish(keep, target_probs, draft_probs, correction, generator):
     return Verdict(accepted, draw(torch.where(rejected, correction(p, q), p), generator))
 
 
-ERRORS = [always_accepts, swaps_the_ratio, corrects_from_the_target, swaps_the_residual, takes_the_bonus_from_the_first_row,
-          forgets_the_residual_of_a_cut_block]
+ERRORS = [
+    always_accepts,
+    swaps_the_ratio,
+    corrects_from_the_target,
+    swaps_the_residual,
+    takes_the_bonus_from_the_first_row,
+    forgets_the_residual_of_a_cut_block,
+]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)

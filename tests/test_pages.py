@@ -10,8 +10,12 @@ from tools.notebooks import build as notebooks
 ROOT = notebooks.ROOT
 SOURCES = notebooks.lesson_sources()
 BESIDE = notebooks.more_sources()
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / ".github").glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-LESSONS = sorted([*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / ".github").glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+)
+LESSONS = sorted(
+    [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks/solutions").glob("*.ipynb")]
+)
 COMMITTED = LESSONS + sorted((ROOT / "notebooks/more").glob("*.ipynb"))
 EXERCISE = re.compile(r"^### Exercise (\d+) · (.+) \((code|think|open)\)$", re.M)
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
@@ -31,7 +35,10 @@ def anchors(path) -> set[str]:
     """Return what a link to a page may name after #: its own anchors and its headings as GitHub writes them."""
     text = path.read_text(encoding="utf-8")
     headings = re.findall(r"^#+ (.+)$", text, re.M)
-    return {*re.findall(r'<a id="([\w-]+)"></a>', text), *(re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings)}
+    return {
+        *re.findall(r'<a id="([\w-]+)"></a>', text),
+        *(re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings),
+    }
 
 
 def broken(path, text) -> list[str]:
@@ -40,7 +47,12 @@ def broken(path, text) -> list[str]:
     for link in LINK.findall(text):
         file, _, anchor = link.partition("#")
         target = (path.parent / file).resolve() if file else path
-        if not target.exists() or anchor and target.suffix == ".md" and anchor not in anchors(target):
+        if (
+            not target.exists()
+            or anchor
+            and target.suffix == ".md"
+            and anchor not in anchors(target)
+        ):
             found.append(link)
     return found
 
@@ -50,7 +62,11 @@ def test_every_link_leads_somewhere(path):
     if path.suffix == ".md":
         text = path.read_text(encoding="utf-8")
     else:
-        text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+        text = "\n".join(
+            cell.source
+            for cell in nbformat.read(path, as_version=4).cells
+            if cell.cell_type == "markdown"
+        )
     assert broken(path, text) == []
 
 
@@ -77,7 +93,11 @@ def test_exercises_are_numbered_and_of_three_kinds(source):
     found = EXERCISE.findall("\n\n".join(prose(source)))
     assert [int(number) for number, *_ in found] == list(range(1, len(found) + 1))
     assert {"code", "think"} <= {kind for *_, kind in found} <= {"code", "think", "open"}
-    assert not re.search(r"^\W*(\*\*Exercise|###? Exercise (?!\d+ · .+ \((code|think|open)\)$))", "\n".join(prose(source)), re.M)
+    assert not re.search(
+        r"^\W*(\*\*Exercise|###? Exercise (?!\d+ · .+ \((code|think|open)\)$))",
+        "\n".join(prose(source)),
+        re.M,
+    )
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name_of)
@@ -98,16 +118,24 @@ MOST_NAMES = 10
 @pytest.mark.parametrize("source", SOURCES + BESIDE, ids=name_of)
 def test_a_lesson_opens_with_few_imports(source):
     """The first cell after the setup that imports anything; later cells import where a name first matters."""
-    code = [cell.source for cell in notebooks.read_cells(source) if cell.cell_type == "code" and "setup" not in notebooks.tags(cell)]
+    code = [
+        cell.source
+        for cell in notebooks.read_cells(source)
+        if cell.cell_type == "code" and "setup" not in notebooks.tags(cell)
+    ]
     first = next(text for text in code if re.search(r"^(import|from) ", text, re.M))
-    imports = [node for node in ast.parse(first).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imports = [
+        node for node in ast.parse(first).body if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
     assert len(imports) <= MOST_NAMES
 
 
 def test_lessons_and_solutions_lead_to_each_other():
     for path in LESSONS:
         header = nbformat.read(path, as_version=4).cells[0].source
-        assert (f"](../{path.name})" if path.parent.name == "solutions" else f"](solutions/{path.name})") in header
+        assert (
+            f"](../{path.name})" if path.parent.name == "solutions" else f"](solutions/{path.name})"
+        ) in header
 
 
 def outside(tree, kind):
@@ -139,14 +167,22 @@ def bound(tree) -> set[str]:
 
 def used_at_once(tree) -> set[str]:
     """Return the names that running a cell reads, bodies of functions and of lambdas left out."""
-    return {node.id for node in outside(tree, ast.Lambda) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return {
+        node.id
+        for node in outside(tree, ast.Lambda)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
 
 
 def read_inside(tree) -> set[str]:
     """Return the names that functions of a cell read and do not bind themselves."""
     functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
-    return {name.id for function in functions for name in ast.walk(function) if isinstance(name, ast.Name)
-            and isinstance(name.ctx, ast.Load)} - {name for function in functions for name in bound(function)}
+    return {
+        name.id
+        for function in functions
+        for name in ast.walk(function)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
+    } - {name for function in functions for name in bound(function)}
 
 
 @pytest.mark.parametrize(("source", "solutions"), notebooks.both_editions(SOURCES + BESIDE))

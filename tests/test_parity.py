@@ -14,8 +14,15 @@ from dspark_lite.losslessness.parity import TOLERANCE
 GOLDEN = Path(__file__).parent.parent / "assets" / "reference" / "golden"
 CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla", "eagle3"]
 ALONE = ["dspark_gemma4", "dspark_gemma4_kv"]  # drafts without a target
-GIVEN = {"prompt_ids", "cycle2_anchor", "cycle2_new_features", "cycle2_full_features", "train_input_ids", "train_anchors",
-         "train_loss_mask"}
+GIVEN = {
+    "prompt_ids",
+    "cycle2_anchor",
+    "cycle2_new_features",
+    "cycle2_full_features",
+    "train_input_ids",
+    "train_anchors",
+    "train_loss_mask",
+}
 
 
 def errors_of(line):
@@ -45,7 +52,9 @@ def test_every_case_passes(capsys, name):
     errors = errors_of(line)
     compared = set(load_file(GOLDEN / name / "tensors.safetensors")) - GIVEN
     assert compared <= set(errors), "a reference tensor is not compared"
-    assert name == "eagle3" or {"ce_loss_num", "l1_loss_num", "l1_loss_den", "loss_total"} <= set(errors)
+    assert name == "eagle3" or {"ce_loss_num", "l1_loss_num", "l1_loss_den", "loss_total"} <= set(
+        errors
+    )
     assert ("confidence_loss_num" in errors) == (name not in ("dflash", "eagle3"))
     assert max(errors.values()) <= TOLERANCE == 2e-4
 
@@ -53,7 +62,10 @@ def test_every_case_passes(capsys, name):
 def test_drafts_without_a_target_pass_and_fail(capsys, tmp_path):
     assert main(["parity", *(str(GOLDEN / name) for name in ALONE)]) == 0
     for name, line in zip(ALONE, capsys.readouterr().out.splitlines(), strict=True):
-        assert set(load_file(GOLDEN / name / "tensors.safetensors")) - GIVEN - {"anchor", "context_features"} == set(errors_of(line)), name
+        assert set(load_file(GOLDEN / name / "tensors.safetensors")) - GIVEN - {
+            "anchor",
+            "context_features",
+        } == set(errors_of(line)), name
         assert line.startswith(f"ok   {name}")
         assert max(errors_of(line).values()) <= TOLERANCE
     altered = Path(shutil.copytree(GOLDEN / ALONE[0], tmp_path / ALONE[0]))
@@ -61,9 +73,16 @@ def test_drafts_without_a_target_pass_and_fail(capsys, tmp_path):
     assert main(["parity", str(altered)]) == 1
 
 
-@pytest.mark.parametrize(("tensor", "change"), [
-    ("block_hidden", lambda t: t + 1e-3), ("cycle2_block_hidden", lambda t: t * 1.01), ("draft_tokens", lambda t: t.roll(1, -1)),
-    ("train_draft_logits", lambda t: t[:, :, :-1].contiguous()), ("train_target_ids", lambda t: t + 1)])
+@pytest.mark.parametrize(
+    ("tensor", "change"),
+    [
+        ("block_hidden", lambda t: t + 1e-3),
+        ("cycle2_block_hidden", lambda t: t * 1.01),
+        ("draft_tokens", lambda t: t.roll(1, -1)),
+        ("train_draft_logits", lambda t: t[:, :, :-1].contiguous()),
+        ("train_target_ids", lambda t: t + 1),
+    ],
+)
 def test_an_altered_tensor_fails_and_is_shown(case, capsys, tensor, change):
     alter(case, tensor, change)
     assert main(["parity", str(case)]) == 1
@@ -90,13 +109,27 @@ def test_a_loss_that_differs_fails(case, capsys):
     assert errors_of(capsys.readouterr().out)["loss_total"] == pytest.approx(1e-3, rel=0.1)
 
 
-@pytest.mark.parametrize(("damage", "sentence"), [
-    (lambda case: shutil.rmtree(case), "has no draft"),
-    (lambda case: shutil.rmtree(case / "target"), "has greedy runs and no target/ to make them with"),
-    (lambda case: (case / "tensors.safetensors").unlink(), "has no tensors.safetensors; a case folder holds"),
-    (lambda case: (case / "expected.json").write_text("{"), "are damaged"),
-    (lambda case: (case / "tensors.safetensors").write_bytes((case / "tensors.safetensors").read_bytes()[:-9]), "are damaged"),
-])
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda case: shutil.rmtree(case), "has no draft"),
+        (
+            lambda case: shutil.rmtree(case / "target"),
+            "has greedy runs and no target/ to make them with",
+        ),
+        (
+            lambda case: (case / "tensors.safetensors").unlink(),
+            "has no tensors.safetensors; a case folder holds",
+        ),
+        (lambda case: (case / "expected.json").write_text("{"), "are damaged"),
+        (
+            lambda case: (case / "tensors.safetensors").write_bytes(
+                (case / "tensors.safetensors").read_bytes()[:-9]
+            ),
+            "are damaged",
+        ),
+    ],
+)
 def test_what_is_no_case_is_refused_with_one_sentence(case, capfd, damage, sentence):
     damage(case)
     assert main(["parity", str(case)]) == 2

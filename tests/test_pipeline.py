@@ -17,13 +17,17 @@ from dspark_lite.serving.engine import Engine, Request, next_size, padded_to
 from dspark_lite.serving.pipeline import PlannedTopK, serve
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=11, gamma=4)
-PROMPTS = [torch.randint(11, (1, 1 + n), generator=torch.Generator().manual_seed(n)) for n in range(6)]
+PROMPTS = [
+    torch.randint(11, (1, 1 + n), generator=torch.Generator().manual_seed(n)) for n in range(6)
+]
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
 
 
 def engine(**options):
     """An engine of toy models without stop tokens."""
-    return Engine(TARGET, DRAFTERS["dspark"], **{"slots": 3, "capacity": 40, "stop_token_ids": (), **options})
+    return Engine(
+        TARGET, DRAFTERS["dspark"], **{"slots": 3, "capacity": 40, "stop_token_ids": (), **options}
+    )
 
 
 def served(overlapped, deliver=lambda report: None, **options):
@@ -31,9 +35,15 @@ def served(overlapped, deliver=lambda report: None, **options):
     one, reports = engine(**options), []
     for seed, prompt in enumerate(PROMPTS):
         one.submit(Request(prompt, 9 + seed, seed=seed))
-    events = serve(one, TABLE, lambda report: (reports.append(report), deliver(report)), overlapped=overlapped)
+    events = serve(
+        one, TABLE, lambda report: (reports.append(report), deliver(report)), overlapped=overlapped
+    )
     assert one.idle
-    return {answer.id: answer.token_ids for report in reports for answer in report.answers}, reports, events
+    return (
+        {answer.id: answer.token_ids for report in reports for answer in report.answers},
+        reports,
+        events,
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -44,12 +54,21 @@ def test_overlapped_writes_what_one_after_another_writes(temperature):
 
 def test_greedy_answers_are_plain_decodings_and_every_step_is_delivered_once_in_order():
     answers, reports, events = served(True)
-    assert answers == {number: generate(TARGET, None, prompt, max_new_tokens=9 + number, stop_token_ids=()).token_ids
-                       for number, prompt in enumerate(PROMPTS)}
-    written = {number: [token for report in reports for token in report.written.get(number, [])] for number in answers}
+    assert answers == {
+        number: generate(
+            TARGET, None, prompt, max_new_tokens=9 + number, stop_token_ids=()
+        ).token_ids
+        for number, prompt in enumerate(PROMPTS)
+    }
+    written = {
+        number: [token for report in reports for token in report.written.get(number, [])]
+        for number in answers
+    }
     assert written == answers, "what a step wrote is told by its report"
     delivered = [event.step for event in events if event.part == "deliver"]
-    assert delivered == list(range(len(reports) - 1)), "the last one is delivered when nothing runs any more"
+    assert delivered == list(range(len(reports) - 1)), (
+        "the last one is delivered when nothing runs any more"
+    )
 
 
 def test_a_drafter_without_confidence_is_refused():
@@ -61,9 +80,16 @@ def test_a_drafter_without_confidence_is_refused():
 
 def test_one_after_another_the_lanes_take_turns():
     events = served(False)[2]
-    device, host = ([event for event in events if event.lane == lane] for lane in ("device", "host"))
-    ends = {step: max(event.ended for event in device if event.step == step) for step in {event.step for event in device}}
-    assert all(event.began >= ends[event.step + 1] - 1e-3 for event in host), "the host waits for the step that follows"
+    device, host = (
+        [event for event in events if event.lane == lane] for lane in ("device", "host")
+    )
+    ends = {
+        step: max(event.ended for event in device if event.step == step)
+        for step in {event.step for event in device}
+    }
+    assert all(event.began >= ends[event.step + 1] - 1e-3 for event in host), (
+        "the host waits for the step that follows"
+    )
 
 
 def test_the_budget_is_that_of_two_steps_before():
@@ -77,11 +103,16 @@ def test_the_budget_is_that_of_two_steps_before():
     class Spy(PlannedTopK):
         def __call__(self, proposal):
             found = super().__call__(proposal)
-            if not seen or len(proposal.tokens) == len(seen[0].tokens) and proposal.tokens.shape == seen[0].tokens.shape:
+            if (
+                not seen
+                or len(proposal.tokens) == len(seen[0].tokens)
+                and proposal.tokens.shape == seen[0].tokens.shape
+            ):
                 seen.append(proposal), lengths.append(found), wanted.append(policy(proposal))
             return found
 
     from dspark_lite.serving import pipeline
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pipeline, "PlannedTopK", Spy)
         serve(one, TABLE, lambda report: None)
@@ -90,7 +121,14 @@ def test_the_budget_is_that_of_two_steps_before():
 
 def test_the_two_halves_are_the_lagged_policy():
     generator = torch.Generator().manual_seed(0)
-    steps = [Proposal(torch.zeros(3, 4, dtype=torch.long), torch.empty(3, 4, 0), torch.randn(3, 4, generator=generator)) for _ in range(6)]
+    steps = [
+        Proposal(
+            torch.zeros(3, 4, dtype=torch.long),
+            torch.empty(3, 4, 0),
+            torch.randn(3, 4, generator=generator),
+        )
+        for _ in range(6)
+    ]
     halves, whole, told = PlannedTopK(TABLE), LaggedTopK(TABLE), []
     for number, proposal in enumerate(steps):
         halves.budget = halves.plan(told[number - 2]) if number >= 2 else None
@@ -108,12 +146,18 @@ def test_what_the_host_raises_ends_the_serving():
         served(True, fails)
 
 
-@pytest.mark.parametrize(("policy_of", "lossless"), [(LaggedTopK, True), (lambda table: LaggedTopK(table, lag=1), True), (retrospective, False)],
-                         ids=["two steps", "one step", "none"])
+@pytest.mark.parametrize(
+    ("policy_of", "lossless"),
+    [(LaggedTopK, True), (lambda table: LaggedTopK(table, lag=1), True), (retrospective, False)],
+    ids=["two steps", "one step", "none"],
+)
 def test_a_lag_is_lossless_and_looking_ahead_is_not(policy_of, lossless):
     """A lag of two takes hold in the third round, which begins at the fourth token at the latest."""
     target, drafter, table = appendix_a()
-    alone, found = (output_distribution(target, *which, 4) for which in ((None, None), (drafter, policy_of(table))))
+    alone, found = (
+        output_distribution(target, *which, 4)
+        for which in ((None, None), (drafter, policy_of(table)))
+    )
     assert (total_variation(alone, found) < 1e-9) == lossless
 
 
@@ -133,7 +177,10 @@ def test_the_next_size_is_the_smallest_that_holds_them():
     assert next_size((), 5) == 5
 
 
-@pytest.mark.parametrize(("sizes", "temperature"), [((6, 12, 15), 0.0), ((6, 12, 15), 1.0), ((15, 12, 6), 0.0), ([12, 6, 15, 12], 0.0)])
+@pytest.mark.parametrize(
+    ("sizes", "temperature"),
+    [((6, 12, 15), 0.0), ((6, 12, 15), 1.0), ((15, 12, 6), 0.0), ([12, 6, 15, 12], 0.0)],
+)
 def test_buckets_pad_passes_and_change_no_answer(sizes, temperature):
     """In whatever order they are given, a pass is filled up to the smallest that holds it."""
     answers, steps = [], []
@@ -149,7 +196,9 @@ def test_buckets_pad_passes_and_change_no_answer(sizes, temperature):
     filled = [report for buckets, report in steps if buckets and report.requests]
     assert any(report.padding for report in filled)
     for report in filled:  # three requests at most, of five tokens each
-        assert report.verified + report.padding == min(next_size((6, 12, 15), report.verified), 5 * report.requests)
+        assert report.verified + report.padding == min(
+            next_size((6, 12, 15), report.verified), 5 * report.requests
+        )
     assert not any(report.padding for buckets, report in steps if not buckets)
 
 
@@ -159,6 +208,8 @@ def test_a_table_in_buckets_pays_for_the_size_that_is_run():
     for tokens in range(1, 25):
         assert buckets.sps(2, tokens) == TABLE.sps(2, next_size((8, 16, 24), tokens))
     alive = torch.full((4, 4), 0.9).cumprod(1)
-    assert PlannedTopK(buckets).plan(alive) + 4 in (8, 16, 20), "the end of a bucket, or of the drafts"
+    assert PlannedTopK(buckets).plan(alive) + 4 in (8, 16, 20), (
+        "the end of a bucket, or of the drafts"
+    )
     with pytest.raises(RequestError, match="no size of"):
         TABLE.in_buckets((64,))

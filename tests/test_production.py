@@ -24,9 +24,23 @@ from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.training.blocks import dense_mask
 from tools.measure import production as script
 
-SHAPE = dict(vocab_size=11, hidden_size=16, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=8, num_hidden_layers=2,
-             rms_norm_eps=1e-6, rope_theta=1e4, num_target_layers=3, target_layer_ids=(0, 1), block_size=3, mask_token_id=10, markov_rank=4,
-             enable_confidence_head=True)
+SHAPE = dict(
+    vocab_size=11,
+    hidden_size=16,
+    intermediate_size=48,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=8,
+    num_hidden_layers=2,
+    rms_norm_eps=1e-6,
+    rope_theta=1e4,
+    num_target_layers=3,
+    target_layer_ids=(0, 1),
+    block_size=3,
+    mask_token_id=10,
+    markov_rank=4,
+    enable_confidence_head=True,
+)
 
 
 def config(**fields):
@@ -51,8 +65,11 @@ def test_routing_is_a_loop_over_tokens():
     experts, x = Experts(config()), torch.randn(2, 5, 16)
     weights, chosen = experts.route(x.flatten(0, 1))
     for token, out in enumerate(experts(x).flatten(0, 1)):
-        row = x.flatten(0, 1)[token:token + 1]
-        alone = experts.shared(row) + sum(weight * experts.experts[number](row) for weight, number in zip(weights[token], chosen[token].tolist()))
+        row = x.flatten(0, 1)[token : token + 1]
+        alone = experts.shared(row) + sum(
+            weight * experts.experts[number](row)
+            for weight, number in zip(weights[token], chosen[token].tolist())
+        )
         torch.testing.assert_close(out, alone[0])
     assert torch.allclose(weights.sum(-1), torch.ones(10)) and (chosen[:, 0] != chosen[:, 1]).all()
 
@@ -61,7 +78,9 @@ def test_experts_that_work_for_a_token_are_as_large_as_a_dense_network():
     for experts in (4, 8):
         everything, active = drafter_sizes(drafter(experts=experts, streams=1))
         dense, _ = drafter_sizes(drafter(experts=0, streams=1))
-        assert active - dense == 2 * experts * 16 and everything > dense, "the router is all there is more"
+        assert active - dense == 2 * experts * 16 and everything > dense, (
+            "the router is all there is more"
+        )
     assert drafter_sizes(drafter(experts=0))[0] == drafter_sizes(drafter(experts=0))[1]
 
 
@@ -85,7 +104,12 @@ def test_the_mean_of_the_streams_is_what_layers_add():
     _, post, mix = connection.coefficients(x)
     mean = connection.write(x, out).unflatten(-1, (3, 16)).mean(-2)
     # Near the identity, Sinkhorn's rounds close in slowly.
-    torch.testing.assert_close(mean, x.unflatten(-1, (3, 16)).mean(-2) + post.mean(-1, keepdim=True) * out, atol=0.03, rtol=0)
+    torch.testing.assert_close(
+        mean,
+        x.unflatten(-1, (3, 16)).mean(-2) + post.mean(-1, keepdim=True) * out,
+        atol=0.03,
+        rtol=0,
+    )
     torch.testing.assert_close(mix.sum(-1), torch.ones(2, 3), atol=1e-5, rtol=0)
 
 
@@ -95,7 +119,9 @@ def test_hyper_connections_begin_as_the_usual_residual():
     stream, out = torch.randn(2, 16), torch.randn(2, 16)
     x = torch.cat([stream] * 4, -1)
     torch.testing.assert_close(connection.read(x), stream, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(connection.write(x, out), torch.cat([stream + out] * 4, -1), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        connection.write(x, out), torch.cat([stream + out] * 4, -1), atol=1e-3, rtol=1e-3
+    )
 
 
 # The window ----------------------------------------------------------------------------------------------------------
@@ -110,11 +136,17 @@ def test_a_windows_cache_is_full_attention_under_a_mask():
             cache.append(0, keys, values)
             cache.advance(tokens)
         block = torch.randn(2, 1, 2, 3, 8, generator=generator)
-        assert torch.equal(windowed.positions(block[0].transpose(1, 2)), full.positions(block[0].transpose(1, 2)))
+        assert torch.equal(
+            windowed.positions(block[0].transpose(1, 2)), full.positions(block[0].transpose(1, 2))
+        )
         near, everything = (cache.append(0, *block) for cache in (windowed, full))
         for ours, theirs in zip(near, everything):
-            assert torch.equal(ours, theirs[:, :, -min(6, full.length) - 3:])
-    assert windowed.length == 6 and windowed.begun == 143 and windowed.keys[0].shape[2] <= 64 < full.keys[0].shape[2]
+            assert torch.equal(ours, theirs[:, :, -min(6, full.length) - 3 :])
+    assert (
+        windowed.length == 6
+        and windowed.begun == 143
+        and windowed.keys[0].shape[2] <= 64 < full.keys[0].shape[2]
+    )
 
 
 def test_the_mask_of_the_training_hides_what_the_cache_forgets():
@@ -126,14 +158,24 @@ def test_the_mask_of_the_training_hides_what_the_cache_forgets():
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("fields", [{}, {"experts": 0}, {"streams": 1}, {"window": None}, production.PLAIN_PARTS], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"experts": 0}, {"streams": 1}, {"window": None}, production.PLAIN_PARTS],
+    ids=str,
+)
 def test_packed_for_training_is_drafted_one_at_a_time(fields):
     made, generator = drafter(**fields), torch.Generator().manual_seed(1)
-    features, ids, anchors = torch.randn(1, 12, 32, generator=generator), torch.tensor([[3, 5]]), torch.tensor([[2, 9]])
+    features, ids, anchors = (
+        torch.randn(1, 12, 32, generator=generator),
+        torch.tensor([[3, 5]]),
+        torch.tensor([[2, 9]]),
+    )
     packed = made.packed_hidden(features, ids, anchors, None)
     for place, anchor in enumerate(anchors[0].tolist()):
         state = made.begin(ids[:, :1], features[:, :anchor])
-        torch.testing.assert_close(packed[:, place], made.block_hidden(state, ids[:, place]), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            packed[:, place], made.block_hidden(state, ids[:, place]), atol=1e-4, rtol=1e-4
+        )
 
 
 # Behind the protocol -------------------------------------------------------------------------------------------------
@@ -142,15 +184,23 @@ def test_packed_for_training_is_drafted_one_at_a_time(fields):
 TARGET, _ = toy_models(seed=1, vocab_size=11, gamma=3)
 
 
-@pytest.mark.parametrize("made", [drafter(), drafter(Selector, markov_head_type="gated")], ids=["v4", "selector"])
+@pytest.mark.parametrize(
+    "made", [drafter(), drafter(Selector, markov_head_type="gated")], ids=["v4", "selector"]
+)
 def test_they_draft_behind_the_protocol_and_the_text_stays_the_targets(made):
     for seed in range(3):
         prompt = torch.randint(11, (1, 9), generator=torch.Generator().manual_seed(seed))
         plain = generate(TARGET, None, prompt, max_new_tokens=20, stop_token_ids=()).token_ids
-        assert generate(TARGET, made, prompt, max_new_tokens=20, stop_token_ids=()).token_ids == plain
+        assert (
+            generate(TARGET, made, prompt, max_new_tokens=20, stop_token_ids=()).token_ids == plain
+        )
 
 
-@pytest.mark.parametrize(("kind", "fields"), [(V4Draft, {}), (Selector, {"markov_head_type": "gated"})], ids=["v4", "selector"])
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [(V4Draft, {}), (Selector, {"markov_head_type": "gated"})],
+    ids=["v4", "selector"],
+)
 def test_they_are_lossless_by_enumeration(kind, fields, monkeypatch):
     monkeypatch.setattr("dspark_lite.course.data.selector.CANDIDATES", 2)
     target, _ = toy_models(seed=2, vocab_size=3, gamma=2)
@@ -161,28 +211,48 @@ def test_they_are_lossless_by_enumeration(kind, fields, monkeypatch):
 
 @torch.inference_mode()
 def test_a_selector_draws_from_its_candidates_and_is_the_gated_head_where_all_are(monkeypatch):
-    made, gated = drafter(Selector, markov_head_type="gated"), drafter(production.DSpark, markov_head_type="gated")
+    made, gated = (
+        drafter(Selector, markov_head_type="gated"),
+        drafter(production.DSpark, markov_head_type="gated"),
+    )
     gated.load_state_dict(made.state_dict())
-    hidden, anchor = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0)), torch.tensor([1, 4])
-    assert CANDIDATES == 16 and torch.allclose(made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2],
-                                               gated.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2], atol=1e-6)
+    hidden, anchor = (
+        torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([1, 4]),
+    )
+    assert CANDIDATES == 16 and torch.allclose(
+        made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2],
+        gated.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2],
+        atol=1e-6,
+    )
     monkeypatch.setattr("dspark_lite.course.data.selector.CANDIDATES", 4)
     tokens, logits, probs = made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))
     best = made.lm_head(hidden).topk(4, -1).indices
-    assert ((probs > 0).sum(-1) == 4).all() and (best == tokens[..., None]).any(-1).all() and torch.isinf(logits).sum(-1).eq(7).all()
+    assert (
+        ((probs > 0).sum(-1) == 4).all()
+        and (best == tokens[..., None]).any(-1).all()
+        and torch.isinf(logits).sum(-1).eq(7).all()
+    )
 
 
-def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(short_lab, short_answers, tmp_path, monkeypatch):
+def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(
+    short_lab, short_answers, tmp_path, monkeypatch
+):
     """The part of `make production`, with checkpoints of the lab in place of trained ones."""
     trained = []
 
     def train(name, *, out, build, changes=None):
         trained.append((name, changes))
-        return EMBEDDED / {"production-retold": "tiny-target", "production-refitted": "tiny-mtp"}[name]
+        return (
+            EMBEDDED / {"production-retold": "tiny-target", "production-refitted": "tiny-mtp"}[name]
+        )
 
     monkeypatch.setattr(production, "train", train)
     monkeypatch.setattr(script, "FOLDER", tmp_path)
     rows = script.retold_rows(short_lab, prompts=1, journal=Journal(tmp_path / "j.jsonl", {}))
-    assert trained == [("production-retold", None), ("production-refitted", {"target": str(tmp_path / "retold" / "target")})]
+    assert trained == [
+        ("production-retold", None),
+        ("production-refitted", {"target": str(tmp_path / "retold" / "target")}),
+    ]
     assert [row["name"] for row in rows] == ["as they are", "target retold", "draft refitted"]
     assert rows[0]["tallies"] == rows[1]["tallies"] and rows[2]["tallies"] != rows[1]["tallies"]

@@ -24,7 +24,11 @@ def mine(tmp_path, monkeypatch):
 def notebook(mine, monkeypatch):
     """As in a notebook's kernel that has imported lesson 10 alone; where its progress is noted."""
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    others = [name for name in sys.modules if name.startswith("dspark_lite.course.exercises.lesson_") and not name.endswith("10")]
+    others = [
+        name
+        for name in sys.modules
+        if name.startswith("dspark_lite.course.exercises.lesson_") and not name.endswith("10")
+    ]
     for name in others:
         monkeypatch.delitem(sys.modules, name)
     return mine.with_name("my_progress.json")
@@ -36,7 +40,11 @@ def right(admitted, requests, table):
 
 def test_what_is_passed_in_a_notebook_is_noted_once(notebook):
     assert not lesson_10.check_theta(lambda *_: 0.0) and not notebook.exists()
-    assert lesson_10.check_theta(right) and lesson_10.check_theta(right) and lesson_10.check_algorithm_1(lesson_10.algorithm_1)
+    assert (
+        lesson_10.check_theta(right)
+        and lesson_10.check_theta(right)
+        and lesson_10.check_algorithm_1(lesson_10.algorithm_1)
+    )
     assert json.loads(notebook.read_text()) == {"10": ["check_algorithm_1", "check_theta"]}
 
 
@@ -52,24 +60,37 @@ def test_outside_a_notebook_nothing_is_written(mine):
 
 
 def test_a_kernel_is_a_notebook(monkeypatch):
-    for shell, answer in ((None, False), (SimpleNamespace(), False), (SimpleNamespace(kernel=object()), True)):
-        monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell))
+    for shell, answer in (
+        (None, False),
+        (SimpleNamespace(), False),
+        (SimpleNamespace(kernel=object()), True),
+    ):
+        monkeypatch.setitem(
+            sys.modules, "IPython", SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        )
         assert progress.in_notebook() is answer
     monkeypatch.delitem(sys.modules, "IPython")
     assert progress.in_notebook() is False
 
 
 def test_a_folder_that_cannot_be_written_to_does_not_matter(notebook, monkeypatch):
-    monkeypatch.setattr(progress, "write_json", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
+    monkeypatch.setattr(
+        progress, "write_json", lambda *_: (_ for _ in ()).throw(OSError("read-only"))
+    )
     assert lesson_10.check_theta(right)
 
 
-@pytest.mark.parametrize(("text", "done"), [(None, 0), ("{", 0), ("[]", 0), ('{"10": ["check_theta", "check_theta", "check_gone"]}', 1)])
+@pytest.mark.parametrize(
+    ("text", "done"),
+    [(None, 0), ("{", 0), ("[]", 0), ('{"10": ["check_theta", "check_theta", "check_gone"]}', 1)],
+)
 def test_progress_is_counted_by_lesson(mine, capsys, text, done):
     if text is not None:
         mine.with_name("my_progress.json").write_text(text)
     found = {lesson: (right, count) for lesson, right, count in progress.progress()}
-    assert found["10"] == (done, 3) and len(found) == len(list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")))
+    assert found["10"] == (done, 3) and len(found) == len(
+        list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    )
     assert command_line.main(["progress"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert len(said) == len(found) + 1 and str(mine.with_name("my_progress.json")) in said[-1]
@@ -81,16 +102,26 @@ def test_a_judged_file_has_its_page(mine, monkeypatch, capsys, wrong, named):
     mine.write_text("# mine")
     findings = [Finding("it is <lossless>", not wrong, "total variation 0")]
     monkeypatch.setattr("dspark_lite.course.exercises.judge.judge", lambda *_: findings)
-    monkeypatch.setattr("dspark_lite.course.measure.lab.setup", lambda *_, **__: SimpleNamespace(device_name="CPU"))
+    monkeypatch.setattr(
+        "dspark_lite.course.measure.lab.setup", lambda *_, **__: SimpleNamespace(device_name="CPU")
+    )
     assert command_line.main(["judge", *([str(mine)] if named else [])]) == int(wrong)
     page = mine.with_suffix(".html")
     assert page.exists() is not (wrong or named)
     if not (wrong or named):
         text = page.read_text(encoding="utf-8")
-        assert "it is &lt;lossless&gt;" in text and "total variation 0" in text and "lesson 10" in text and "CPU" in text
+        assert (
+            "it is &lt;lossless&gt;" in text
+            and "total variation 0" in text
+            and "lesson 10" in text
+            and "CPU" in text
+        )
         assert str(page) in capsys.readouterr().out
     if named:
-        assert command_line.main(["judge", str(mine), "--page", str(mine.with_name("handed_in.html"))]) == 0
+        assert (
+            command_line.main(["judge", str(mine), "--page", str(mine.with_name("handed_in.html"))])
+            == 0
+        )
         assert mine.with_name("handed_in.html").exists()
 
 

@@ -41,7 +41,12 @@ def is_about(value, low, high):
 
 # Committed tokens and rounds of A and of B on math, then of either prompt on code and on chat.
 TALLIES = {
-    "tiny-dspark": [(6, 2), (30, 6), (12, 4), (8, 4)],  # 3 and 5 tokens a round, together 4.5; then 3 and 2
+    "tiny-dspark": [
+        (6, 2),
+        (30, 6),
+        (12, 4),
+        (8, 4),
+    ],  # 3 and 5 tokens a round, together 4.5; then 3 and 2
     "tiny-dflash": [(4, 2), (24, 6), (8, 4), (4, 4)],  # 2 and 4, 3.5; 2, 1
     "tiny-dspark-1-layer": [(3, 2), (15, 6), (6, 4), (4, 4)],  # 1.5 and 2.5, 2.25; 1.5, 1
     "tiny-dspark-2-layers": [(5, 2), (27, 6), (8, 4), (6, 4)],  # 2.5 and 4.5, 4; 2, 1.5
@@ -55,9 +60,21 @@ TALLIES = {
 }
 # Accepted and reached at position 1 and 7, of A and of B on math, then of either prompt on code; chat is as code.
 POSITIONS = {
-    "tiny-dspark": [((8, 10), (6, 10)), ((30, 30), (18, 20)), ((9, 10), (8, 10))],  # falls by 0.2, by 0.1, together by 0.15
-    "tiny-dflash": [((9, 10), (2, 10)), ((18, 20), (14, 20)), ((8, 10), (4, 10))],  # by 0.7, by 0.2, together by 11 / 30
-    "tiny-eagle3": [((9, 10), (3, 5)), ((9, 10), (3, 4)), ((9, 10), (3, 5))],  # 9 rounds came to position 7, 10 on code
+    "tiny-dspark": [
+        ((8, 10), (6, 10)),
+        ((30, 30), (18, 20)),
+        ((9, 10), (8, 10)),
+    ],  # falls by 0.2, by 0.1, together by 0.15
+    "tiny-dflash": [
+        ((9, 10), (2, 10)),
+        ((18, 20), (14, 20)),
+        ((8, 10), (4, 10)),
+    ],  # by 0.7, by 0.2, together by 11 / 30
+    "tiny-eagle3": [
+        ((9, 10), (3, 5)),
+        ((9, 10), (3, 4)),
+        ((9, 10), (3, 5)),
+    ],  # 9 rounds came to position 7, 10 on code
 }
 BETWEEN = [(5, 10)] * 5
 
@@ -65,8 +82,15 @@ BETWEEN = [(5, 10)] * 5
 def row(domain, tallies, positions):
     """A row of `evaluate` of two prompts; the intervals that it holds are marked by numbers that nothing here computes."""
     committed, rounds = zip(*tallies)
-    return {"domain": domain, "committed": committed, "rounds": rounds, "accepted_length": sum(committed) / sum(rounds), "low": -7.0,
-            "high": 77.0, "position_counts": [[first, *BETWEEN, last] for first, last in positions]}
+    return {
+        "domain": domain,
+        "committed": committed,
+        "rounds": rounds,
+        "accepted_length": sum(committed) / sum(rounds),
+        "low": -7.0,
+        "high": 77.0,
+        "position_counts": [[first, *BETWEEN, last] for first, last in positions],
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +100,11 @@ def measured(tmp_path, monkeypatch):
     for recipe in {**TALLIES, **POSITIONS}:
         a, b, code, chat = TALLIES.get(recipe, [(1, 1)] * 4)
         of_a, of_b, other = POSITIONS.get(recipe, [((1, 1), (1, 1))] * 3)
-        rows = [row("math", [a, b], [of_a, of_b]), row("code", [code] * 2, [other] * 2), row("chat", [chat] * 2, [other] * 2)]
+        rows = [
+            row("math", [a, b], [of_a, of_b]),
+            row("code", [code] * 2, [other] * 2),
+            row("chat", [chat] * 2, [other] * 2),
+        ]
         write_json(tmp_path / f"{recipe}.json", {"rows": rows})
     yield tmp_path
     forget()
@@ -87,16 +115,27 @@ def measured(tmp_path, monkeypatch):
 
 def test_the_interval_leaves_out_two_and_a_half_percent_on_either_side():
     values = iter([50.0, *range(200, -1, -1)])  # of the prompts as they are, then of 201 resamples
-    assert bootstrap(lambda groups: [next(values) for _ in groups[0]], [np.zeros((2, 1))], resamples=201) == is_about(50, 5, 195)
+    assert bootstrap(
+        lambda groups: [next(values) for _ in groups[0]], [np.zeros((2, 1))], resamples=201
+    ) == is_about(50, 5, 195)
 
 
 def test_a_resample_redraws_the_rows_of_every_group():
     drawn = []
-    bootstrap(lambda groups: [drawn.append(one) or 0.0 for one in zip(*groups)], [np.arange(5), np.arange(5, 8)], resamples=100)
-    assert len(drawn) == 101 and [group.tolist() for group in drawn[0]] == [[0, 1, 2, 3, 4], [5, 6, 7]]
+    bootstrap(
+        lambda groups: [drawn.append(one) or 0.0 for one in zip(*groups)],
+        [np.arange(5), np.arange(5, 8)],
+        resamples=100,
+    )
+    assert len(drawn) == 101 and [group.tolist() for group in drawn[0]] == [
+        [0, 1, 2, 3, 4],
+        [5, 6, 7],
+    ]
     for group, rows in ((0, range(5)), (1, range(5, 8))):
         resampled = [groups[group].tolist() for groups in drawn[1:]]
-        assert all(len(one) == len(rows) for one in resampled) and set().union(*resampled) == set(rows)
+        assert all(len(one) == len(rows) for one in resampled) and set().union(*resampled) == set(
+            rows
+        )
         assert any(len(set(one)) < len(rows) for one in resampled), "nothing was drawn twice"
 
 
@@ -106,17 +145,27 @@ def test_shares_need_ten_rounds():
 
 
 def test_intervals_in_figures_are_those_of_prompts():
-    kept, counted, prompts = np.array([[1, 0], [0, 0], [1, 1]]), np.ones((3, 2)), np.array([4, 4, 9])
-    first, second = estimates.share_estimates(kept, counted, prompts)  # the first prompt keeps 1 of 2 and 0 of 2, the second all
+    kept, counted, prompts = (
+        np.array([[1, 0], [0, 0], [1, 1]]),
+        np.ones((3, 2)),
+        np.array([4, 4, 9]),
+    )
+    first, second = estimates.share_estimates(
+        kept, counted, prompts
+    )  # the first prompt keeps 1 of 2 and 0 of 2, the second all
     assert first == is_about(2 / 3, 0.5, 1) and second == is_about(1 / 3, 0, 1)
 
 
 def test_intervals_are_drawn_from_end_to_end_and_what_is_missing_is_left_out():
     _, axes = style.figure()
-    style.draw_estimates(axes, [1, 2, 3], [Estimate(0.6, 0.5, 0.9), None, Estimate(0.5, 0.55, 0.5)], {"label": "x"})
-    bars, = axes.containers[0].lines[2]
+    style.draw_estimates(
+        axes, [1, 2, 3], [Estimate(0.6, 0.5, 0.9), None, Estimate(0.5, 0.55, 0.5)], {"label": "x"}
+    )
+    (bars,) = axes.containers[0].lines[2]
     ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
-    assert ends == [[approx(0.5), approx(0.9)], [0.5, 0.5]] and axes.containers[0].lines[0].get_xdata().tolist() == [1, 3]
+    assert ends == [[approx(0.5), approx(0.9)], [0.5, 0.5]] and axes.containers[0].lines[
+        0
+    ].get_xdata().tolist() == [1, 3]
     plt.close("all")
 
 
@@ -125,7 +174,9 @@ def test_intervals_are_drawn_from_end_to_end_and_what_is_missing_is_left_out():
 
 def test_accepted_length_is_that_of_a_domains_rounds_and_its_mean():
     found = experiment_results.accepted_lengths("tiny-dspark")
-    assert found["math"] == Estimate(4.5, -7.0, 77.0) and found["all"] == is_about(9.5 / 3, 8 / 3, 10 / 3)
+    assert found["math"] == Estimate(4.5, -7.0, 77.0) and found["all"] == is_about(
+        9.5 / 3, 8 / 3, 10 / 3
+    )
 
 
 def test_a_gain_is_a_ratio_less_one():
@@ -137,10 +188,17 @@ def test_a_gain_is_a_ratio_less_one():
 
 def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
     found = experiment_results.conditional_acceptance("tiny-dspark", "math")
-    assert found[0] == is_about(38 / 40, 0.8, 1.0) and found[6] == is_about(24 / 30, 0.6, 0.9) and len(found) == 7
+    assert (
+        found[0] == is_about(38 / 40, 0.8, 1.0)
+        and found[6] == is_about(24 / 30, 0.6, 0.9)
+        and len(found) == 7
+    )
     assert quantities.at("math", "dflash", 7) == is_about(16 / 30, 0.2, 0.7)
     assert quantities.at("code", "eagle3", 7) == is_about(0.6, 0.6, 0.6)
-    with pytest.raises(DSparkLiteError, match="hardly a round of Eagle3 came to position 7 on math; measure more prompts"):
+    with pytest.raises(
+        DSparkLiteError,
+        match="hardly a round of Eagle3 came to position 7 on math; measure more prompts",
+    ):
         quantities.at("math", "eagle3", 7)
 
 
@@ -148,7 +206,9 @@ def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
 
 
 def test_one_place_is_ahead_of_another():
-    assert quantities.ahead("math", ("dspark", 1), ("dflash", 7)) == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
+    assert quantities.ahead("math", ("dspark", 1), ("dflash", 7)) == is_about(
+        0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2
+    )
     assert quantities.ahead("math", ("dspark", 1), ("dspark", 7)) == is_about(0.15, 0.1, 0.2)
 
 
@@ -157,10 +217,16 @@ def test_a_fall_is_from_position_1_to_7_and_its_half():
     assert quantities.falls(("math", "code"), "tiny-dspark") == is_about(0.125, 0.1, 0.15)
     fall = 0.9 - 16 / 30
     assert quantities.falls(("math",), "tiny-dflash") == is_about(fall, 0.2, 0.7)
-    assert quantities.half_fall(("math",)) == is_about(fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
-    assert quantities.half_fall(("math", "code")) == is_about((fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
+    assert quantities.half_fall(("math",)) == is_about(
+        fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2
+    )
+    assert quantities.half_fall(("math", "code")) == is_about(
+        (fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15
+    )
     assert quantities.paper_fall(("math",), "dflash") == approx(0.88497 - 0.82773)
-    assert quantities.paper_fall(("math", "chat"), "dspark") == approx((0.9053 - 0.88243 + 0.7353 - 0.7609) / 2)
+    assert quantities.paper_fall(("math", "chat"), "dspark") == approx(
+        (0.9053 - 0.88243 + 0.7353 - 0.7609) / 2
+    )
 
 
 def test_domains_are_apart_by_their_lengths():
@@ -173,8 +239,11 @@ def test_steps_in_depth():
     assert one_to_two == ("1 to 2 layers:", is_about((7.5 - 4.75) / 3, (6 - 4) / 3, (8 - 5) / 3))
     assert two_to_full == ("2 to full:", is_about((9.5 - 7.5) / 3, 2 / 3, 2 / 3))
     assert quantities.first_step_leads() == is_about(0.75 / 3, 0, 1 / 3)
-    paper = [{"math": 4.20443, "code": 3.76941, "chat": 2.61202}, {"math": 5.15184, "code": 4.69624, "chat": 3.16801},
-             {"math": 5.56980, "code": 5.12168, "chat": 3.49090}]
+    paper = [
+        {"math": 4.20443, "code": 3.76941, "chat": 2.61202},
+        {"math": 5.15184, "code": 4.69624, "chat": 3.16801},
+        {"math": 5.56980, "code": 5.12168, "chat": 3.49090},
+    ]
     one, two, full = (sum(lengths.values()) / 3 for lengths in paper)
     steps = claims.each("{}", quantities.paper_depth_step, claims.DEPTH_PAIRS)()
     assert steps == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
@@ -183,44 +252,73 @@ def test_steps_in_depth():
 def test_gains_by_draft_length_and_their_growth():
     assert quantities.length_gain("math", 16) == is_about(4.75 / 1.75 - 1, 5 / 2 - 1, 4 / 1 - 1)
     assert quantities.length_gain("all", 16) == is_about(9.75 / 4.75 - 1, 10 / 5 - 1, 9 / 4 - 1)
-    assert quantities.length_gain("math", 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1)
-    assert quantities.gain_growth(("math",), 8, 16) == is_about((4.75 - 2.75) / 1.75, (5 - 3) / 2, (4 - 2) / 1)
-    assert quantities.gain_growth(("math", "code", "chat"), 8, 16) == is_about(2 / 4.75, 2 / 5, 2 / 4)
+    assert quantities.length_gain("math", 16, "dspark_rnn", "dspark") == is_about(
+        5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1
+    )
+    assert quantities.gain_growth(("math",), 8, 16) == is_about(
+        (4.75 - 2.75) / 1.75, (5 - 3) / 2, (4 - 2) / 1
+    )
+    assert quantities.gain_growth(("math", "code", "chat"), 8, 16) == is_about(
+        2 / 4.75, 2 / 5, 2 / 4
+    )
     assert quantities.gain_growth(("math",), 16, 8) == is_about(-2 / 1.75, -2, -1)
-    assert quantities.gain_growth(("math",), 4, 16, "dspark_rnn", "dspark") == is_about(5.75 / 4.75 - 1, 0.2, 0.25)
-    assert quantities.rnn_stays_behind() == is_about(9.75 / 4.75 - 12.75 / 9.75, 10 / 5 - 13 / 10, 9 / 4 - 12 / 9)
+    assert quantities.gain_growth(("math",), 4, 16, "dspark_rnn", "dspark") == is_about(
+        5.75 / 4.75 - 1, 0.2, 0.25
+    )
+    assert quantities.rnn_stays_behind() == is_about(
+        9.75 / 4.75 - 12.75 / 9.75, 10 / 5 - 13 / 10, 9 / 4 - 12 / 9
+    )
     assert quantities.paper_gain("math", 16) == approx(7.19053 / 5.53586 - 1)
     assert quantities.paper_gain("all", 16, "dspark_rnn", "dspark") == approx(
-        (7.67984 + 6.43835 + 3.80813) / (7.19053 + 6.25451 + 3.69947) - 1)
+        (7.67984 + 6.43835 + 3.80813) / (7.19053 + 6.25451 + 3.69947) - 1
+    )
 
 
 def test_room_is_what_is_left_below_the_papers_value():
-    assert quantities.room_under({"a": 0.3}, {"a": Estimate(0.1, 0.05, 0.45)}) == {"a": is_about(0.2, -0.15, 0.25)}
+    assert quantities.room_under({"a": 0.3}, {"a": Estimate(0.1, 0.05, 0.45)}) == {
+        "a": is_about(0.2, -0.15, 0.25)
+    }
 
 
 def timed(folder, by_part):
     """Writes milliseconds by turn (two) at two contexts, {(part, length): ([256], [512])}."""
-    rows = [{"part": part, "length": length, "context": context, "milliseconds": spent}
-            for (part, length), contexts in by_part.items() for context, spent in zip((256, 512), contexts)]
+    rows = [
+        {"part": part, "length": length, "context": context, "milliseconds": spent}
+        for (part, length), contexts in by_part.items()
+        for context, spent in zip((256, 512), contexts)
+    ]
     write_json(folder / f"{studies.LATENCY}.json", {"rows": rows})
     return {"rows": rows}
 
 
 def test_a_rounds_overhead(measured):
     """Turn A, the mean of two contexts: 30 ms with DFlash, 34 with DSpark; turn B: 40 and 48; the medians: 35 and 41."""
-    short = {("target", 4): ([10, 20], [30, 40]), ("dflash", 4): ([10, 10], [10, 10]), ("dspark", 4): ([12, 16], [16, 20])}
-    long = {(part, 16): spent for (part, _), spent in short.items()} | {("dspark", 16): ([10, 10], [10, 10])}
+    short = {
+        ("target", 4): ([10, 20], [30, 40]),
+        ("dflash", 4): ([10, 10], [10, 10]),
+        ("dspark", 4): ([12, 16], [16, 20]),
+    }
+    long = {(part, 16): spent for (part, _), spent in short.items()} | {
+        ("dspark", 16): ([10, 10], [10, 10])
+    }
     rows = timed(measured, short | long)
     assert experiment_results.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
     assert experiment_results.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
-    assert experiment_results.overhead(rows, "dspark", 4) == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
-    assert claims.ROUNDS_LONGER() == {"length 4:": is_about(6 / 35, 2 / 15, 0.2), "length 16:": is_about(0, 0, 0)}
+    assert experiment_results.overhead(rows, "dspark", 4) == is_about(
+        41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1
+    )
+    assert claims.ROUNDS_LONGER() == {
+        "length 4:": is_about(6 / 35, 2 / 15, 0.2),
+        "length 16:": is_about(0, 0, 0),
+    }
 
 
 def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
-    rows = [{"domain": "math", "threshold": 0.0, "rate": 0.7, "low": 0.6, "high": 0.75},
-            {"domain": "math", "threshold": 0.9, "rate": 0.9, "low": 0.85, "high": 0.97},
-            {"domain": "code", "threshold": 0.0, "rate": 0.1, "low": 0.1, "high": 0.1}]
+    rows = [
+        {"domain": "math", "threshold": 0.0, "rate": 0.7, "low": 0.6, "high": 0.75},
+        {"domain": "math", "threshold": 0.9, "rate": 0.9, "low": 0.85, "high": 0.97},
+        {"domain": "code", "threshold": 0.0, "rate": 0.1, "low": 0.1, "high": 0.1},
+    ]
     write_json(measured / "threshold_sweep.json", {"rows": rows})
     assert confidence_results.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
     assert quantities.rate_rise("math") == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
@@ -228,7 +326,11 @@ def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
 
 def test_the_lowest_auc_above_a_guess(monkeypatch):
     found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
-    monkeypatch.setattr(quantities, "confidence_results", SimpleNamespace(over_positions=lambda *asked: found[asked]))
+    monkeypatch.setattr(
+        quantities,
+        "confidence_results",
+        SimpleNamespace(over_positions=lambda *asked: found[asked]),
+    )
     assert quantities.above_chance() == is_about(0.3, -0.05, 0.45)
 
 
@@ -239,7 +341,11 @@ def test_the_lowest_auc_above_a_guess(monkeypatch):
 def recorded(monkeypatch):
     """Blocks of two drafts: six of prompt A, two of prompt B. Everything was predicted to survive with 0.9, or, with the
     temperatures, with 0.5; of A a half survived to either position, of B all to the first and a half to the second."""
-    blocks = Observations(np.array([[np.log(9.0), 50.0]] * 8), np.array([2, 0] * 3 + [2, 1]), np.array([0] * 6 + [1] * 2))
+    blocks = Observations(
+        np.array([[np.log(9.0), 50.0]] * 8),
+        np.array([2, 0] * 3 + [2, 1]),
+        np.array([0] * 6 + [1] * 2),
+    )
     monkeypatch.setattr(confidence_results, "observations", lambda: {"math": blocks})
     monkeypatch.setattr(confidence_results, "stored_sts", lambda: STS([1e15, 1.0]))
     forget()
@@ -250,27 +356,50 @@ def recorded(monkeypatch):
 def test_calibration_errors_by_hand(recorded):
     """Shares of 5 in 8 and 4 in 8; of A alone 0.5 and 0.5, of B alone 1 and 0.5. The interval has the bootstrap's width
     and our value in its middle."""
-    assert confidence_results.over_positions("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
+    assert confidence_results.over_positions("ece", min) == is_about(
+        0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15
+    )  # A 0.4, B 0.1
     assert confidence_results.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
-    assert confidence_results.over_positions("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)  # A 0.4, B 0.25
-    assert confidence_results.over_positions("ece", np.mean, calibrated=True) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
-    assert confidence_results.gain_in_ece() == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)  # A 0.4, B nothing
+    assert confidence_results.over_positions("ece", np.mean) == is_about(
+        0.3375, 0.3375 - 0.075, 0.3375 + 0.075
+    )  # A 0.4, B 0.25
+    assert confidence_results.over_positions("ece", np.mean, calibrated=True) == is_about(
+        0.0625, 0.0625 - 0.125, 0.0625 + 0.125
+    )
+    assert confidence_results.gain_in_ece() == is_about(
+        0.275, 0.275 - 0.2, 0.275 + 0.2
+    )  # A 0.4, B nothing
 
 
 def test_a_report_by_hand():
-    lab = SimpleNamespace(device_name="", versions={}, seed=0, profile="", target=SimpleNamespace(name=""))
-    found = {"math": Observations(np.array([[0.0, 50.0]] * 2), np.array([2, 0]), np.array([0, 1])),
-             "chat": Observations(np.array([[np.log(9.0), 50.0]] * 2), np.array([2, 1]), np.array([0, 1]))}
-    measured = confidence.calibration_report(lab, SimpleNamespace(name="d"), STS([1e15, 1.0]), found)
+    lab = SimpleNamespace(
+        device_name="", versions={}, seed=0, profile="", target=SimpleNamespace(name="")
+    )
+    found = {
+        "math": Observations(np.array([[0.0, 50.0]] * 2), np.array([2, 0]), np.array([0, 1])),
+        "chat": Observations(
+            np.array([[np.log(9.0), 50.0]] * 2), np.array([2, 1]), np.array([0, 1])
+        ),
+    }
+    measured = confidence.calibration_report(
+        lab, SimpleNamespace(name="d"), STS([1e15, 1.0]), found
+    )
     rows = {(one["domain"], one["position"]): one for one in measured["rows"]}
-    assert list(rows) == [(domain, k) for domain in ("all", "math", "chat") for k in (1, 2)] and measured["blocks"] == 4
+    assert (
+        list(rows) == [(domain, k) for domain in ("all", "math", "chat") for k in (1, 2)]
+        and measured["blocks"] == 4
+    )
     assert [rows[key]["survived"] for key in rows] == [0.75, 0.5, 0.5, 0.5, 1.0, 0.5]
     assert [rows["chat", k]["ece_before"] for k in (1, 2)] == approx([0.1, 0.4])
     assert [rows["chat", k]["ece_after"] for k in (1, 2)] == approx([0.5, 0.0])
     assert [rows["all", k]["ece_before"] for k in (1, 2)] == approx([(0 + 0.1) / 2, (0 + 0.4) / 2])
-    assert [rows["all", k]["auc_before"] for k in (1, 2)] == approx([(0.5 + 2) / 3, 0.5])  # survivors .5 .9 .9 over .5; .5 .9 over .5 .9
+    assert [rows["all", k]["auc_before"] for k in (1, 2)] == approx(
+        [(0.5 + 2) / 3, 0.5]
+    )  # survivors .5 .9 .9 over .5; .5 .9 over .5 .9
     assert [rows["chat", k]["brier_before"] for k in (1, 2)] == approx([0.01, (0.01 + 0.81) / 2])
-    assert measured["mean_ece"]["raw"] == approx((0.05 + 0.2) / 2) and measured["mean_ece"]["stored"] == approx((0.25 + 0.0) / 2)
+    assert measured["mean_ece"]["raw"] == approx((0.05 + 0.2) / 2) and measured["mean_ece"][
+        "stored"
+    ] == approx((0.25 + 0.0) / 2)
 
 
 def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypatch):
@@ -278,13 +407,24 @@ def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypat
 
     def observe(lab, drafter, texts, *, temperature, name, journal):
         asked.append(texts)
-        return Observations(np.zeros((len(texts), 1)), np.zeros(len(texts), dtype=int), np.arange(len(texts)))
+        return Observations(
+            np.zeros((len(texts), 1)), np.zeros(len(texts), dtype=int), np.arange(len(texts))
+        )
 
     monkeypatch.setattr(confidence, "observe", observe)
-    lab = SimpleNamespace(prompts={"math": list("abcd"), "chat": list("efgh")}, device_name="", versions={}, seed=0, profile="",
-                          target=SimpleNamespace(name="t"))
+    lab = SimpleNamespace(
+        prompts={"math": list("abcd"), "chat": list("efgh")},
+        device_name="",
+        versions={},
+        seed=0,
+        profile="",
+        target=SimpleNamespace(name="t"),
+    )
     sts, measured = confidence.calibrate(lab, SimpleNamespace(name="d"))
-    assert asked == [["c", "d"], ["g", "h"], ["a", "b"], ["e", "f"]] and sts.num_samples == measured["blocks"] == 4
+    assert (
+        asked == [["c", "d"], ["g", "h"], ["a", "b"], ["e", "f"]]
+        and sts.num_samples == measured["blocks"] == 4
+    )
     asked.clear()
     confidence.check_stored(lab, SimpleNamespace(name="d", confidence_head=True, gamma=1), sts)
     assert asked == [["a", "b"], ["e", "f"]]
@@ -292,7 +432,16 @@ def test_a_calibration_is_fitted_on_one_half_and_reported_on_the_other(monkeypat
 
 def test_the_acceptance_rate_of_a_sweep():
     found = summary(np.array([[4, 1, 2], [6, 4, 2]]))  # accepted, rejected, steps of two prompts
-    assert found == approx({"accepted": 2.5, "rejected": 1.25, "total": 3.75, "rate": 10 / 15, "low": 6 / 10, "high": 4 / 5})
+    assert found == approx(
+        {
+            "accepted": 2.5,
+            "rejected": 1.25,
+            "total": 3.75,
+            "rate": 10 / 15,
+            "low": 6 / 10,
+            "high": 4 / 5,
+        }
+    )
 
 
 def test_a_replay_ends_a_block_at_the_first_confidence_below_the_threshold():
@@ -308,25 +457,52 @@ def test_a_replay_ends_a_block_at_the_first_confidence_below_the_threshold():
 
 def served(committed, seconds, **fields):
     """A row of two turns of one step of four requests."""
-    parts = {f"{part}_seconds": [0.0, 0.0] for part in STEP_PARTS} | {"verify_seconds": seconds, "prefill_seconds": [2.0, 1.0]}
-    return {"concurrency": 4, "steps": [1, 1], "requests": [4, 4], "verified": [10, 30], "proposed": [6, 26], "accepted": [4, 8],
-            "admitted": [2, 0], "committed": committed, **parts, **fields}
+    parts = {f"{part}_seconds": [0.0, 0.0] for part in STEP_PARTS} | {
+        "verify_seconds": seconds,
+        "prefill_seconds": [2.0, 1.0],
+    }
+    return {
+        "concurrency": 4,
+        "steps": [1, 1],
+        "requests": [4, 4],
+        "verified": [10, 30],
+        "proposed": [6, 26],
+        "accepted": [4, 8],
+        "admitted": [2, 0],
+        "committed": committed,
+        **parts,
+        **fields,
+    }
 
 
 def test_measures_of_serving_with_their_intervals():
     row = served([4, 8], [1.0, 4.0])
-    wanted = {"throughput": (12 / 5, 2, 4), "per_user": (12 / 20, 0.5, 1),
-              "budget": (40 / 8, 2.5, 7.5), "accepted_length": (12 / 8, 1, 2), "waste": (20 / 40, 0.2, 0.6), "step_seconds": (2.5, 1, 4),
-              "verify_seconds": (2.5, 1, 4), "prefill_seconds": (1.5, 1, 2), "draft_seconds": (0, 0, 0)}
+    wanted = {
+        "throughput": (12 / 5, 2, 4),
+        "per_user": (12 / 20, 0.5, 1),
+        "budget": (40 / 8, 2.5, 7.5),
+        "accepted_length": (12 / 8, 1, 2),
+        "waste": (20 / 40, 0.2, 0.6),
+        "step_seconds": (2.5, 1, 4),
+        "verify_seconds": (2.5, 1, 4),
+        "prefill_seconds": (1.5, 1, 2),
+        "draft_seconds": (0, 0, 0),
+    }
     for name, numbers in wanted.items():
         assert serving_results.with_interval(name, row) == is_about(*numbers), name
     other = served([2, 2], [1.0, 4.0])
-    assert serving_results.gain("throughput", row, other) == is_about((12 / 5) / (4 / 5), 4 / 2, 2 / 0.5)
+    assert serving_results.gain("throughput", row, other) == is_about(
+        (12 / 5) / (4 / 5), 4 / 2, 2 / 0.5
+    )
 
 
 def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
     steps = [StepReport(requests=requests) for requests in (1, 4, 4, 3)]
-    monkeypatch.setattr(serving_results, "simulate", lambda model, arriving, rng: steps if list(arriving) == [0.0] * 7 else [])
+    monkeypatch.setattr(
+        serving_results,
+        "simulate",
+        lambda model, arriving, rng: steps if list(arriving) == [0.0] * 7 else [],
+    )
     assert serving_results.full_steps(None, 4, 7, None) == steps[1:3]
 
 
@@ -340,16 +516,25 @@ def test_joint_probabilities_of_the_next_two_tokens():
     probs = target.model(input_ids=ids).logits[0, -1].softmax(-1)
     assert first.tolist() == probs.topk(3).indices.tolist() and joint.shape == (3, VOCAB)
     for token, row in zip(first, joint):
-        after = target.model(input_ids=torch.cat([ids, token.view(1, 1)], 1)).logits[0, -1].softmax(-1)
+        after = (
+            target.model(input_ids=torch.cat([ids, token.view(1, 1)], 1)).logits[0, -1].softmax(-1)
+        )
         torch.testing.assert_close(row, probs[token] * after, atol=1e-5, rtol=1e-4)
 
 
 def test_a_reading_is_of_prompt_and_answer():
     target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
     prompt = torch.tensor([[1, 2, 3]])
-    lab = SimpleNamespace(target=target, encode=lambda text: prompt, max_new_tokens=5, device=target.device,
-                          generator=lambda seed: torch.Generator().manual_seed(seed))
+    lab = SimpleNamespace(
+        target=target,
+        encode=lambda text: prompt,
+        max_new_tokens=5,
+        device=target.device,
+        generator=lambda seed: torch.Generator().manual_seed(seed),
+    )
     found = multimodality.read_answer(lab, drafters["dspark"], "any", seed=0)
     assert found.start == 3 and found.ids[:, :3].equal(prompt) and 4 <= found.ids.shape[1] <= 8
-    torch.testing.assert_close(found.probs, target.model(input_ids=found.ids).logits.softmax(-1), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        found.probs, target.model(input_ids=found.ids).logits.softmax(-1), atol=1e-5, rtol=1e-4
+    )
     assert found.features.shape[:2] == found.ids.shape

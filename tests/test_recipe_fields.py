@@ -512,7 +512,9 @@ def test_a_cache_of_other_layers_is_for_drafts_that_read_none(states):
         and states().shards[0].path == shared.shards[0].path
     )
     for kind in ({}, {"drafter": "eagle3", "ttt_length": 2}):
-        with pytest.raises(DSparkLiteError, match="reads layers .0, 1. and its cache holds .-1, 1."):
+        with pytest.raises(
+            DSparkLiteError, match="reads layers .0, 1. and its cache holds .-1, 1."
+        ):
             states(config=kind, cached_layer_ids=[-1, 1])
 
 

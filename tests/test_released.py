@@ -33,16 +33,34 @@ def test_no_tensor_is_missing_unexpected_or_of_another_shape(name):
 def test_fields_may_be_nested_as_other_publishers_do(nested):
     config = dict(MANIFEST["deepseek-ai/dspark_qwen3_4b_block7"]["config"])
     kind = DRAFTS["Qwen3DSparkModel"]
-    inner = {field: config.pop(field) for field in ("block_size", "mask_token_id", "target_layer_ids", "markov_rank")}
-    assert parse_draft_config(kind, config | {nested: inner}) == parse_draft_config(kind, config | inner)
+    inner = {
+        field: config.pop(field)
+        for field in ("block_size", "mask_token_id", "target_layer_ids", "markov_rank")
+    }
+    assert parse_draft_config(kind, config | {nested: inner}) == parse_draft_config(
+        kind, config | inner
+    )
 
 
-@pytest.mark.parametrize(("change", "sentence"), [
-    ({"final_logit_softcapping": 30.0}, "has final_logit_softcapping 30.0; only Gemma 4 drafts without it"),
-    ({"num_kv_shared_layers": 2}, "has num_kv_shared_layers 2"),
-    ({"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e6}}}, "scales its positions .yarn."),
-    ({"layer_types": ["sliding_attention", "full_attention"]}, "only full_attention is drafted here"),
-    ({"architectures": ["Qwen3ForCausalLM"]}, "which is not drafted here")])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"final_logit_softcapping": 30.0},
+            "has final_logit_softcapping 30.0; only Gemma 4 drafts without it",
+        ),
+        ({"num_kv_shared_layers": 2}, "has num_kv_shared_layers 2"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e6}}},
+            "scales its positions .yarn.",
+        ),
+        (
+            {"layer_types": ["sliding_attention", "full_attention"]},
+            "only full_attention is drafted here",
+        ),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "which is not drafted here"),
+    ],
+)
 def test_a_gemma_4_draft_that_no_reference_pins_is_refused(tmp_path, change, sentence):
     config = json.loads((GEMMA4 / "draft" / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))

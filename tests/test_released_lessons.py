@@ -15,7 +15,9 @@ from dspark_lite.models.checkpoints import EMBEDDED
 from tools.judges.hub_server import Hub
 from tools.notebooks import build as notebooks
 
-pytestmark = pytest.mark.slow(reason="each lesson is executed in a kernel of its own, from the download on")
+pytestmark = pytest.mark.slow(
+    reason="each lesson is executed in a kernel of its own, from the download on"
+)
 
 NEVER_FETCHED = "README.md"
 # Run after the setup cell. A drafter that is loaded while another is held stops the lesson. Prompts are few, and answers,
@@ -42,10 +44,16 @@ lab.NEW_TOKENS["released"] = 24
 del lab
 """
 CONFIDENCE = {"calibration.json", "steps.json", "sts.json", "sps.json"}
-KEPT = {"09": CONFIDENCE, "11": CONFIDENCE | {"serving.json"}, "12": {"evaluate-dspark.json"}}  # what a lesson measures
+KEPT = {
+    "09": CONFIDENCE,
+    "11": CONFIDENCE | {"serving.json"},
+    "12": {"evaluate-dspark.json"},
+}  # what a lesson measures
 WITH_ORIGIN = ("calibration.json", "steps.json", "serving.json", "evaluate-dspark.json")
-PRINTED = {**dict.fromkeys(("09", "12"), f"{RELEASED['target']} on CPU (1 thread)"),
-           "13": "each the target's own, one after another and overlapped"}
+PRINTED = {
+    **dict.fromkeys(("09", "12"), f"{RELEASED['target']} on CPU (1 thread)"),
+    "13": "each the target's own, one after another and overlapped",
+}
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +61,9 @@ def hub(tmp_path_factory):
     """A Hub that holds all models of the released profile, in small shapes."""
     tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "tiny-target")
     folders = write_released(tmp_path_factory.mktemp("released"), tokenizer)
-    assert len(list(folders[RELEASED["target"]].glob("model-*.safetensors"))) > 1, "the target has one shard"
+    assert len(list(folders[RELEASED["target"]].glob("model-*.safetensors"))) > 1, (
+        "the target has one shard"
+    )
     with Hub({name: {"main": folder} for name, folder in folders.items()}) as served:
         yield served
 
@@ -75,17 +85,32 @@ def asked_for(hub):
 
 
 # Lesson 02 needs no large model, and 07 trains a tiny drafter on any profile.
-@pytest.mark.parametrize("number", ["00", "01", "03", "04", "05", "06", "08", "09", "10", "11", "12", "13", "14"])
+@pytest.mark.parametrize(
+    "number", ["00", "01", "03", "04", "05", "06", "08", "09", "10", "11", "12", "13", "14"]
+)
 def test_a_lesson_runs_on_the_released_profile(hub, number, tmp_path):
     hub.requests.clear()
-    printed = play(number, PLANTED, hub.environment(tmp_path / "home", **notebooks.KERNEL_SETTINGS | {
-        "DSPARK_PROFILE": "released", "HF_HUB_OFFLINE": "0", "DSPARK_MEASUREMENTS": str(tmp_path / "measurements")}))
+    printed = play(
+        number,
+        PLANTED,
+        hub.environment(
+            tmp_path / "home",
+            **notebooks.KERNEL_SETTINGS
+            | {
+                "DSPARK_PROFILE": "released",
+                "HF_HUB_OFFLINE": "0",
+                "DSPARK_MEASUREMENTS": str(tmp_path / "measurements"),
+            },
+        ),
+    )
     assert "Not yet" not in printed and PRINTED.get(number, "") in printed
     assert RELEASED["target"] in asked_for(hub) <= set(RELEASED.values())
     assert NEVER_FETCHED not in hub.sent()
     folders = list((tmp_path / "measurements").glob("*"))
     assert [folder.name for folder in folders] == ["qwen3-4b-cpu-1-thread"] * (number in KEPT)
-    assert {path.name for folder in folders for path in folder.glob("*.json")} == KEPT.get(number, set())
+    assert {path.name for folder in folders for path in folder.glob("*.json")} == KEPT.get(
+        number, set()
+    )
     for name in KEPT.get(number, set()) & set(WITH_ORIGIN):
         kept = json.loads((folders[0] / name).read_text())
         assert kept["target"] == RELEASED["target"] and kept["device"] == "CPU (1 thread)"

@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.sampling import (accept, accepted_prefix_length, check_temperature, draw, probabilities,
-                                           residual)
+from dspark_lite.decoding.sampling import (
+    accept,
+    accepted_prefix_length,
+    check_temperature,
+    draw,
+    probabilities,
+    residual,
+)
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.enumeration import Path
 from dspark_lite.losslessness.toys import toy_models
@@ -45,7 +51,7 @@ def committed_distribution(target, draft, lengths=None):
     def one_round(path):
         tokens = draw(draft, path)
         verdict = accept(target, draft, tokens, lengths, path)
-        return tokens[0, :verdict.accepted].tolist() + verdict.next_token.tolist()
+        return tokens[0, : verdict.accepted].tolist() + verdict.next_token.tolist()
 
     total = torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.double)
     for tokens, probability in outcomes(one_round):
@@ -61,14 +67,18 @@ def committed_distribution(target, draft, lengths=None):
 def test_accept_is_lossless_for_any_target_and_draft(target, draft, length):
     lengths = None if length is None else torch.tensor([length])
     wanted = torch.einsum("a,b,c->abc", *target[0].double())
-    torch.testing.assert_close(committed_distribution(target, draft, lengths), wanted, atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        committed_distribution(target, draft, lengths), wanted, atol=1e-6, rtol=0
+    )
 
 
 @examples
 @given(TARGETS, DRAFTS, st.integers(0, GAMMA))
 def test_no_more_than_the_length_is_accepted(target, draft, length):
     tokens = draft.argmax(-1)
-    found = outcomes(lambda path: accept(target, draft, tokens, torch.tensor([length]), path).accepted.item())
+    found = outcomes(
+        lambda path: accept(target, draft, tokens, torch.tensor([length]), path).accepted.item()
+    )
     assert max(accepted for accepted, _ in found) <= length
     assert sum(probability for _, probability in found) == pytest.approx(1, abs=1e-6)
 
@@ -85,8 +95,13 @@ def test_rows_of_a_batch_are_decided_independently(target, draft):
         return found
 
     def decide(path, row):
-        verdict = accept(target.expand(len(row), -1, -1), draft.expand(len(row), -1, -1), tokens.expand(len(row), -1),
-                         lengths[row], path)
+        verdict = accept(
+            target.expand(len(row), -1, -1),
+            draft.expand(len(row), -1, -1),
+            tokens.expand(len(row), -1),
+            lengths[row],
+            path,
+        )
         return tuple(zip(verdict.accepted.tolist(), verdict.next_token.tolist(), strict=True))
 
     first, second, both = verdicts([0]), verdicts([1]), verdicts([0, 1])
@@ -96,8 +111,10 @@ def test_rows_of_a_batch_are_decided_independently(target, draft):
 
 
 @examples
-@given(st.lists(st.integers(0, VOCAB - 1), min_size=GAMMA + 1, max_size=GAMMA + 1),
-       st.lists(st.integers(0, VOCAB - 1), min_size=GAMMA, max_size=GAMMA))
+@given(
+    st.lists(st.integers(0, VOCAB - 1), min_size=GAMMA + 1, max_size=GAMMA + 1),
+    st.lists(st.integers(0, VOCAB - 1), min_size=GAMMA, max_size=GAMMA),
+)
 def test_at_temperature_zero_the_matching_prefix_is_kept_and_the_argmax_follows(wanted, drafted):
     target, tokens = F.one_hot(torch.tensor([wanted]), VOCAB).float(), torch.tensor([drafted])
     verdict = accept(target, F.one_hot(tokens, VOCAB).float(), tokens, None, None)
@@ -113,7 +130,9 @@ def test_frequencies_of_the_real_generator():
     tokens = draw(draft, generator)
     verdict = accept(target, draft, tokens, None, generator)
     first = torch.where(verdict.accepted > 0, tokens[:, 0], verdict.next_token)
-    torch.testing.assert_close(first.bincount() / count, target[0, 0], atol=0.006, rtol=0)  # more than 5 sigma
+    torch.testing.assert_close(
+        first.bincount() / count, target[0, 0], atol=0.006, rtol=0
+    )  # more than 5 sigma
     assert (verdict.accepted > 0).float().mean().item() == pytest.approx(0.6, abs=0.006)
     bonus = verdict.next_token[verdict.accepted == GAMMA]
     torch.testing.assert_close(bonus.bincount() / len(bonus), target[0, 2], atol=0.01, rtol=0)
@@ -177,7 +196,10 @@ def test_a_temperature_that_overflows_is_greedy(temperature):
     prompt = torch.tensor([[0, 1, 3]])
     greedy = generate(target, None, prompt, max_new_tokens=8).token_ids
     for drafter in (None, drafters["dspark"], drafters["small_lm"]):
-        assert generate(target, drafter, prompt, max_new_tokens=8, temperature=temperature).token_ids == greedy
+        assert (
+            generate(target, drafter, prompt, max_new_tokens=8, temperature=temperature).token_ids
+            == greedy
+        )
     engine = Engine(target, drafters["dspark"], temperature=temperature, capacity=64)
     engine.submit(Request(prompt, 8))
     answers = []

@@ -23,14 +23,24 @@ def git(folder, *words):
 
 def at(address, folder):
     """The environment in which git finds the repository in a folder at an address."""
-    return {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{folder}.insteadOf", "GIT_CONFIG_VALUE_0": address}
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{folder}.insteadOf",
+        "GIT_CONFIG_VALUE_0": address,
+    }
 
 
 def run_setup_cell(folder, before=COLAB, setup=notebooks.SETUP, **environment):
     """Run a setup cell in a fresh interpreter that starts in `folder`; return the finished process, which says where it is then."""
     code = f"{before}\n{setup}\nprint(Path.cwd().name, sys.path[0])"
     environment = {"PATH": os.environ["PATH"], **environment}
-    return subprocess.run([sys.executable, "-S", "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +74,9 @@ def assert_cloned(content, version, aside=0, **given):
     assert finished.stdout.split()[-2:] == ["notebooks", str(content / CLONE)], finished.stderr
     assert (content / CLONE / "version").read_text() == version
     others = [path for path in content.iterdir() if path.name != CLONE]
-    assert len(others) == aside and all(re.fullmatch(rf"{CLONE}\.[\d-]+", path.name) for path in others)
+    assert len(others) == aside and all(
+        re.fullmatch(rf"{CLONE}\.[\d-]+", path.name) for path in others
+    )
     return others
 
 
@@ -72,7 +84,10 @@ def test_it_finds_the_clone_from_any_folder_inside_and_says_what_is_missing_outs
     finished = run_setup_cell(notebooks.ROOT / "notebooks" / "src", before="")
     assert finished.stdout.split() == ["src", str(notebooks.ROOT)], finished.stderr
     outside = run_setup_cell(tmp_path, before="")
-    assert outside.returncode != 0 and f"inside a clone of {notebooks.repository_url()}" in outside.stderr
+    assert (
+        outside.returncode != 0
+        and f"inside a clone of {notebooks.repository_url()}" in outside.stderr
+    )
 
 
 def without(bare, folder, *tags):
@@ -83,7 +98,9 @@ def without(bare, folder, *tags):
 
 
 @pytest.mark.parametrize("released", [True, False])
-def test_it_clones_the_tag_of_its_version_once_there_is_one_and_only_once(content, origin, tmp_path, released):
+def test_it_clones_the_tag_of_its_version_once_there_is_one_and_only_once(
+    content, origin, tmp_path, released
+):
     bare = origin if released else without(origin, tmp_path / "bare.git", f"v{VERSION}")
     version = f"v{VERSION}" if released else "main"
     assert_cloned(content, version, **at(notebooks.repository_url(), bare))
@@ -93,20 +110,35 @@ def test_it_clones_the_tag_of_its_version_once_there_is_one_and_only_once(conten
 def test_that_of_an_instructors_edition_clones_its_tag_and_nothing_else(content, origin, tmp_path):
     address = "https://github.com/ann/course"
     setup = renamed(notebooks.SETUP, REPOSITORY, f"ann/{CLONE}", "2027-spring")
-    assert_cloned(content, "2027-spring", setup=setup, **at(f"https://github.com/ann/{CLONE}", origin))
+    assert_cloned(
+        content, "2027-spring", setup=setup, **at(f"https://github.com/ann/{CLONE}", origin)
+    )
     bare = without(origin, tmp_path / "bare.git", "2027-spring")
     (tmp_path / "other").mkdir()
-    finished = run_setup_cell(tmp_path / "other", setup=renamed(setup, f"ann/{CLONE}", "ann/course", "2027-spring"), **at(address, bare))
-    assert f"RuntimeError: git cannot clone {address}" in finished.stderr and not list((tmp_path / "other").iterdir())
+    finished = run_setup_cell(
+        tmp_path / "other",
+        setup=renamed(setup, f"ann/{CLONE}", "ann/course", "2027-spring"),
+        **at(address, bare),
+    )
+    assert f"RuntimeError: git cannot clone {address}" in finished.stderr and not list(
+        (tmp_path / "other").iterdir()
+    )
 
 
 def files(folder):
     """{path: text} of the files below a folder, git's own left out."""
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*")
-            if path.is_file() and ".git" not in path.parts}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file() and ".git" not in path.parts
+    }
 
 
-MINE = {"notebooks/my_dspark.py": "mine", "notebooks/my_progress.json": "{}", "assets/measurements/own/sts.json": "[1]"}
+MINE = {
+    "notebooks/my_dspark.py": "mine",
+    "notebooks/my_progress.json": "{}",
+    "assets/measurements/own/sts.json": "[1]",
+}
 
 
 def test_a_folder_without_the_course_is_moved_aside_with_all_that_is_in_it(content, origin):
@@ -120,12 +152,16 @@ def test_a_folder_without_the_course_is_moved_aside_with_all_that_is_in_it(conte
     assert aside.name in finished.stdout and files(aside) == MINE
     assert files(content / f"{CLONE}.part") == {"mine.txt": "too"}
     cloned = files(content / CLONE)
-    assert cloned["version"] == f"v{VERSION}" and MINE.items() & cloned.items() == {(name, MINE[name]) for name in list(MINE)[:2]}
+    assert cloned["version"] == f"v{VERSION}" and MINE.items() & cloned.items() == {
+        (name, MINE[name]) for name in list(MINE)[:2]
+    }
 
 
 def test_a_file_of_that_name_is_moved_aside(content, origin):
     (content / CLONE).write_text("a note")
-    (aside,) = assert_cloned(content, f"v{VERSION}", aside=1, **at(notebooks.repository_url(), origin))
+    (aside,) = assert_cloned(
+        content, f"v{VERSION}", aside=1, **at(notebooks.repository_url(), origin)
+    )
     assert aside.read_text() == "a note"
 
 
@@ -135,10 +171,16 @@ def test_a_fork_is_cloned_from_where_the_half_clone_came(content, origin):
     assert_cloned(content, f"v{VERSION}", aside=1)
 
 
-@pytest.mark.parametrize(("environment", "sentence"), [
-    ({"PATH": ""}, "RuntimeError: The course cannot be cloned into .*'git'"),
-    (at(notebooks.repository_url(), "/nowhere"), "RuntimeError: git cannot clone")])
-def test_what_keeps_it_from_cloning_is_a_sentence_and_changes_nothing(content, environment, sentence):
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"PATH": ""}, "RuntimeError: The course cannot be cloned into .*'git'"),
+        (at(notebooks.repository_url(), "/nowhere"), "RuntimeError: git cannot clone"),
+    ],
+)
+def test_what_keeps_it_from_cloning_is_a_sentence_and_changes_nothing(
+    content, environment, sentence
+):
     (content / CLONE).mkdir()
     (content / CLONE / "mine.txt").write_text("mine")
     finished = run_setup_cell(content, **environment)
@@ -148,5 +190,10 @@ def test_what_keeps_it_from_cloning_is_a_sentence_and_changes_nothing(content, e
 
 def test_a_folder_that_cannot_be_written_to_is_a_sentence(content):
     """root may write everywhere, so the cell asks for a folder that is a file."""
-    finished = run_setup_cell(content, before=f"{COLAB}\nimport tempfile; tempfile.TemporaryDirectory = lambda **_: open('no/such/folder')")
-    assert finished.stderr.splitlines()[-1].startswith("RuntimeError: The course cannot be cloned into")
+    finished = run_setup_cell(
+        content,
+        before=f"{COLAB}\nimport tempfile; tempfile.TemporaryDirectory = lambda **_: open('no/such/folder')",
+    )
+    assert finished.stderr.splitlines()[-1].startswith(
+        "RuntimeError: The course cannot be cloned into"
+    )

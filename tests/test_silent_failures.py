@@ -30,17 +30,35 @@ def draft(copy):
 
 def answer(target, drafter=None, **options):
     """Token ids of a sampled run with a seed."""
-    return generate(target, drafter, PROMPT, max_new_tokens=24, stop_token_ids=(), generator=torch.Generator().manual_seed(3), **options).token_ids
+    return generate(
+        target,
+        drafter,
+        PROMPT,
+        max_new_tokens=24,
+        stop_token_ids=(),
+        generator=torch.Generator().manual_seed(3),
+        **options,
+    ).token_ids
 
 
 @pytest.mark.parametrize("change", ["missing", "left over"])
 def test_a_head_of_which_the_config_says_another_thing_than_the_weights(copy, target, change):
     """A draft without its sequential head drafts, only worse: nothing may be filled in, nothing passed over."""
     if change == "missing":
-        set_tensors(copy / "draft", lambda tensors: {name: value for name, value in tensors.items() if "markov" not in name})
+        set_tensors(
+            copy / "draft",
+            lambda tensors: {
+                name: value for name, value in tensors.items() if "markov" not in name
+            },
+        )
     else:
         set_config(copy / "draft", markov_rank=0, confidence_head_with_markov=False)
-    assert_refused("tensor (confidence_head.proj|markov_head.markov_w1).weight of draft has shape", load_drafter, draft(copy), target)
+    assert_refused(
+        "tensor (confidence_head.proj|markov_head.markov_w1).weight of draft has shape",
+        load_drafter,
+        draft(copy),
+        target,
+    )
 
 
 def test_a_lab_encodes_prompts_with_thinking_off(tiny_lab):
@@ -48,7 +66,12 @@ def test_a_lab_encodes_prompts_with_thinking_off(tiny_lab):
     thought = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
     prompt = lab.prompts["math"][0]
     assert lab.tokenizer.decode(lab.encode(prompt)[0]).endswith(thought)
-    on = lab.tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, enable_thinking=True)
+    on = lab.tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}],
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=True,
+    )
     assert not on.endswith(thought)  # so the template does react
 
 
@@ -58,16 +81,34 @@ def test_blocks_are_drawn_from_the_float32_numbers_that_are_claimed(copy):
     drafter = load_drafter(draft(copy), half)
     step, cache = half.prefill(PROMPT, drafter.taps)
     anchor = step.logits[:, -1].argmax(-1)
-    proposal = drafter.propose(drafter.begin(PROMPT, step.features), anchor, temperature=1.0, generator=torch.Generator().manual_seed(0))
-    judged = probabilities(half.verify(torch.cat([anchor[:, None], proposal.tokens], 1), cache, drafter.taps).logits, 1.0)
+    proposal = drafter.propose(
+        drafter.begin(PROMPT, step.features),
+        anchor,
+        temperature=1.0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    judged = probabilities(
+        half.verify(torch.cat([anchor[:, None], proposal.tokens], 1), cache, drafter.taps).logits,
+        1.0,
+    )
     for probs in (proposal.probs, judged):
         assert probs.dtype == torch.float32 and (probs.sum(-1) - 1).abs().max() < 1e-6
     rounded = proposal.probs.bfloat16().float()
     assert (rounded.sum(-1) - 1).abs().max() > 1e-4  # what would be claimed otherwise
-    assert accept(judged, proposal.probs, proposal.tokens, None, torch.Generator().manual_seed(0)).accepted.shape == (1,)
+    assert accept(
+        judged, proposal.probs, proposal.tokens, None, torch.Generator().manual_seed(0)
+    ).accepted.shape == (1,)
 
 
-@pytest.mark.parametrize("left", [{"top_k": 1}, {"do_sample": False}, {"temperature": 0.01}, {"top_k": 20, "top_p": 0.1, "do_sample": True}])
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"top_k": 1},
+        {"do_sample": False},
+        {"temperature": 0.01},
+        {"top_k": 20, "top_p": 0.1, "do_sample": True},
+    ],
+)
 def test_sampling_defaults_of_a_checkpoint_are_not_read(copy, target, left):
     path = copy / "target" / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | left))
@@ -75,20 +116,34 @@ def test_sampling_defaults_of_a_checkpoint_are_not_read(copy, target, left):
     sampled = answer(loaded, temperature=1.0)
     assert sampled == answer(target, temperature=1.0) and sampled != answer(target)
     drafter = load_drafter(draft(copy), loaded)
-    assert answer(loaded, drafter, temperature=1.0) == answer(target, load_drafter(draft(copy), target), temperature=1.0)
+    assert answer(loaded, drafter, temperature=1.0) == answer(
+        target, load_drafter(draft(copy), target), temperature=1.0
+    )
 
 
 def test_bfloat16_is_refused_on_a_gpu_that_would_emulate_it(copy, monkeypatch):
-    assert_refused("cannot be loaded on a GPU, because torch finds none; load with device=", load_target, str(copy / "target"), device="cuda")
+    assert_refused(
+        "cannot be loaded on a GPU, because torch finds none; load with device=",
+        load_target,
+        str(copy / "target"),
+        device="cuda",
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))  # a T4
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)  # its answer
     assert default_dtype(torch.device("cuda")) == torch.float16
-    assert_refused(r"this GPU \(compute capability 7.5\) has no bfloat16 .*; load with dtype=torch.float16", load_target, str(copy / "target"),
-                   device="cuda", dtype=torch.bfloat16)
+    assert_refused(
+        r"this GPU \(compute capability 7.5\) has no bfloat16 .*; load with dtype=torch.float16",
+        load_target,
+        str(copy / "target"),
+        device="cuda",
+        dtype=torch.bfloat16,
+    )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
     assert default_dtype(torch.device("cuda")) == torch.bfloat16
-    assert load_target(str(copy / "target"), dtype=torch.bfloat16).dtype == torch.bfloat16  # a CPU computes in it natively or slowly, as it can
+    assert (
+        load_target(str(copy / "target"), dtype=torch.bfloat16).dtype == torch.bfloat16
+    )  # a CPU computes in it natively or slowly, as it can
 
 
 @pytest.mark.parametrize("where", ["prompt", 0, 1, -1, "draft"])
@@ -103,11 +158,28 @@ def test_overflowed_numbers_end_in_a_sentence_and_not_in_a_text(copy, target, mo
 
     if where == "draft":
         whose = "drafter's probabilities"
-        monkeypatch.setattr(drafter, "propose", lambda *given, **options: replace(propose(*given, **options),
-            probs=torch.full((1, drafter.gamma, target.vocab_size), torch.nan)))
+        monkeypatch.setattr(
+            drafter,
+            "propose",
+            lambda *given, **options: replace(
+                propose(*given, **options),
+                probs=torch.full((1, drafter.gamma, target.vocab_size), torch.nan),
+            ),
+        )
     elif where == "prompt":
-        monkeypatch.setattr(target, "prefill", lambda *given, **options: (overflowed((read := prefill(*given, **options))[0]), read[1]))
+        monkeypatch.setattr(
+            target,
+            "prefill",
+            lambda *given, **options: (
+                overflowed((read := prefill(*given, **options))[0]),
+                read[1],
+            ),
+        )
     else:
-        monkeypatch.setattr(target, "verify", lambda *given, **options: overflowed(verify(*given, **options)))
-    with pytest.raises(RequestError, match=f"the {whose} are not finite; load the model in bfloat16 or float32"):
+        monkeypatch.setattr(
+            target, "verify", lambda *given, **options: overflowed(verify(*given, **options))
+        )
+    with pytest.raises(
+        RequestError, match=f"the {whose} are not finite; load the model in bfloat16 or float32"
+    ):
         answer(target, drafter)

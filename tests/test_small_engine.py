@@ -25,7 +25,12 @@ def test_the_reference_is_right_and_twenty_lines_are_enough(capsys):
             engine.keep(number, len(prompt))
             engine.running[number] = [draw(rows[-1], engine.generator)]
         blocks = {number: engine.draft(number) for number in engine.running}
-        rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()})
+        rows = engine.read(
+            {
+                number: [engine.running[number][-1], *drafts]
+                for number, (drafts, _) in blocks.items()
+            }
+        )
         for number, (drafts, q) in blocks.items():
             tokens = verify(rows[number], q, drafts, engine.generator)
             engine.keep(number, len(tokens))
@@ -70,7 +75,9 @@ def first_token_likeliest(engine):
 def without_the_last_draft(engine):
     """Reads all drafts of a block but the last."""
     read = engine.read
-    engine.read = lambda tokens: read({number: part[:-1] if number in engine.running else part for number, part in tokens.items()})
+    engine.read = lambda tokens: read(
+        {number: part[:-1] if number in engine.running else part for number, part in tokens.items()}
+    )
     try:
         step(engine)
     finally:
@@ -83,29 +90,54 @@ def without_anchor(engine):
     engine.read({number: engine.draft(number)[0] for number in engine.running})
 
 
-@pytest.mark.parametrize(("answer", "said"), [
-    (without_end, "after 60 steps 7 of 7 requests have no answer"),
-    (small_engine.fill, "left the answer of request 0 as it was"),
-    (small_engine.variant(written=lambda tokens: tokens[:-1]), "as it was; commit all that verify returns, the target's own token too"),
-    (small_engine.variant(written=lambda tokens: [tokens]), "holds a list; it is a list of token ids"),
-    (without_the_last_draft, "reads 3 tokens; its newest token and its 3 drafts are 4"),
-    (first_token_likeliest, "at temperature 1 the first token is always the same"),
-    (small_engine.variant(judge=drawing_nothing), "at temperature 1 nothing after the first token is drawn"),
-    (lambda engine: (engine.waiting.clear(), engine.running.clear()), "0 of 7 requests are answered"),
-    (small_engine.variant(kept=lambda tokens, drafts: 1, written=lambda tokens: tokens[:1]), "15 steps where 5 are enough"),
-    (without_anchor, "starts without its anchor"),
-    (3, "takes the function itself, not a value of type int"),
-    (None, "Not done yet"), (lambda engine: ..., "Not done yet")])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (without_end, "after 60 steps 7 of 7 requests have no answer"),
+        (small_engine.fill, "left the answer of request 0 as it was"),
+        (
+            small_engine.variant(written=lambda tokens: tokens[:-1]),
+            "as it was; commit all that verify returns, the target's own token too",
+        ),
+        (
+            small_engine.variant(written=lambda tokens: [tokens]),
+            "holds a list; it is a list of token ids",
+        ),
+        (without_the_last_draft, "reads 3 tokens; its newest token and its 3 drafts are 4"),
+        (first_token_likeliest, "at temperature 1 the first token is always the same"),
+        (
+            small_engine.variant(judge=drawing_nothing),
+            "at temperature 1 nothing after the first token is drawn",
+        ),
+        (
+            lambda engine: (engine.waiting.clear(), engine.running.clear()),
+            "0 of 7 requests are answered",
+        ),
+        (
+            small_engine.variant(kept=lambda tokens, drafts: 1, written=lambda tokens: tokens[:1]),
+            "15 steps where 5 are enough",
+        ),
+        (without_anchor, "starts without its anchor"),
+        (3, "takes the function itself, not a value of type int"),
+        (None, "Not done yet"),
+        (lambda engine: ..., "Not done yet"),
+    ],
+)
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
     assert said in line_of(answer, capsys)
 
 
-@pytest.mark.parametrize("gamma", [1, pytest.param(2, marks=pytest.mark.slow(reason="visits every outcome of blocks of two"))])
+@pytest.mark.parametrize(
+    "gamma",
+    [1, pytest.param(2, marks=pytest.mark.slow(reason="visits every outcome of blocks of two"))],
+)
 def test_two_requests_that_share_steps_have_the_targets_distribution(gamma):
     target, drafters = toy_models(gamma=gamma)
 
     def served(path):
-        engine = SmallEngine(target, drafters["dflash"], slots=2, longest=2, temperature=1.0, generator=path)
+        engine = SmallEngine(
+            target, drafters["dflash"], slots=2, longest=2, temperature=1.0, generator=path
+        )
         engine.waiting = [(0, [0]), (1, [1, 0])]
         while engine.waiting or engine.running:
             step(engine)
@@ -115,6 +147,11 @@ def test_two_requests_that_share_steps_have_the_targets_distribution(gamma):
     with torch.inference_mode():
         for answers, probability in outcomes(served):
             found[answers] = found.get(answers, 0.0) + probability
-    alone = [output_distribution(target, None, None, length=2, prompt=prompt) for prompt in ((0,), (1, 0))]
-    exact = {(first, second): p * q for first, p in alone[0].items() for second, q in alone[1].items()}
+    alone = [
+        output_distribution(target, None, None, length=2, prompt=prompt)
+        for prompt in ((0,), (1, 0))
+    ]
+    exact = {
+        (first, second): p * q for first, p in alone[0].items() for second, q in alone[1].items()
+    }
     assert total_variation(found, exact) < 1e-5

@@ -38,7 +38,10 @@ from dspark_lite.training.loop import trainable
 
 pytestmark = [
     pytest.mark.slow(reason="every operation on the device is carried out in Python"),
-    pytest.mark.skipif(not stand_in_device.AVAILABLE, reason="this PyTorch takes no device written in Python")]
+    pytest.mark.skipif(
+        not stand_in_device.AVAILABLE, reason="this PyTorch takes no device written in Python"
+    ),
+]
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +56,18 @@ def on_card():
 
 VOCAB, GAMMA, NEW = 13, 4, 8  # NEW: tokens of an answer
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
-POLICIES = {None: None, "fixed": scheduling.fixed(2), "threshold": scheduling.threshold(0.5),
-            "algorithm 1": scheduling.algorithm1(TABLE), "lagged": scheduling.LaggedTopK(TABLE)}
-READING = {"threshold", "algorithm 1", "lagged"}  # policies that look at what the device has computed
+POLICIES = {
+    None: None,
+    "fixed": scheduling.fixed(2),
+    "threshold": scheduling.threshold(0.5),
+    "algorithm 1": scheduling.algorithm1(TABLE),
+    "lagged": scheduling.LaggedTopK(TABLE),
+}
+READING = {
+    "threshold",
+    "algorithm 1",
+    "lagged",
+}  # policies that look at what the device has computed
 PROMPT = torch.randint(VOCAB, (1, 6), generator=torch.Generator().manual_seed(0))
 NAMES = ["plain", *toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)[1]]
 HEADS = [name for name in NAMES if name.startswith("dspark")]
@@ -66,7 +78,11 @@ def models(device):
     """A target and its drafters on a device, the same weights on each."""
     target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
     small = SmallLM(Target(drafters["small_lm"].model.model.to(device)), GAMMA)
-    moved = {name: drafter.to(device) for name, drafter in drafters.items() if isinstance(drafter, torch.nn.Module)}
+    moved = {
+        name: drafter.to(device)
+        for name, drafter in drafters.items()
+        if isinstance(drafter, torch.nn.Module)
+    }
     return Target(target.model.to(device)), {"plain": None, **drafters, "small_lm": small, **moved}
 
 
@@ -76,33 +92,54 @@ def told(answer, new=NEW):
     for r in answer.rounds:
         drafting += new - written > 1
         written += r.committed
-    return answer.token_ids, [(r.proposed, r.accepted, r.draft_tokens, r.tokens) for r in answer.rounds], drafting
+    return (
+        answer.token_ids,
+        [(r.proposed, r.accepted, r.draft_tokens, r.tokens) for r in answer.rounds],
+        drafting,
+    )
 
 
 def decode(device, name, temperature=0, rule=None, policy=None):
     """An answer of NEW tokens to the prompt, its random numbers the same on every device, and the host's reads."""
     target, drafters = models(device)
     with host_reads() as reads:
-        answer = generate(target, drafters[name], PROMPT.to(device), max_new_tokens=NEW, stop_token_ids=(), rule=rule,
-                          temperature=temperature, policy=POLICIES[policy],
-                          generator=torch.Generator(device).manual_seed(3))
+        answer = generate(
+            target,
+            drafters[name],
+            PROMPT.to(device),
+            max_new_tokens=NEW,
+            stop_token_ids=(),
+            rule=rule,
+            temperature=temperature,
+            policy=POLICIES[policy],
+            generator=torch.Generator(device).manual_seed(3),
+        )
     return told(answer), reads
 
 
-@pytest.mark.parametrize(("temperature", "rule"), [(0, None), (1.0, None), (1.0, accept_block)],
-                         ids=["greedy", "token rule", "block verification"])
+@pytest.mark.parametrize(
+    ("temperature", "rule"),
+    [(0, None), (1.0, None), (1.0, accept_block)],
+    ids=["greedy", "token rule", "block verification"],
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_drafter_writes_the_cpus_tokens_and_reads_once_a_round(on_card, name, temperature, rule):
+def test_every_drafter_writes_the_cpus_tokens_and_reads_once_a_round(
+    on_card, name, temperature, rule
+):
     answer, reads = on_card(decode, name, temperature, rule)
     assert answer == decode("cpu", name, temperature, rule)[0]
-    of_prompt = 3 if name == "prompt_lookup" else 2  # its ids are checked; the first token; a lookup's copy
+    of_prompt = (
+        3 if name == "prompt_lookup" else 2
+    )  # its ids are checked; the first token; a lookup's copy
     assert len(reads) == of_prompt + len(answer[1]), reads
 
 
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name])
 @pytest.mark.parametrize("temperature", [0, 1.0])
 @pytest.mark.parametrize("name", HEADS)
-def test_every_policy_writes_the_cpus_tokens_and_reads_once_more_at_most(on_card, name, temperature, policy):
+def test_every_policy_writes_the_cpus_tokens_and_reads_once_more_at_most(
+    on_card, name, temperature, policy
+):
     answer, reads = on_card(decode, name, temperature, None, policy)
     assert answer == decode("cpu", name, temperature, None, policy)[0]
     assert len(reads) == 2 + len(answer[1]) + (policy in READING) * answer[2], reads
@@ -110,27 +147,50 @@ def test_every_policy_writes_the_cpus_tokens_and_reads_once_more_at_most(on_card
 
 def decode_together(device, name, policy):
     """As `decode`, of three prompts that share their steps."""
-    (target, drafters), prompts = models(device), [PROMPT[:, :length].to(device) for length in (4, 5, 6)]
+    (target, drafters), prompts = (
+        models(device),
+        [PROMPT[:, :length].to(device) for length in (4, 5, 6)],
+    )
     with host_reads() as reads:
-        answers = generate_together(target, drafters[name], prompts, max_new_tokens=NEW, stop_token_ids=(),
-                                    policy=POLICIES[policy], temperature=1.0,
-                                    generator=torch.Generator(device).manual_seed(3))
+        answers = generate_together(
+            target,
+            drafters[name],
+            prompts,
+            max_new_tokens=NEW,
+            stop_token_ids=(),
+            policy=POLICIES[policy],
+            temperature=1.0,
+            generator=torch.Generator(device).manual_seed(3),
+        )
     return list(map(told, answers)), reads
 
 
-@pytest.mark.parametrize(("name", "policy", "of_prompt"), [("dspark", "algorithm 1", 2), ("prompt_lookup", None, 3)])
-def test_requests_that_share_steps_are_read_one_by_one_and_their_policy_once(on_card, name, policy, of_prompt):
+@pytest.mark.parametrize(
+    ("name", "policy", "of_prompt"), [("dspark", "algorithm 1", 2), ("prompt_lookup", None, 3)]
+)
+def test_requests_that_share_steps_are_read_one_by_one_and_their_policy_once(
+    on_card, name, policy, of_prompt
+):
     answers, reads = on_card(decode_together, name, policy)
     assert answers == decode_together("cpu", name, policy)[0]
     of_policy = max(answer[2] for answer in answers) if policy else 0
-    assert len(reads) == 3 * of_prompt + sum(len(answer[1]) for answer in answers) + of_policy, reads
+    assert len(reads) == 3 * of_prompt + sum(len(answer[1]) for answer in answers) + of_policy, (
+        reads
+    )
 
 
 def serve(device, name, temperature, policy):
     """Answers of the engine by id, and [reads, most reads] of each step."""
     target, drafters = models(device)
-    engine = Engine(target, drafters[name], policy=POLICIES[policy], slots=2, capacity=40, temperature=temperature,
-                    stop_token_ids=())
+    engine = Engine(
+        target,
+        drafters[name],
+        policy=POLICIES[policy],
+        slots=2,
+        capacity=40,
+        temperature=temperature,
+        stop_token_ids=(),
+    )
     for number, length in enumerate((4, 6, 3)):
         engine.submit(Request(PROMPT[:, :length], 6 + number, seed=number))
     answers, counted = {}, []
@@ -139,15 +199,27 @@ def serve(device, name, temperature, policy):
             report = engine.step()
         answers |= {answer.id: answer.token_ids for answer in report.answers}
         played = report.requests > 0
-        counted.append((len(reads), (report.admitted > 0) + played + (policy is not None and played)))
+        counted.append(
+            (len(reads), (report.admitted > 0) + played + (policy is not None and played))
+        )
     return answers, counted
 
 
-@pytest.mark.parametrize(("name", "policy"), [
-    *((name, None) for name in ("plain", "dspark", "dspark_rnn", "dflash", "eagle3", "mtp")),
-    *((name, policy) for name in ("dspark", "dspark_rnn") for policy in ("algorithm 1", "lagged"))])
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        *((name, None) for name in ("plain", "dspark", "dspark_rnn", "dflash", "eagle3", "mtp")),
+        *(
+            (name, policy)
+            for name in ("dspark", "dspark_rnn")
+            for policy in ("algorithm 1", "lagged")
+        ),
+    ],
+)
 @pytest.mark.parametrize("temperature", [0, 1.0])
-def test_a_step_of_the_engine_reads_once_and_answers_as_on_the_cpu(on_card, name, temperature, policy):
+def test_a_step_of_the_engine_reads_once_and_answers_as_on_the_cpu(
+    on_card, name, temperature, policy
+):
     answers, counted = on_card(serve, name, temperature, policy)
     assert answers == serve("cpu", name, temperature, policy)[0] and len(answers) == 3
     assert all(read <= most for read, most in counted), counted
@@ -155,7 +227,15 @@ def test_a_step_of_the_engine_reads_once_and_answers_as_on_the_cpu(on_card, name
 
 # Measuring, and transformers' own generate ---------------------------------------------------------------------------
 
-TINY = ["tiny-dspark", "tiny-dspark-rnn", "tiny-dflash", "tiny-eagle3", "tiny-mtp", "tiny-small-lm", "prompt_lookup"]
+TINY = [
+    "tiny-dspark",
+    "tiny-dspark-rnn",
+    "tiny-dflash",
+    "tiny-eagle3",
+    "tiny-mtp",
+    "tiny-small-lm",
+    "prompt_lookup",
+]
 
 
 @cache
@@ -185,7 +265,9 @@ def calibrated(device):
     sts, report = calibrate(lab, drafter)
     found = report["blocks"], list(sts.temperatures), sts.draft
     sts.attach(drafter)
-    return found, evaluate(lab, {"calibrated": drafter}, {"math": lab.prompts["math"][:1]}, max_new_tokens=8)["rows"]
+    return found, evaluate(
+        lab, {"calibrated": drafter}, {"math": lab.prompts["math"][:1]}, max_new_tokens=8
+    )["rows"]
 
 
 def test_a_calibration_is_that_of_the_cpu(on_card):
@@ -205,12 +287,19 @@ def test_a_profile_has_every_size(on_card):
 
 def generated(device, name, sampled):
     """Tokens of transformers' generate with a drafter, and the type of the device that they are on."""
-    model = AutoModelForCausalLM.from_pretrained(EMBEDDED / "tiny-target", dtype=torch.float32, device_map=device)
+    model = AutoModelForCausalLM.from_pretrained(
+        EMBEDDED / "tiny-target", dtype=torch.float32, device_map=device
+    )
     lab = lab_on("cpu")
     ids = lab.encode(lab.prompts["code"][0]).to(device)
     torch.manual_seed(5)
-    answer = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=sampled,
-                            custom_generate=CustomGenerate(name, model))
+    answer = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=16,
+        do_sample=sampled,
+        custom_generate=CustomGenerate(name, model),
+    )
     return answer.tolist(), answer.device.type
 
 
@@ -222,20 +311,40 @@ def test_transformers_own_generate_writes_the_cpus_tokens(on_card, name, sampled
 
 # Training ------------------------------------------------------------------------------------------------------------
 
-ROWS = [(torch.randint(VOCAB, (length,), generator=torch.Generator().manual_seed(length)).tolist(), 3)
-        for length in (12, 9, 14, 10)]
+ROWS = [
+    (torch.randint(VOCAB, (length,), generator=torch.Generator().manual_seed(length)).tolist(), 3)
+    for length in (12, 9, 14, 10)
+]
 BLOCK = {**DRAFT["config"], "mask_token_id": VOCAB - 1}
-CONFIGS = {"dspark": BLOCK, "dspark, gated": {**BLOCK, "markov_head_type": "gated"},
-           "dspark, rnn": {**BLOCK, "markov_head_type": "rnn"},
-           "dflash": {**BLOCK, "markov_rank": 0, "enable_confidence_head": False},
-           "eagle3": {"drafter": "eagle3", "num_hidden_layers": 1, "target_layer_ids": [0, 1], "ttt_length": 3},
-           "mtp": {"drafter": "mtp", "num_hidden_layers": 1, "target_layer_ids": [2]}}
+CONFIGS = {
+    "dspark": BLOCK,
+    "dspark, gated": {**BLOCK, "markov_head_type": "gated"},
+    "dspark, rnn": {**BLOCK, "markov_head_type": "rnn"},
+    "dflash": {**BLOCK, "markov_rank": 0, "enable_confidence_head": False},
+    "eagle3": {
+        "drafter": "eagle3",
+        "num_hidden_layers": 1,
+        "target_layer_ids": [0, 1],
+        "ttt_length": 3,
+    },
+    "mtp": {"drafter": "mtp", "num_hidden_layers": 1, "target_layer_ids": [2]},
+}
 
 
 def train(device, name, precision, folder):
     """Two updates of a drafter by AdamW and by Muon: its log, its trained tensors, and how many tokens its save drafts."""
-    recipe = {"name": "mini", "kind": "draft", "seed": 1, "epochs": 1, "batch": 2, "learning_rate": 0.01,
-              "matrix_rate": 0.01, "precision": precision, "config": CONFIGS[name], "loss": DRAFT["loss"]}
+    recipe = {
+        "name": "mini",
+        "kind": "draft",
+        "seed": 1,
+        "epochs": 1,
+        "batch": 2,
+        "learning_rate": 0.01,
+        "matrix_rate": 0.01,
+        "precision": precision,
+        "config": CONFIGS[name],
+        "loss": DRAFT["loss"],
+    }
     target = Target(toy_models(seed=2, vocab_size=VOCAB)[0].model.to(device))
     features = OnlineFeatures(target, ROWS, recipe["config"]["target_layer_ids"])
     with patch.object(drafts, "precision_on", lambda device, asked: asked):
@@ -244,15 +353,24 @@ def train(device, name, precision, folder):
     assert {parameter.device.type for parameter in drafter.parameters()} == {device}
     assert {parameter.dtype for parameter in tensors.values()} == {torch.float32}
     save_draft(folder / "draft", drafter, target)
-    prompt, saved = torch.tensor([ROWS[0][0]], device=device), load_drafter(str(folder / "draft"), target)
+    prompt, saved = (
+        torch.tensor([ROWS[0][0]], device=device),
+        load_drafter(str(folder / "draft"), target),
+    )
     answer = generate(target, saved, prompt, max_new_tokens=6, stop_token_ids=())
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return log, {key: tensor.detach().cpu().numpy() for key, tensor in tensors.items()}, len(answer.token_ids)
+    return (
+        log,
+        {key: tensor.detach().cpu().numpy() for key, tensor in tensors.items()},
+        len(answer.token_ids),
+    )
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_updates_are_those_of_the_cpu_to_the_precision_of_their_products(on_card, name, precision, tmp_path):
+def test_updates_are_those_of_the_cpu_to_the_precision_of_their_products(
+    on_card, name, precision, tmp_path
+):
     log, tensors, drafted = on_card(train, name, precision, tmp_path / "card")
     wanted_log, wanted, _ = train("cpu", name, precision, tmp_path / "cpu")
     assert len(log) == len(wanted_log) == 2 and drafted == 6
@@ -264,7 +382,9 @@ def test_updates_are_those_of_the_cpu_to_the_precision_of_their_products(on_card
 
 
 def test_a_stopped_training_goes_on_with_what_it_saved(on_card, tmp_path):
-    once, again = (on_card(train, "dspark", "float16", tmp_path / "training") for _ in range(2))  # the second reads its save
+    once, again = (
+        on_card(train, "dspark", "float16", tmp_path / "training") for _ in range(2)
+    )  # the second reads its save
     assert len(again[0]) == 2
     for key, value in once[1].items():
         assert np.array_equal(value, again[1][key])
@@ -278,5 +398,7 @@ def cached(device, folder):
 
 
 def test_the_target_cache_holds_what_the_cpu_computes(on_card, tmp_path):
-    for found, right in zip(on_card(cached, tmp_path / "card"), cached("cpu", tmp_path / "cpu"), strict=True):
+    for found, right in zip(
+        on_card(cached, tmp_path / "card"), cached("cpu", tmp_path / "cpu"), strict=True
+    ):
         assert np.array_equal(found, right)

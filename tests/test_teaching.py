@@ -12,12 +12,18 @@ from tools.kit import teaching
 from tools.notebooks import build as notebooks, readme
 
 ROOT = notebooks.ROOT
-STATED = {path.name[:2]: re.search(r'tags=\["header"\] minutes=(\d+)', path.read_text(encoding="utf-8")) for path in notebooks.lesson_sources()}
+STATED = {
+    path.name[:2]: re.search(r'tags=\["header"\] minutes=(\d+)', path.read_text(encoding="utf-8"))
+    for path in notebooks.lesson_sources()
+}
 
 
 def rows(table):
     """(the lessons that a row links to, its last cell) of a table's rows."""
-    return [(re.findall(r"notebooks/(\d\d)_", line), line.strip("|").split("|")[-1].strip()) for line in table.splitlines()[2:]]
+    return [
+        (re.findall(r"notebooks/(\d\d)_", line), line.strip("|").split("|")[-1].strip())
+        for line in table.splitlines()[2:]
+    ]
 
 
 def test_the_plans_minutes_are_the_sum_of_the_lessons():
@@ -29,7 +35,9 @@ def test_the_plans_minutes_are_the_sum_of_the_lessons():
         for numbers, said in [*plan, (sum((numbers for numbers, _ in plan), []), total)]:
             known = [int(STATED[number][1]) for number in numbers if STATED[number]]
             assert said == f"{sum(known)}{' + ?' if len(known) < len(numbers) else ''}"
-    assert [number for numbers, _ in rows(tables[-1]) for number in numbers] == sorted(STATED)  # a term has all lessons
+    assert [number for numbers, _ in rows(tables[-1]) for number in numbers] == sorted(
+        STATED
+    )  # a term has all lessons
 
 
 def test_the_syllabus_is_what_its_maker_writes():
@@ -41,7 +49,11 @@ def test_minutes_are_filled_into_tables_alone(monkeypatch):
     monkeypatch.setattr(teaching, "minutes", {"00": 10, "01": 20, "02": None}.get)
     page = "a notebooks/00_a line\n| w | [x](notebooks/00_x), [y](notebooks/01_y) | |\n| v | [z](notebooks/02_z) | 7 |\n| **in all** | | |\n"
     page += "\n| u | [x](notebooks/00_x) | |\n| **in all** | | 9 |\n"
-    cells = [line.split("|")[-2].strip() for line in teaching.with_minutes(page).splitlines() if line.startswith("|")]
+    cells = [
+        line.split("|")[-2].strip()
+        for line in teaching.with_minutes(page).splitlines()
+        if line.startswith("|")
+    ]
     assert cells == ["30", "0 + ?", "30 + ?", "10", "10"]
     assert teaching.with_minutes(page).startswith("a notebooks/00_a line\n")
 
@@ -62,24 +74,38 @@ def test_teachers_read_goals_needs_and_mistakes_of_a_lesson(source):
 
 def test_mistakes_are_those_that_a_checker_names():
     assert teaching.mistakes(lesson_10.check_theta) == list(lesson_10.check_theta.steps[0].mistakes)
-    assert any("p and q are swapped in the coin" in sentence for sentence in teaching.mistakes(lesson_02.check_verify))
+    assert any(
+        "p and q are swapped in the coin" in sentence
+        for sentence in teaching.mistakes(lesson_02.check_verify)
+    )
 
 
 def test_an_exam_is_its_seeds_and_the_key_is_not_on_the_sheet(tmp_path, monkeypatch, capsys):
     sheet, key = exam.exam(1)
     assert (sheet, key) == exam.exam(1) and sheet != exam.exam(2)[0] and key != exam.exam(2)[1]
-    assert len(re.findall(r"^\*\*\d+\.\*\*", sheet, re.M)) == len(re.findall(r"^\*\*\d+\.\*\*", key, re.M)) == len(exam.QUESTIONS)
+    assert (
+        len(re.findall(r"^\*\*\d+\.\*\*", sheet, re.M))
+        == len(re.findall(r"^\*\*\d+\.\*\*", key, re.M))
+        == len(exam.QUESTIONS)
+    )
     assert "lesson" not in sheet
     monkeypatch.setattr(exam, "OUT", exam.ROOT / "build" / "test_exam")
-    assert exam.main(["--seed", "1"]) == 0 and (exam.OUT / "key.md").read_text(encoding="utf-8") == key
+    assert (
+        exam.main(["--seed", "1"]) == 0 and (exam.OUT / "key.md").read_text(encoding="utf-8") == key
+    )
     assert "questions" in capsys.readouterr().out
 
 
 def test_the_key_is_right_where_it_can_be_worked_out_here():
     for seed in range(20):
         sheet, key = exam.exam(seed)
-        asked, answers = (dict(re.findall(r"^\*\*(\d+)\.\*\* (.*)$", text, re.M)) for text in (sheet, key))
-        p, q = (list(map(float, numbers.split(", "))) for numbers in re.findall(r"is ([\d., ]+), the drafter's ([\d., ]+)\.", asked["1"])[0])
+        asked, answers = (
+            dict(re.findall(r"^\*\*(\d+)\.\*\* (.*)$", text, re.M)) for text in (sheet, key)
+        )
+        p, q = (
+            list(map(float, numbers.split(", ")))
+            for numbers in re.findall(r"is ([\d., ]+), the drafter's ([\d., ]+)\.", asked["1"])[0]
+        )
         assert f"{sum(map(min, zip(p, q))):.2f} of all drafts" in answers["1"] and p != q
         plain, check, draft = map(int, re.findall(r"(\d+) ms", asked["2"]))
         tau = float(re.search(r"commits ([\d.]+) tokens", asked["2"])[1])
@@ -93,12 +119,23 @@ def test_the_key_is_right_where_it_can_be_worked_out_here():
 
 def test_the_citation_names_this_version_and_repository():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert cited["version"] == VERSION and cited["repository-code"] == f"https://github.com/{REPOSITORY}" and cited["license"] == "MIT"
+    assert (
+        cited["version"] == VERSION
+        and cited["repository-code"] == f"https://github.com/{REPOSITORY}"
+        and cited["license"] == "MIT"
+    )
     assert f"## {VERSION}" in (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")),
+    ids=lambda path: path.stem,
+)
 def test_issue_forms_are_forms(path):
     form = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert {"name", "description", "body"} <= set(form)
-    assert all(part["type"] in ("input", "textarea", "dropdown") and part["attributes"]["label"] for part in form["body"])
+    assert all(
+        part["type"] in ("input", "textarea", "dropdown") and part["attributes"]["label"]
+        for part in form["body"]
+    )

@@ -15,7 +15,10 @@ from dspark_lite.course.measure.simulator import poisson
 
 FALSE_ALARM = 1e-4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
-PROMPTS = {"math": [torch.tensor([[1, 2]]), torch.tensor([[3]])], "chat": [torch.tensor([[4, 5, 6]])]}
+PROMPTS = {
+    "math": [torch.tensor([[1, 2]]), torch.tensor([[3]])],
+    "chat": [torch.tensor([[4, 5, 6]])],
+}
 
 
 def random(seed=0):
@@ -25,13 +28,17 @@ def random(seed=0):
 
 def engine(**options):
     """An engine of toy models without stop tokens."""
-    return Engine(TARGET, DRAFTERS["dspark"], **{"slots": 3, "capacity": 30, "stop_token_ids": (), **options})
+    return Engine(
+        TARGET, DRAFTERS["dspark"], **{"slots": 3, "capacity": 30, "stop_token_ids": (), **options}
+    )
 
 
 def test_arrivals_are_poisson():
     gaps = np.diff(poisson(20.0, 3000, np.random.default_rng(0)), prepend=0.0)
     assert (gaps > 0).all() and kstest(gaps, "expon", args=(0, 1 / 20)).pvalue > FALSE_ALARM
-    assert kstest(gaps, "expon", args=(0, 1 / 24)).pvalue < FALSE_ALARM, "another rate passes as well"
+    assert kstest(gaps, "expon", args=(0, 1 / 24)).pvalue < FALSE_ALARM, (
+        "another rate passes as well"
+    )
     one, same, other = (poisson(20.0, 5, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert one == same != other
 
@@ -47,8 +54,13 @@ def test_requests_are_of_every_domain_alike_and_keep_the_bounds_they_were_given(
     math = sum(request.domain == "math" for request in drawn)
     assert binomtest(math, 2000, 0.5).pvalue > FALSE_ALARM > binomtest(math, 2000, 2 / 3).pvalue
     assert {request.max_new_tokens for request in drawn} == {5, 6, 7, 8}
-    assert all(any(request.input_ids is ids for ids in PROMPTS[request.domain]) for request in drawn)
-    assert len({id(request.input_ids) for request in drawn}) == 3 and len({request.seed for request in drawn}) == 2000
+    assert all(
+        any(request.input_ids is ids for ids in PROMPTS[request.domain]) for request in drawn
+    )
+    assert (
+        len({id(request.input_ids) for request in drawn}) == 3
+        and len({request.seed for request in drawn}) == 2000
+    )
 
 
 def test_a_closed_loop_replaces_what_ends_at_once():
@@ -56,9 +68,14 @@ def test_a_closed_loop_replaces_what_ends_at_once():
     steps = list(islice(closed_loop(served, requests(PROMPTS, random(), new_tokens=(4, 9)), 3), 60))
     ended = [answer.id for step in steps for answer in step.answers]
     assert len(ended) > 10 and len(set(ended)) == len(ended)
-    assert all(step.requests == 3 for step in steps) and len(served.running) + len(steps[-1].answers) == 3
+    assert (
+        all(step.requests == 3 for step in steps)
+        and len(served.running) + len(steps[-1].answers) == 3
+    )
 
 
 def test_a_closed_loop_may_leave_slots_empty():
-    steps = list(islice(closed_loop(engine(), requests(PROMPTS, random(), new_tokens=(4, 9)), 2), 20))
+    steps = list(
+        islice(closed_loop(engine(), requests(PROMPTS, random(), new_tokens=(4, 9)), 2), 20)
+    )
     assert {step.requests for step in steps} == {2}

@@ -47,22 +47,37 @@ def damage(path, how):
     elif how == "empty":
         path.write_bytes(b"")
     elif how == "half a header":
-        path.write_bytes(held[:header // 2])
+        path.write_bytes(held[: header // 2])
     elif how == "another shard":
         path.write_bytes(shard(path.parent, 0).read_bytes())
     else:  # one bit of the hidden states, or of the checksums, which stand first because they are the widest numbers
-        at = {"a flipped bit": len(held) - 5, "a flipped checksum": header + 1,
-              "a flipped identity": held.index(b"identity") + 14}[how]
-        path.write_bytes(held[:at] + bytes([held[at] ^ 1]) + held[at + 1:])
+        at = {
+            "a flipped bit": len(held) - 5,
+            "a flipped checksum": header + 1,
+            "a flipped identity": held.index(b"identity") + 14,
+        }[how]
+        path.write_bytes(held[:at] + bytes([held[at] ^ 1]) + held[at + 1 :])
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "half a header", "another shard", "a flipped bit",
-                                 "a flipped checksum", "a flipped identity"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "truncated",
+        "empty",
+        "half a header",
+        "another shard",
+        "a flipped bit",
+        "a flipped checksum",
+        "a flipped identity",
+    ],
+)
 def test_a_damaged_shard_is_named_and_it_alone_is_written_anew(target, folder, how):
     whole = read_all(target, folder)
     others = {path: path.stat().st_mtime_ns for path in (shard(folder, 0), shard(folder, 2))}
     damage(shard(folder, 1), how)
-    with pytest.raises(CheckpointError, match="shard_00001.safetensors of the target cache .* delete this") as caught:
+    with pytest.raises(
+        CheckpointError, match="shard_00001.safetensors of the target cache .* delete this"
+    ) as caught:
         read_all(target, folder)
     assert "\n" not in str(caught.value)
     shard(folder, 1).unlink()
@@ -75,7 +90,7 @@ def test_every_flipped_byte_of_a_shard_is_noticed_or_without_effect(target, fold
     path, whole = shard(folder, 1), read_all(target, folder)
     held = path.read_bytes()
     for at in range(0, len(held), 7):
-        path.write_bytes(held[:at] + bytes([held[at] ^ 0x10]) + held[at + 1:])
+        path.write_bytes(held[:at] + bytes([held[at] ^ 0x10]) + held[at + 1 :])
         try:
             found = read_all(target, folder)
         except CheckpointError as error:
@@ -89,7 +104,9 @@ def test_a_half_written_shard_is_not_taken_for_one(target, folder):
     half = shard(folder, 2).rename(folder / "shard_00002.safetensors.7.tmp")
     os.utime(half, (0, 0))  # of a process that was killed long ago
     assert all(map(torch.equal, read_all(target, folder), whole))
-    assert sorted(path.name for path in folder.glob("shard*")) == [f"shard_{n:05d}.safetensors" for n in range(3)]
+    assert sorted(path.name for path in folder.glob("shard*")) == [
+        f"shard_{n:05d}.safetensors" for n in range(3)
+    ]
 
 
 @pytest.mark.parametrize("damaged", ["", "{", '{"target": 1}'])
@@ -102,9 +119,16 @@ def test_a_folder_whose_identity_is_damaged_is_refused(target, folder, damaged):
 def test_a_cache_of_another_target_other_taps_or_other_rows_is_refused(target, folder):
     renamed = copy.copy(target)
     renamed.name = "other"
-    for given in ((toy_models(seed=4)[0], ROWS, TAPS), (renamed, ROWS, TAPS), (target, ROWS, (0,)), (target, ROWS * 2, TAPS),
-                  (target, [*ROWS[:-1], ([0, 0], 1)], TAPS)):
-        with pytest.raises(CheckpointError, match="holds a target cache made for .*; use another folder"):
+    for given in (
+        (toy_models(seed=4)[0], ROWS, TAPS),
+        (renamed, ROWS, TAPS),
+        (target, ROWS, (0,)),
+        (target, ROWS * 2, TAPS),
+        (target, [*ROWS[:-1], ([0, 0], 1)], TAPS),
+    ):
+        with pytest.raises(
+            CheckpointError, match="holds a target cache made for .*; use another folder"
+        ):
             cache.build_cache(*given, folder)
     assert json.loads((folder / "cache.json").read_text())["rows"] == 7
 
@@ -113,7 +137,12 @@ def test_shards_end_at_a_number_of_rows_or_of_bytes(monkeypatch):
     monkeypatch.setattr(cache, "SHARD", 3)
     monkeypatch.setattr(cache, "SHARD_BYTES", 100)
     assert cache.shard_spans([1] * 7, 10) == [(0, 3), (3, 6), (6, 7)]
-    assert cache.shard_spans([4, 6, 1, 11, 2, 2], 10) == [(0, 2), (2, 3), (3, 4), (4, 6)]  # one row is too long for any
+    assert cache.shard_spans([4, 6, 1, 11, 2, 2], 10) == [
+        (0, 2),
+        (2, 3),
+        (3, 4),
+        (4, 6),
+    ]  # one row is too long for any
     assert cache.shard_spans([], 10) == []
     assert cache.token_bytes(5, 2560) == 30_720
 
@@ -124,14 +153,21 @@ def test_rows_are_read_where_they_lie_and_padded(target, folder):
     ids, supervised, *states = cache.build_cache(target, ROWS, TAPS, folder).batch(chosen, "cpu")
     for place, (tokens, _) in enumerate(ROWS[index] for index in chosen):
         padding = [0] * (5 - len(tokens))
-        assert ids[place].tolist() == tokens + padding and supervised[place].int().tolist() == [0] + [1] * (len(tokens) - 1) + padding
+        assert (
+            ids[place].tolist() == tokens + padding
+            and supervised[place].int().tolist() == [0] + [1] * (len(tokens) - 1) + padding
+        )
         last, features = target.last_hidden(torch.tensor([tokens]), TAPS)
         for found, wanted in zip(states, (features, last), strict=True):
-            torch.testing.assert_close(found[place, :len(tokens)], wanted[0].bfloat16().float(), atol=1e-2, rtol=1e-2)
+            torch.testing.assert_close(
+                found[place, : len(tokens)], wanted[0].bfloat16().float(), atol=1e-2, rtol=1e-2
+            )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_hidden_states_computed_anew_are_those_of_the_cache_in_float32_whatever_the_targets_format(tmp_path, dtype):
+def test_hidden_states_computed_anew_are_those_of_the_cache_in_float32_whatever_the_targets_format(
+    tmp_path, dtype
+):
     model = copy.deepcopy(toy_models(seed=3)[0].model).to(dtype)
     target = Target(model)
     kept = cache.build_cache(target, ROWS, TAPS, tmp_path).batch([2, 1, 4], "cpu")
@@ -140,18 +176,34 @@ def test_hidden_states_computed_anew_are_those_of_the_cache_in_float32_whatever_
     for ours, theirs in zip(anew[2:], kept[2:], strict=True):
         assert ours.dtype == theirs.dtype == torch.float32 and ours.shape == theirs.shape
         for row, length in enumerate((4, 2, 5)):
-            torch.testing.assert_close(ours[row, :length], theirs[row, :length], rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(
+                ours[row, :length], theirs[row, :length], rtol=1e-2, atol=1e-2
+            )
 
 
-def test_a_pass_of_the_target_has_so_many_sequences_and_tokens_at_most_and_all_rows_come_out(target, tmp_path, monkeypatch):
+def test_a_pass_of_the_target_has_so_many_sequences_and_tokens_at_most_and_all_rows_come_out(
+    target, tmp_path, monkeypatch
+):
     passes, work = [], target.last_hidden
-    monkeypatch.setattr(target, "last_hidden", lambda ids, taps: passes.append(tuple(ids.shape)) or work(ids, taps))
+    monkeypatch.setattr(
+        target, "last_hidden", lambda ids, taps: passes.append(tuple(ids.shape)) or work(ids, taps)
+    )
     found = []
-    for number, (sequences, tokens, wanted) in enumerate([(32, 16384, [(7, 5)]), (3, 16384, [(3, 5), (3, 3), (1, 1)]),
-                                                          (32, 10, [(2, 5), (2, 4), (3, 2)]), (32, 1, [(1, n) for n in (5, 5, 4, 3, 2, 2, 1)])]):
+    for number, (sequences, tokens, wanted) in enumerate(
+        [
+            (32, 16384, [(7, 5)]),
+            (3, 16384, [(3, 5), (3, 3), (1, 1)]),
+            (32, 10, [(2, 5), (2, 4), (3, 2)]),
+            (32, 1, [(1, n) for n in (5, 5, 4, 3, 2, 2, 1)]),
+        ]
+    ):
         monkeypatch.setattr(cache, "PASS_SEQUENCES", sequences)
         monkeypatch.setattr(cache, "PASS_TOKENS", tokens)
-        found.append(cache.build_cache(target, ROWS, TAPS, tmp_path / str(number)).batch(list(range(7)), "cpu"))
+        found.append(
+            cache.build_cache(target, ROWS, TAPS, tmp_path / str(number)).batch(
+                list(range(7)), "cpu"
+            )
+        )
         assert passes == wanted
         passes.clear()
     for other in found[1:]:

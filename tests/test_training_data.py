@@ -40,11 +40,29 @@ def dataset(tmp_path):
     rows = []
     for number in range(40):
         text = f"Question {number}?" + " and so on" * (50 if number > 35 else 0)
-        rows.append([
-            {"conversations": [{"from": "system", "value": "Be kind."}, {"from": "human", "value": text}]},
-            {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": "No."}]},
-            {"conversations": [{"from": "gpt", "value": "Hello."}, {"from": "human", "value": text}]},
-            {"turns": [text, "And then?"]}][number % 4])
+        rows.append(
+            [
+                {
+                    "conversations": [
+                        {"from": "system", "value": "Be kind."},
+                        {"from": "human", "value": text},
+                    ]
+                },
+                {
+                    "messages": [
+                        {"role": "user", "content": text},
+                        {"role": "assistant", "content": "No."},
+                    ]
+                },
+                {
+                    "conversations": [
+                        {"from": "gpt", "value": "Hello."},
+                        {"from": "human", "value": text},
+                    ]
+                },
+                {"turns": [text, "And then?"]},
+            ][number % 4]
+        )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -53,28 +71,50 @@ def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(datase
     found = prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset)})
     texts = [f"Question {number}?" for number in range(36)]
     allowed = [chat_ids(tokenizer, text) for text in texts if not is_held_out(text)]
-    assert len(found) == 20 and all(ids in allowed for ids in found) and len(set(map(tuple, found))) == 20
+    assert (
+        len(found) == 20
+        and all(ids in allowed for ids in found)
+        and len(set(map(tuple, found))) == 20
+    )
     assert len(allowed) < 36  # some are held out
     other = prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset), "seed": 8})
-    assert found != other and found != sorted(found) and found == prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset.parent)})
+    assert (
+        found != other
+        and found != sorted(found)
+        and found == prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset.parent)})
+    )
 
 
-@pytest.mark.parametrize(("changed", "sentence"), [
-    ({"prompts": 36}, "has [23].* prompts of at most 40 tokens, the recipe asks for 36"),
-    ({"split": "nonsense"}, "split 'nonsense'.* cannot be read"),
-    ({"dataset": "/nowhere/at/all.jsonl"}, "'/nowhere/at/all.jsonl'.* cannot be read"),
-])
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"prompts": 36}, "has [23].* prompts of at most 40 tokens, the recipe asks for 36"),
+        ({"split": "nonsense"}, "split 'nonsense'.* cannot be read"),
+        ({"dataset": "/nowhere/at/all.jsonl"}, "'/nowhere/at/all.jsonl'.* cannot be read"),
+    ],
+)
 def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, sentence):
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
         prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset), **changed})
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("row", [
-    {"text": "Hi"}, {"messages": []}, {"messages": None}, {"messages": "Hi"}, {"turns": [""]},
-    {"conversations": [{"from": "gpt", "value": "Hi"}]}, {"messages": [{"role": "user", "content": ["an image"]}]}])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": "Hi"},
+        {"messages": []},
+        {"messages": None},
+        {"messages": "Hi"},
+        {"turns": [""]},
+        {"conversations": [{"from": "gpt", "value": "Hi"}]},
+        {"messages": [{"role": "user", "content": ["an image"]}]},
+    ],
+)
 def test_a_row_of_another_layout_is_named(row):
-    with pytest.raises(DSparkLiteError, match="row 3 of x has no user turn .* its fields are .*conversations"):
+    with pytest.raises(
+        DSparkLiteError, match="row 3 of x has no user turn .* its fields are .*conversations"
+    ):
         prompts.first_turn(row, "row 3 of x")
 
 
@@ -91,7 +131,13 @@ class Server:
 
     def handle(self, request):
         with self.lock:
-            self.requests.append((request.url.path, json.loads(request.content), request.extensions["timeout"]["read"]))
+            self.requests.append(
+                (
+                    request.url.path,
+                    json.loads(request.content),
+                    request.extensions["timeout"]["read"],
+                )
+            )
             status, body = self.reply(self.requests[-1][1])
         return httpx.Response(status, text=body)
 
@@ -109,7 +155,9 @@ class Server:
 def server(monkeypatch):
     monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.001)
     found = Server()
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(found.handle)))
+    monkeypatch.setattr(
+        httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(found.handle))
+    )
     return found
 
 
@@ -119,7 +167,12 @@ WORLD = {"prompts": {"math": 4, "chat": 6}, "seed": 7, "max_new_tokens": 12}
 @pytest.fixture
 def target(tokenizer):
     """What the answers of a server need of a target."""
-    return SimpleNamespace(tokenizer=tokenizer, name="org/model@main", vocab_size=400, stop_token_ids=(tokenizer.eos_token_id, 3))
+    return SimpleNamespace(
+        tokenizer=tokenizer,
+        name="org/model@main",
+        vocab_size=400,
+        stop_token_ids=(tokenizer.eos_token_id, 3),
+    )
 
 
 @pytest.fixture
@@ -131,8 +184,14 @@ def path(tmp_path):
 @pytest.fixture
 def answered(server, target, path):
     """The rows of WORLD, or of so many prompts of its math, with the server's answers."""
+
     def rows(math=None):
-        return answers.answered_rows(target, WORLD if math is None else {**WORLD, "prompts": {"math": math}}, path, server.url)
+        return answers.answered_rows(
+            target,
+            WORLD if math is None else {**WORLD, "prompts": {"math": math}},
+            path,
+            server.url,
+        )
 
     return rows
 
@@ -142,46 +201,103 @@ def test_a_server_writes_the_answers_to_the_tokenised_prompts(answered, server, 
     assert [ids[:length] for ids, length in rows] == prompts.prompt_ids(target.tokenizer, WORLD)
     for ids, length in rows:
         text = target.tokenizer.decode(ids[length:])
-        assert text == f"Answer to {length} tokens.<|im_end|>" and ids[-1] == target.tokenizer.eos_token_id
-    assert {(where, seconds) for where, _, seconds in server.requests} == {("/v1/completions", endpoint.SECONDS)}
+        assert (
+            text == f"Answer to {length} tokens.<|im_end|>"
+            and ids[-1] == target.tokenizer.eos_token_id
+        )
+    assert {(where, seconds) for where, _, seconds in server.requests} == {
+        ("/v1/completions", endpoint.SECONDS)
+    }
     sent = [request for _, request, _ in server.requests]
     # The server's defaults would be the model's own.
-    wanted = {"model": "org/model", "max_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "min_p": 0.0,
-              "presence_penalty": 0.0, "frequency_penalty": 0.0}
-    assert all(request.items() >= wanted.items() for request in sent) and sorted(request["seed"] for request in sent) == list(range(7, 17))
-    assert answers.answered_rows(target, WORLD, path, server.url + "/v1/") == rows and len(server.requests) == 10
+    wanted = {
+        "model": "org/model",
+        "max_tokens": 12,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "repetition_penalty": 1.0,
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+    }
+    assert all(request.items() >= wanted.items() for request in sent) and sorted(
+        request["seed"] for request in sent
+    ) == list(range(7, 17))
+    assert (
+        answers.answered_rows(target, WORLD, path, server.url + "/v1/") == rows
+        and len(server.requests) == 10
+    )
 
 
-@pytest.mark.parametrize(("choice", "sentence"), [
-    ({"text": "x", "finish_reason": "abort"}, "ended by 'abort'"), ({"text": "x", "finish_reason": None}, "ended by None"),
-    ({"text": None, "finish_reason": "stop"}, "its text is None"), ({"text": "", "finish_reason": "length"}, "its answer is empty"),
-    ({"token_ids": [], "finish_reason": "length"}, "its answer is empty"),
-    ({"token_ids": [99999], "finish_reason": "length"}, r"token_ids \[99999\] are not all ids of the target"),
-    ({"token_ids": ["5"], "finish_reason": "length"}, "are not all ids of the target"),
-    ({"token_ids": [5], "finish_reason": "stop", "stop_reason": "\n\n"}, "ended by the text"),
-])
-def test_replies_that_are_no_answer_of_the_target_are_refused(answered, server, path, choice, sentence):
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        ({"text": "x", "finish_reason": "abort"}, "ended by 'abort'"),
+        ({"text": "x", "finish_reason": None}, "ended by None"),
+        ({"text": None, "finish_reason": "stop"}, "its text is None"),
+        ({"text": "", "finish_reason": "length"}, "its answer is empty"),
+        ({"token_ids": [], "finish_reason": "length"}, "its answer is empty"),
+        (
+            {"token_ids": [99999], "finish_reason": "length"},
+            r"token_ids \[99999\] are not all ids of the target",
+        ),
+        ({"token_ids": ["5"], "finish_reason": "length"}, "are not all ids of the target"),
+        ({"token_ids": [5], "finish_reason": "stop", "stop_reason": "\n\n"}, "ended by the text"),
+    ],
+)
+def test_replies_that_are_no_answer_of_the_target_are_refused(
+    answered, server, path, choice, sentence
+):
     """After as many tries as for a server that is busy; nothing is written down."""
     server.reply = lambda _: (200, json.dumps({"choices": [choice]}))
-    with pytest.raises(DSparkLiteError, match=f"no completion in its reply, ValueError: .*{sentence}"):
+    with pytest.raises(
+        DSparkLiteError, match=f"no completion in its reply, ValueError: .*{sentence}"
+    ):
         answered(math=1)
     assert len(server.requests) == endpoint.TRIES and path.read_text() == ""
 
 
-def test_a_servers_own_token_ids_are_taken_with_the_stop_token_that_ended_them(answered, server, target):
-    end, cut = target.tokenizer.eos_token_id, target.tokenizer("cut", add_special_tokens=False)["input_ids"]
-    given = [({"token_ids": [5, 6]}, [5, 6, end]), ({"token_ids": [5, end]}, [5, end]), ({"token_ids": [40, 41, 3]}, [40, 41, 3]),
-             ({"token_ids": [40, 41], "stop_reason": 3}, [40, 41, 3]), ({"token_ids": [5, 6], "finish_reason": "length"}, [5, 6]),
-             ({"text": "cut", "finish_reason": "length"}, cut)]
+def test_a_servers_own_token_ids_are_taken_with_the_stop_token_that_ended_them(
+    answered, server, target
+):
+    end, cut = (
+        target.tokenizer.eos_token_id,
+        target.tokenizer("cut", add_special_tokens=False)["input_ids"],
+    )
+    given = [
+        ({"token_ids": [5, 6]}, [5, 6, end]),
+        ({"token_ids": [5, end]}, [5, end]),
+        ({"token_ids": [40, 41, 3]}, [40, 41, 3]),
+        ({"token_ids": [40, 41], "stop_reason": 3}, [40, 41, 3]),
+        ({"token_ids": [5, 6], "finish_reason": "length"}, [5, 6]),
+        ({"text": "cut", "finish_reason": "length"}, cut),
+    ]
     choices = iter([choice for choice, _ in given])
-    server.reply = lambda _: (200, json.dumps({"choices": [{"finish_reason": "stop", **next(choices)}]}))
-    with pytest.warns(UserWarning, match="tells the text of its answers and not their token ids; 1 texts were tokenised again"):
+    server.reply = lambda _: (
+        200,
+        json.dumps({"choices": [{"finish_reason": "stop", **next(choices)}]}),
+    )
+    with pytest.warns(
+        UserWarning,
+        match="tells the text of its answers and not their token ids; 1 texts were tokenised again",
+    ):
         rows = answered(math=6)
     assert sorted(ids[length:] for ids, length in rows) == sorted(answer for _, answer in given)
 
 
-@pytest.mark.parametrize("trouble", [(500, "out of memory"), (429, "too many"), (200, "{"), (200, "[]"), (200, '{"choices": []}'),
-                                     (200, '{"choices": [{}]}'), httpx.ReadTimeout("timed out")])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        (500, "out of memory"),
+        (429, "too many"),
+        (200, "{"),
+        (200, "[]"),
+        (200, '{"choices": []}'),
+        (200, '{"choices": [{}]}'),
+        httpx.ReadTimeout("timed out"),
+    ],
+)
 def test_trouble_that_passes_is_tried_again(answered, server, trouble):
     def reply(request):
         if server.asked()[tuple(request["prompt"])] == 3:
@@ -205,7 +321,9 @@ def test_a_server_that_stops_half_way_loses_nothing(answered, server, target, pa
         return Server.reply(request)
 
     server.reply = reply
-    with pytest.raises(DSparkLiteError, match="gives no answer .503: going down.; what it answered is kept") as caught:
+    with pytest.raises(
+        DSparkLiteError, match="gives no answer .503: going down.; what it answered is kept"
+    ) as caught:
         answered()
     assert "\n" not in str(caught.value)
     kept = [json.loads(line) for line in path.read_text().splitlines()]
@@ -215,7 +333,9 @@ def test_a_server_that_stops_half_way_loses_nothing(answered, server, target, pa
     rows = answered()
     assert len(server.requests) == 6 and not set(server.asked()) & set(given)
     assert [ids[:length] for ids, length in rows] == prompts.prompt_ids(target.tokenizer, WORLD)
-    assert all([*row] in [json.loads(line) for line in path.read_text().splitlines()] for row in rows)
+    assert all(
+        [*row] in [json.loads(line) for line in path.read_text().splitlines()] for row in rows
+    )
 
 
 def test_a_request_that_the_server_refuses_is_not_repeated_and_no_server_is_told(answered, server):
@@ -232,7 +352,9 @@ def test_a_request_that_the_server_refuses_is_not_repeated_and_no_server_is_told
         answered(math=1)
 
 
-def test_a_half_written_answer_is_cut_off_a_second_one_passed_over_and_a_foreign_one_refused(answered, server, path):
+def test_a_half_written_answer_is_cut_off_a_second_one_passed_over_and_a_foreign_one_refused(
+    answered, server, path
+):
     rows = answered()
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:6]) + lines[6][:-3])
@@ -243,7 +365,9 @@ def test_a_half_written_answer_is_cut_off_a_second_one_passed_over_and_a_foreign
     beyond = json.dumps([[*rows[0][0], 400], rows[0][1]]) + "\n"
     for foreign in ("[[1, 2, 3], 2]\n", "{\n", beyond):
         path.write_text("".join(lines[:2]) + foreign)
-        with pytest.raises(DSparkLiteError, match="line 3 of .*answers.jsonl is no answer .* delete this line"):
+        with pytest.raises(
+            DSparkLiteError, match="line 3 of .*answers.jsonl is no answer .* delete this line"
+        ):
             answered()
 
 
@@ -253,15 +377,31 @@ def test_a_prompt_that_is_asked_twice_has_two_answers(path):
     assert found == {0: ([1, 2, 5], 2), 3: ([3, 6], 1), 2: ([1, 2, 7], 2)}
 
 
-def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_answers(dataset, server, tmp_path):
+def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_answers(
+    dataset, server, tmp_path
+):
     """The way of the recipe for Qwen3-0.6B, at the size of a toy."""
-    (tmp_path / "mini.json").write_text(json.dumps({**LANGUAGE_MODEL, "phases": LANGUAGE_MODEL["phases"][1:]}))
-    recipes.train(str(tmp_path / "mini.json"), device="cpu", out=tmp_path / "mini", build=tmp_path / "build")
+    (tmp_path / "mini.json").write_text(
+        json.dumps({**LANGUAGE_MODEL, "phases": LANGUAGE_MODEL["phases"][1:]})
+    )
+    recipes.train(
+        str(tmp_path / "mini.json"), device="cpu", out=tmp_path / "mini", build=tmp_path / "build"
+    )
     data = {**DATA, "dataset": str(dataset), "prompts": 8}
-    (tmp_path / "draft.json").write_text(json.dumps({**DRAFT, "target": str(tmp_path / "mini"), "data": data}))
-    options = {"device": "cpu", "out": tmp_path / "draft", "build": tmp_path / "build", "endpoint": server.url}
+    (tmp_path / "draft.json").write_text(
+        json.dumps({**DRAFT, "target": str(tmp_path / "mini"), "data": data})
+    )
+    options = {
+        "device": "cpu",
+        "out": tmp_path / "draft",
+        "build": tmp_path / "build",
+        "endpoint": server.url,
+    }
     recipes.train(str(tmp_path / "draft.json"), **options)
-    assert len(server.requests) == 8 and len((tmp_path / "build/draft/log.jsonl").read_text().splitlines()) == 4
+    assert (
+        len(server.requests) == 8
+        and len((tmp_path / "build/draft/log.jsonl").read_text().splitlines()) == 4
+    )
     target = load_target(str(tmp_path / "mini"))
     assert load_drafter(str(tmp_path / "draft"), target).gamma == 3
 
@@ -271,8 +411,13 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
 
 def test_the_published_cache_of_qwen3_4b_is_explained():
     recipe = recipes.load_recipe("qwen3-4b-dspark")
-    text = "\n".join(estimate.cache_lines(recipe, recipe["target_config"], 1_300_000, recipe["mean_tokens"]))
-    assert "(5 taps + 1) x 2,560 x 2 bytes = 30,720 bytes a token; 1,300,000 samples x 950 tokens: 37.9 TB" in text
+    text = "\n".join(
+        estimate.cache_lines(recipe, recipe["target_config"], 1_300_000, recipe["mean_tokens"])
+    )
+    assert (
+        "(5 taps + 1) x 2,560 x 2 bytes = 30,720 bytes a token; 1,300,000 samples x 950 tokens: 37.9 TB"
+        in text
+    )
     assert "as long as allowed, 4,096 tokens: 163.6 TB" in text
     assert "published: 38.0 TB = 1.24 billion tokens = 952 a sample, 23% of the longest" in text
 
@@ -290,14 +435,24 @@ def test_a_dry_step_counts_parameters_operations_and_memory_without_weights():
     step = estimate.dry_step(recipe, estimate.target_config(recipe), 100)
     target = load_target("tiny-target")
     drafter = load_drafter("tiny-dspark", target)
-    assert step.trained + step.frozen == sum(value.numel() for value in drafter.state_dict().values())
-    assert step.frozen == 2 * 3584 * 160 and step.target == sum(p.numel() for p in target.model.parameters())
+    assert step.trained + step.frozen == sum(
+        value.numel() for value in drafter.state_dict().values()
+    )
+    assert step.frozen == 2 * 3584 * 160 and step.target == sum(
+        p.numel() for p in target.model.parameters()
+    )
     more = {**recipe, "config": {**recipe["config"], "num_anchors": 48}}
     twice = estimate.dry_step(more, estimate.target_config(recipe), 100)
     # Twice the slots, each with as many keys: the context and its own block; the context itself is no larger.
-    assert 1.8 < twice.activations / step.activations < 2 and 1.8 < twice.operations / step.operations < 2
+    assert (
+        1.8 < twice.activations / step.activations < 2
+        and 1.8 < twice.operations / step.operations < 2
+    )
     # Forward and both gradients of every weight, for 24 * 7 slots; the context passes through a few of them. Logits of 3584 tokens.
-    assert step.operations > 6 * 168 * sum(p.numel() for p in drafter.layers.parameters()) and step.activations > 2 * 168 * 3584 * 4
+    assert (
+        step.operations > 6 * 168 * sum(p.numel() for p in drafter.layers.parameters())
+        and step.activations > 2 * 168 * 3584 * 4
+    )
 
 
 def test_saved_bytes_count_every_storage_once_and_no_parameter():
@@ -337,6 +492,8 @@ def test_sizes_and_durations_for_a_reader():
 
 def test_a_cache_that_the_disk_cannot_hold_is_refused_before_it_is_begun(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
-    with pytest.raises(DSparkLiteError, match="the target cache needs .* GB more in .*, which has 0.0 GB free"):
+    with pytest.raises(
+        DSparkLiteError, match="the target cache needs .* GB more in .*, which has 0.0 GB free"
+    ):
         cache.build_cache(toy_models(seed=3)[0], [([1] * 50, 1)], (0, 1), tmp_path)
     assert not list(tmp_path.glob("shard*"))

@@ -39,7 +39,9 @@ class Problem:
         self.drafter = drafters["dspark"].requires_grad_(True)
         self.drafter.embed_tokens.requires_grad_(False)
         self.drafter.lm_head.requires_grad_(False)
-        self.batches = [self.batch(target, rows, seed) for seed, rows in enumerate([5, 3, 1, 4, 5, 1])]
+        self.batches = [
+            self.batch(target, rows, seed) for seed, rows in enumerate([5, 3, 1, 4, 5, 1])
+        ]
 
     def batch(self, target, rows, seed):
         generator = torch.Generator().manual_seed(seed)
@@ -47,7 +49,9 @@ class Problem:
         last_hidden, features = target.last_hidden(ids, self.drafter.taps)
         supervised = torch.rand(rows, 14, generator=generator) < 0.9
         anchors, valid = draw_anchors(supervised, 4, generator)
-        return TrainingBatch(ids, supervised, features.detach(), last_hidden.detach(), anchors, valid)
+        return TrainingBatch(
+            ids, supervised, features.detach(), last_hidden.detach(), anchors, valid
+        )
 
     def loss_of(self, batch, progress):
         return drafts.block_loss(self.drafter, TrainingBatch(*batch), LossWeights(), 1.0)
@@ -58,8 +62,17 @@ class Problem:
         (idle,) = loop.make_optimisers(self.drafter, loop.Plan(1, 0.0))
         objective, idle = accelerator.prepare(Objective(self.drafter, self.loss_of), idle)
         idle.zero_grad = lambda **_: None
-        record = loop.update(accelerator, objective, [idle], torch.amp.GradScaler("cpu", enabled=False), self.batches[0], 1.0)
-        return record, {name: parameter.grad for name, parameter in loop.trainable(self.drafter).items()}
+        record = loop.update(
+            accelerator,
+            objective,
+            [idle],
+            torch.amp.GradScaler("cpu", enabled=False),
+            self.batches[0],
+            1.0,
+        )
+        return record, {
+            name: parameter.grad for name, parameter in loop.trainable(self.drafter).items()
+        }
 
     def train(self, folder, stop_at=None):
         """The log of a training; stops before step `stop_at`."""
@@ -86,7 +99,9 @@ def work(folder):
         save_file(gradients, folder / "gradients.safetensors")
         save_file(problem.drafter.state_dict(), folder / "drafter.safetensors")
     torch.distributed.destroy_process_group()
-    os._exit(0)  # all is written; on a busy machine gloo's threads now and then abort a process that ends the ordinary way
+    os._exit(
+        0
+    )  # all is written; on a busy machine gloo's threads now and then abort a process that ends the ordinary way
 
 
 def launch(*arguments):
@@ -94,11 +109,25 @@ def launch(*arguments):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    shared = {**ENVIRONMENT, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    running = [subprocess.Popen([sys.executable, *map(str, arguments)], text=True, cwd=ROOT,
-                                env={**shared, "RANK": rank, "LOCAL_RANK": rank},
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in "01"]
+    shared = {
+        **ENVIRONMENT,
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+    }
+    running = [
+        subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            text=True,
+            cwd=ROOT,
+            env={**shared, "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in "01"
+    ]
     try:
         outputs = [process.communicate(timeout=300)[0] for process in running]
     finally:
@@ -111,7 +140,11 @@ def launch(*arguments):
 def two_processes(tmp_path_factory):
     """The folder in which two processes have left their results."""
     folder = tmp_path_factory.mktemp("two")
-    launch("-c", "import sys, pathlib, test_training_parallel as t; t.work(pathlib.Path(sys.argv[1]))", folder)
+    launch(
+        "-c",
+        "import sys, pathlib, test_training_parallel as t; t.work(pathlib.Path(sys.argv[1]))",
+        folder,
+    )
     return folder
 
 
@@ -125,7 +158,9 @@ def test_two_processes_have_the_loss_and_the_gradients_of_one(two_processes):
     found = json.loads((two_processes / "found.json").read_text())
     assert found["record"] == pytest.approx(record, abs=1e-5) and len(record) == 3
     theirs = load_file(two_processes / "gradients.safetensors")
-    assert theirs.keys() == gradients.keys() and all(value.norm() > 0 for value in gradients.values())
+    assert theirs.keys() == gradients.keys() and all(
+        value.norm() > 0 for value in gradients.values()
+    )
     assert max(relative(theirs[key], gradients[key]) for key in gradients) < 1e-4
 
 
@@ -146,7 +181,9 @@ def test_two_processes_stopped_and_resumed_end_where_one_does(two_processes, tmp
 @pytest.mark.parametrize("number", range(6))
 def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number):
     """In this process: batches of 5, 3, 1 and 4 rows, so that shares differ in size and one has no rows at all."""
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(1.0))  # it follows the averaging
+    monkeypatch.setattr(
+        torch.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(1.0)
+    )  # it follows the averaging
 
     def share(index, count, reduce):
         """The record of one of `count` processes and the gradients that it would bring to the average."""
@@ -154,14 +191,24 @@ def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number)
         (idle,) = loop.make_optimisers(problem.drafter, loop.Plan(1, 0.0))
         idle.zero_grad = lambda **_: None
         accelerator = SimpleNamespace(process_index=index, num_processes=count, reduce=reduce)
-        record = loop.update(accelerator, Objective(problem.drafter, problem.loss_of), [idle], torch.amp.GradScaler("cpu", enabled=False),
-                             problem.batches[number], 1.0)
-        return record, {name: parameter.grad for name, parameter in loop.trainable(problem.drafter).items()}
+        record = loop.update(
+            accelerator,
+            Objective(problem.drafter, problem.loss_of),
+            [idle],
+            torch.amp.GradScaler("cpu", enabled=False),
+            problem.batches[number],
+            1.0,
+        )
+        return record, {
+            name: parameter.grad for name, parameter in loop.trainable(problem.drafter).items()
+        }
 
     sums = []
     for index in range(2):
         share(index, 2, lambda values, how: sums.append(values) or values)
-    (record, ours), (same, others) = (share(index, 2, lambda values, how: sum(sums)) for index in range(2))
+    (record, ours), (same, others) = (
+        share(index, 2, lambda values, how: sum(sums)) for index in range(2)
+    )
     wanted, gradients = share(0, 1, lambda values, how: values)
     assert record == same == pytest.approx(wanted, abs=1e-5)
     for name, gradient in gradients.items():
@@ -187,7 +234,9 @@ def mini(tmp_path_factory):
     """A folder with a trained target, and a recipe of a drafter for it that takes a while."""
     folder = tmp_path_factory.mktemp("mini")
     (folder / "mini.json").write_text(json.dumps(LANGUAGE_MODEL))
-    (folder / "draft.json").write_text(json.dumps({**DRAFT, "epochs": 30, "target": str(folder / "mini")}))
+    (folder / "draft.json").write_text(
+        json.dumps({**DRAFT, "epochs": 30, "target": str(folder / "mini")})
+    )
     train(folder / "mini.json", folder / "mini", folder / "build")
     train(folder / "draft.json", folder / "draft", folder / "build")
     return folder
@@ -208,15 +257,23 @@ COMMAND = "import sys, pathlib, test_training_parallel as t; t.train(*map(pathli
 def test_a_training_killed_at_a_random_step_ends_bit_equal_to_one_that_was_not(mini, tmp_path):
     log, out, build = tmp_path / "build/draft/log.jsonl", tmp_path / "out", tmp_path / "build"
     at = random.SystemRandom().randint(1, 100)
-    with subprocess.Popen([sys.executable, "-c", COMMAND, mini / "draft.json", out, build], cwd=ROOT, env=ENVIRONMENT,
-                          stderr=subprocess.DEVNULL) as running:
-        while running.poll() is None and (not log.exists() or len(log.read_text().splitlines()) < at):
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, mini / "draft.json", out, build],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stderr=subprocess.DEVNULL,
+    ) as running:
+        while running.poll() is None and (
+            not log.exists() or len(log.read_text().splitlines()) < at
+        ):
             time.sleep(0.001)
         running.send_signal(signal.SIGKILL)
     assert running.returncode == -signal.SIGKILL and not out.exists()
     train(mini / "draft.json", out, build)
     for name in ("model.safetensors", "config.json"):
-        assert (out / name).read_bytes() == (mini / "draft" / name).read_bytes(), f"killed at step {at}"
+        assert (out / name).read_bytes() == (mini / "draft" / name).read_bytes(), (
+            f"killed at step {at}"
+        )
     assert log.read_text() == (mini / "build/draft/log.jsonl").read_text()
 
 
@@ -224,15 +281,21 @@ def test_a_training_killed_at_a_random_step_ends_bit_equal_to_one_that_was_not(m
 def test_the_training_command_on_two_processes_writes_answers_and_cache_once(mini, tmp_path):
     out, build = tmp_path / "out", tmp_path / "build"
     launch("-c", COMMAND, mini / "draft.json", out, build)
-    answers = [next(folder.glob("data-*/answers.jsonl")).read_text() for folder in (build, mini / "build")]
+    answers = [
+        next(folder.glob("data-*/answers.jsonl")).read_text() for folder in (build, mini / "build")
+    ]
     assert answers[0] == answers[1]
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (out, mini / "draft"))
     for name in theirs:  # 120 updates of Adam, kept in 16 bit
         torch.testing.assert_close(ours[name].float(), theirs[name].float(), atol=0.02, rtol=0.05)
-    logs = [[json.loads(line) for line in (folder / "draft/log.jsonl").read_text().splitlines()]
-            for folder in (build, mini / "build")]
+    logs = [
+        [json.loads(line) for line in (folder / "draft/log.jsonl").read_text().splitlines()]
+        for folder in (build, mini / "build")
+    ]
     assert len(logs[0]) == len(logs[1]) == 120
-    assert logs[0][0] == pytest.approx(logs[1][0], abs=2e-5) and logs[0][-1] == pytest.approx(logs[1][-1], abs=2e-3)
+    assert logs[0][0] == pytest.approx(logs[1][0], abs=2e-5) and logs[0][-1] == pytest.approx(
+        logs[1][-1], abs=2e-3
+    )
 
 
 # Masks and number formats --------------------------------------------------------------------------------------------
@@ -247,13 +310,26 @@ def test_flex_attention_behind_the_sparse_mask_is_sdpa_behind_the_dense_one(monk
     found = []
     for mask_of in (dense_mask, sparse_mask):
         problem = Problem()
-        features = torch.randn(2, 150, problem.batches[0][2].shape[-1], generator=torch.Generator().manual_seed(0))
+        features = torch.randn(
+            2, 150, problem.batches[0][2].shape[-1], generator=torch.Generator().manual_seed(0)
+        )
         anchors = torch.tensor([[0, 7, 131, 149], [1, 2, 128, 140]]).repeat_interleave(16, 1)
         tokens = anchors % 11
-        hidden = problem.drafter.packed_hidden(features.requires_grad_(), tokens, anchors, mask_of(anchors, 150, 3))
+        hidden = problem.drafter.packed_hidden(
+            features.requires_grad_(), tokens, anchors, mask_of(anchors, 150, 3)
+        )
         (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
-        found.append((hidden, features.grad, {name: p.grad for name, p in problem.drafter.named_parameters()
-                                              if p.grad is not None}))
+        found.append(
+            (
+                hidden,
+                features.grad,
+                {
+                    name: p.grad
+                    for name, p in problem.drafter.named_parameters()
+                    if p.grad is not None
+                },
+            )
+        )
     (hidden, gradient, gradients), (sparse_hidden, sparse_gradient, sparse_gradients) = found
     torch.testing.assert_close(sparse_hidden, hidden, atol=1e-5, rtol=1e-5)
     assert relative(sparse_gradient, gradient) < 1e-5
@@ -266,7 +342,9 @@ def test_the_sparse_mask_says_what_the_dense_one_says():
     dense, sparse = dense_mask(anchors, 300, 3), sparse_mask(anchors, 300, 3)
     rows, slots, keys = (torch.arange(size) for size in (2, dense.shape[2], dense.shape[3]))
     assert sparse.mask_mod(rows[:, None, None, None], None, slots[:, None], keys).equal(dense)
-    tiles = torch.nn.functional.pad(dense.float(), (0, -dense.shape[3] % 128, 0, -dense.shape[2] % 128))
+    tiles = torch.nn.functional.pad(
+        dense.float(), (0, -dense.shape[3] % 128, 0, -dense.shape[2] % 128)
+    )
     seen = tiles.unflatten(-1, (-1, 128)).unflatten(-3, (-1, 128)).amax((-1, -3))
     assert (sparse.to_dense() > 0).equal(seen > 0) and not seen.all()
 
@@ -290,5 +368,7 @@ def test_float16_scales_its_loss_and_resumes_to_the_very_same_model(tmp_path):
     starts = Problem().drafter.state_dict()
     for name, value in whole_run.drafter.state_dict().items():
         assert resumed.drafter.state_dict()[name].equal(value), name
-        assert value.isfinite().all() and ("embed" in name or "lm_head" in name or not value.equal(starts[name])), name
+        assert value.isfinite().all() and (
+            "embed" in name or "lm_head" in name or not value.equal(starts[name])
+        ), name
     assert log[0] == pytest.approx(Problem().train(tmp_path / "plain")[0], abs=0.02)

@@ -20,10 +20,17 @@ from dspark_lite.course.replication.block_replay import recorded_steps
 def shown(monkeypatch):
     """What is displayed, and every sheet of stills that is closed."""
     found = {"bundles": [], "figures": []}
-    monkeypatch.setattr(widgets, "display", lambda data, raw=False, metadata=None: raw and found["bundles"].append(
-        {**data, **metadata}))
+    monkeypatch.setattr(
+        widgets,
+        "display",
+        lambda data, raw=False, metadata=None: (
+            raw and found["bundles"].append({**data, **metadata})
+        ),
+    )
     close = plt.close
-    monkeypatch.setattr(plt, "close", lambda figure: (found["figures"].append(figure), close(figure)))
+    monkeypatch.setattr(
+        plt, "close", lambda figure: (found["figures"].append(figure), close(figure))
+    )
     return found
 
 
@@ -36,8 +43,11 @@ def draw(height, shape, share):
 
 def controls():
     """A slider of each kind and a menu whose labels are not its values."""
-    return {"height": widgets.slider("height", 1, 0, 5), "shape": widgets.menu("shape", [("round", "o"), ("square", "s")]),
-            "share": widgets.slider("share of $1", 0.5, 0.0, 1.0, 0.1)}
+    return {
+        "height": widgets.slider("height", 1, 0, 5),
+        "shape": widgets.menu("shape", [("round", "o"), ("square", "s")]),
+        "share": widgets.slider("share of $1", 0.5, 0.0, 1.0, 0.1),
+    }
 
 
 def image_of(bundle):
@@ -56,7 +66,10 @@ def test_a_widget_is_one_output_with_its_panel_and_its_picture(shown):
     assert bundle[widgets.WIDGET_VIEW]["model_id"] == panel.model_id
     assert "height, shape, share of $1" in bundle["text/plain"]
     assert image_of(bundle).std() > 0 and not plt.get_fignums()
-    assert lines_of(shown["figures"][-1]) == ["height 1, shape round, share of $1 0.5", bundle["text/plain"]]
+    assert lines_of(shown["figures"][-1]) == [
+        "height 1, shape round, share of $1 0.5",
+        bundle["text/plain"],
+    ]
 
 
 def test_each_still_says_what_differs_and_shows_it(shown):
@@ -65,26 +78,46 @@ def test_each_still_says_what_differs_and_shows_it(shown):
     assert lines_of(sheet)[1:3] == ["shape square", "height 3, share of $1 0.25"]
     first, second, third = (image.get_array() for image in sheet.images)
     assert not (first == second).all() and third.shape == first.shape
-    one, three = (widgets.explore(draw, *stills, **controls()) and image_of(shown["bundles"][-1])
-                  for stills in ((), ({"height": 2}, {"height": 3})))
+    one, three = (
+        widgets.explore(draw, *stills, **controls()) and image_of(shown["bundles"][-1])
+        for stills in ((), ({"height": 2}, {"height": 3}))
+    )
     assert one.shape[1] == three.shape[1] and 2.5 * one.shape[0] < three.shape[0] < 3 * one.shape[0]
 
 
 def test_a_still_of_a_control_that_is_not_there_is_refused(shown):
-    with pytest.raises(RequestError, match="A still sets depth; the controls are height, shape, share"):
+    with pytest.raises(
+        RequestError, match="A still sets depth; the controls are height, shape, share"
+    ):
         widgets.explore(draw, {"depth": 3}, **controls())
 
 
-def test_the_web_edition_is_given_numbers_and_controls_where_the_course_is_built(shown, monkeypatch):
+def test_the_web_edition_is_given_numbers_and_controls_where_the_course_is_built(
+    shown, monkeypatch
+):
     def numbers():
         return {"heights": [1, 2], "controls": {"height": widgets.slider("height", 2, 1, 2)}}
 
     monkeypatch.setenv("DSPARK_BUILD", "1")
     widgets.explore(draw, web=("heights", numbers), **controls())
     given = json.loads(shown["bundles"][-1][widgets.WEB])
-    assert given["drawing"] == "heights" and given["numbers"] == {"heights": [1, 2]} and list(given["controls"]) == list(controls())
-    assert given["controls"]["height"] == {"label": "height", "value": 2, "min": 1, "max": 2, "step": 1}
-    assert given["controls"]["shape"] == {"label": "shape", "value": "o", "options": [["round", "o"], ["square", "s"]]}
+    assert (
+        given["drawing"] == "heights"
+        and given["numbers"] == {"heights": [1, 2]}
+        and list(given["controls"]) == list(controls())
+    )
+    assert given["controls"]["height"] == {
+        "label": "height",
+        "value": 2,
+        "min": 1,
+        "max": 2,
+        "step": 1,
+    }
+    assert given["controls"]["shape"] == {
+        "label": "shape",
+        "value": "o",
+        "options": [["round", "o"], ["square", "s"]],
+    }
     monkeypatch.delenv("DSPARK_BUILD")
     widgets.explore(draw, web=("heights", numbers), **controls())
     assert widgets.WEB not in shown["bundles"][-1]
@@ -95,19 +128,34 @@ def test_the_boards_numbers_are_those_of_the_record():
     table = CostTable([1, 16, 64], [100.0, 50.0, 20.0])
     found = web.board_steps({"stairs": table})
     assert {requests: np.shape(steps)[:2] for requests, steps in found["confidence"].items()} == {
-        requests: (web.BOARD_STEPS, requests) for requests in web.BOARD_REQUESTS}
+        requests: (web.BOARD_STEPS, requests) for requests in web.BOARD_REQUESTS
+    }
     recorded = recorded_steps(4, most=web.BOARD_STEPS)[0]
-    assert np.abs(np.array(found["confidence"][4]) - np.stack([proposal.confidence for proposal in recorded])).max() < 1e-3
+    assert (
+        np.abs(
+            np.array(found["confidence"][4])
+            - np.stack([proposal.confidence for proposal in recorded])
+        ).max()
+        < 1e-3
+    )
     assert found["tables"]["stairs"]["table"][1:] == [100.0] * 15 + [50.0] * 48 + [20.0]
-    assert np.all(np.array(found["tables"]["stairs"]["hull"]) >= np.array(found["tables"]["stairs"]["table"]) - 1e-3)
+    assert np.all(
+        np.array(found["tables"]["stairs"]["hull"])
+        >= np.array(found["tables"]["stairs"]["table"]) - 1e-3
+    )
 
 
 def test_the_thresholds_numbers_are_those_that_the_lessons_figure_draws():
     logits, accepted = np.array([[2.0, 0.5], [1.0, -1.0], [3.0, 3.0]]), np.array([2, 0, 1])
-    blocks, table = Observations(logits, accepted, np.arange(3)), CostTable([1, 2, 4, 6], [100.0, 90.0, 60.0, 40.0])
+    blocks, table = (
+        Observations(logits, accepted, np.arange(3)),
+        CostTable([1, 2, 4, 6], [100.0, 90.0, 60.0, 40.0]),
+    )
     found = web.threshold_costs({"math": blocks}, STS([1.0, 1.0], 0.0, 0.0), table, most_requests=2)
     at = found["thresholds"].index(0.5)
     raw = found["blocks"]["math"]["raw"]
     assert raw == found["blocks"]["math"]["calibrated"]
     assert (raw["accepted"][at], raw["wasted"][at]) == pytest.approx((1 + 3 / 3, 2 / 3), rel=1e-3)
-    assert raw["cost"][1][at] == pytest.approx(lesson_09.token_milliseconds(table, 2, blocks, expit(logits), 0.5), rel=1e-3)
+    assert raw["cost"][1][at] == pytest.approx(
+        lesson_09.token_milliseconds(table, 2, blocks, expit(logits), 0.5), rel=1e-3
+    )

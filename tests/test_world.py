@@ -32,7 +32,9 @@ def test_examples_are_the_same_for_a_seed_and_others_for_another(domain):
 def test_no_held_out_prompt_is_ever_trained_on(domain):
     drawn_apart = [example.prompt for example in examples(domain, 40, 2026, held_out=True)]
     apart = set(drawn_apart)
-    assert drawn_apart == held_out_prompts(domain, 40)  # read from the file that tools/measure/held_out.py writes
+    assert drawn_apart == held_out_prompts(
+        domain, 40
+    )  # read from the file that tools/measure/held_out.py writes
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
 
 
@@ -43,7 +45,9 @@ def test_all_stored_held_out_prompts_are_those_that_would_be_drawn(domain):
     assert stored == [example.prompt for example in examples(domain, 100, 2026, held_out=True)]
 
 
-@pytest.mark.parametrize("domain", ("math", "code", "math_retold", "code_retold", "drill", "workings", "snippet"))
+@pytest.mark.parametrize(
+    "domain", ("math", "code", "math_retold", "code_retold", "drill", "workings", "snippet")
+)
 def test_every_equation_is_right(domain):
     equations = [found for example in drawn(domain) for found in EQUATION.findall(example.answer)]
     assert len(equations) > 150
@@ -68,18 +72,30 @@ def test_reference_and_retold_answers_are_right_and_spoiled_ones_are_not(domain)
 
 def test_in_a_fashion_a_voice_likes_other_words_and_afterwards_its_own():
     def said():
-        return [expand("[one|two|three|four]", Voice("a town"), random.Random(seed)) for seed in range(200)]
+        return [
+            expand("[one|two|three|four]", Voice("a town"), random.Random(seed))
+            for seed in range(200)
+        ]
 
     usual = said()
     with fashion("retold"):
         retold = said()
-    assert said() == usual and abs(usual.count("one") - retold.count("one")) + abs(usual.count("two") - retold.count("two")) > 20
+    assert (
+        said() == usual
+        and abs(usual.count("one") - retold.count("one"))
+        + abs(usual.count("two") - retold.count("two"))
+        > 20
+    )
 
 
 def test_facts_are_counted_one_by_one():
     example = next(e for e in drawn("chat", 25) if len(set(e.check)) > 1)
     assert recalled(example, example.answer) == 1 and recalled(example, "") == 0
-    assert recalled(example, example.check[0]) == sum(fact in example.check[0] for fact in example.check) / len(example.check) < 1
+    assert (
+        recalled(example, example.check[0])
+        == sum(fact in example.check[0] for fact in example.check) / len(example.check)
+        < 1
+    )
 
 
 def test_a_function_that_does_something_else_is_wrong():
@@ -104,16 +120,27 @@ def test_two_hops_are_asked_for_by_the_person_and_answered_by_the_town():
     book = encyclopedia()
     homes = {person.name: person.town for person in book.people}
     hops = r"(?:the town where|the home town of|the birthplace of) "
-    asked = [(e, name) for e in drawn("chat", 800) for name in homes if re.search(rf"{hops}{name}\b", e.prompt) and e.check[-1] != homes[name].name]
+    asked = [
+        (e, name)
+        for e in drawn("chat", 800)
+        for name in homes
+        if re.search(rf"{hops}{name}\b", e.prompt) and e.check[-1] != homes[name].name
+    ]
     assert len(asked) > 50
-    about_town = sum(e.check[-1] in map(str, chat_text.town_values(homes[name]).values()) for e, name in asked)
+    about_town = sum(
+        e.check[-1] in map(str, chat_text.town_values(homes[name]).values()) for e, name in asked
+    )
     assert about_town > 0.5 * len(asked)
 
 
 def test_the_encyclopedia_has_some_thousand_facts_and_no_name_twice():
     book = encyclopedia()
-    facts = len(book.towns) * len(chat_text.TOWN_FACTS) + len(book.people) * len(chat_text.ASKED_OF_PERSON)
-    names = [entry.name for entry in (*book.towns, *book.people)] + [town.river for town in book.towns]
+    facts = len(book.towns) * len(chat_text.TOWN_FACTS) + len(book.people) * len(
+        chat_text.ASKED_OF_PERSON
+    )
+    names = [entry.name for entry in (*book.towns, *book.people)] + [
+        town.river for town in book.towns
+    ]
     assert facts >= 2000 and len(set(names)) == len(names)
     assert len({person.work for person in book.people}) == len(book.people)
 
@@ -121,14 +148,18 @@ def test_the_encyclopedia_has_some_thousand_facts_and_no_name_twice():
 def test_the_well_known_are_spoken_of_more_often():
     rng, book = random.Random(0), encyclopedia()
     ranks = [book.people.index(book.draw_person(rng)) for _ in range(4000)]
-    head, tail = (sum(low <= rank < low + 24 for rank in ranks) for low in (0, len(book.people) - 24))
+    head, tail = (
+        sum(low <= rank < low + 24 for rank in ranks) for low in (0, len(book.people) - 24)
+    )
     assert head > 3 * tail > 0
 
 
 def test_no_text_holds_a_template():
     for domain in MAKERS:
         for example in drawn(domain, 60):
-            text = example.prompt + (example.answer if domain not in ("code", "code_retold", "snippet") else "")
+            text = example.prompt + (
+                example.answer if domain not in ("code", "code_retold", "snippet") else ""
+            )
             assert not re.search(r"[{}|]|\[(?!\d)|  ", text), text
 
 
@@ -143,11 +174,26 @@ def test_a_days_counts_are_carried_from_event_to_event():
 
 def test_a_quiz_states_what_is_asked_for_and_never_a_held_out_question():
     book = encyclopedia()
-    known = {str(value) for entries, values in ((book.towns, chat_text.town_values), (book.people, chat_text.person_values))
-             for entry in entries for value in values(entry).values()}
-    lines = [re.match(r"(.*?[.?]) ([A-Z0-9].*)", line.removeprefix("Good morning. ").removeprefix("Excuse me. "))
-             for example in drawn("quiz", 40) for line in example.answer.splitlines()]
-    assert len(lines) > 280 and all(line and any(fact in line[2] for fact in known) for line in lines)
+    known = {
+        str(value)
+        for entries, values in (
+            (book.towns, chat_text.town_values),
+            (book.people, chat_text.person_values),
+        )
+        for entry in entries
+        for value in values(entry).values()
+    }
+    lines = [
+        re.match(
+            r"(.*?[.?]) ([A-Z0-9].*)",
+            line.removeprefix("Good morning. ").removeprefix("Excuse me. "),
+        )
+        for example in drawn("quiz", 40)
+        for line in example.answer.splitlines()
+    ]
+    assert len(lines) > 280 and all(
+        line and any(fact in line[2] for fact in known) for line in lines
+    )
     asked = {example.prompt for example in examples("chat", 40, 2026, held_out=True)}
     answers = "\n".join(example.answer for example in drawn("quiz", 300))
     assert not any(prompt + " " in answers for prompt in asked)

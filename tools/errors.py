@@ -8,6 +8,7 @@ from dspark_lite.common.errors import DSparkLiteError
 
 def report_errors(main):
     """The command line `main` with a DSparkLiteError as one sentence on stderr and exit code 2; one that returns nothing has code 0."""
+
     @wraps(main)
     def run(arguments=None):
         try:
@@ -15,4 +16,5 @@ def report_errors(main):
         except DSparkLiteError as error:
             print(error, file=sys.stderr)
             return 2
+
     return run

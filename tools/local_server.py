@@ -22,7 +22,12 @@ def serving(command, log, environment=None):
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
     with log.open("w") as out:
-        server = subprocess.Popen([str(word) for word in command(port)], stdout=out, stderr=subprocess.STDOUT, env=environment)
+        server = subprocess.Popen(
+            [str(word) for word in command(port)],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
     try:
         ready(server, f"http://127.0.0.1:{port}/health", log)
         yield f"http://127.0.0.1:{port}"
@@ -44,10 +49,16 @@ def ready(server, url, log):
             return
         except OSError:
             time.sleep(1)
-    raise DSparkLiteError(f"the server did not start ({first_error(log)}); the whole story is in {log.parent.name}/{log.name}")
+    raise DSparkLiteError(
+        f"the server did not start ({first_error(log)}); the whole story is in {log.parent.name}/{log.name}"
+    )
 
 
 def first_error(log):
     """The error that a server's log names first, which is the cause of later ones; a warning only fears one."""
     text = "\n".join(line for line in log.read_text().splitlines() if " WARNING " not in line)
-    return (re.findall(r"\b\w*Error: .+", text) or text.strip().splitlines()[-1:] or ["nothing was said"])[0]
+    return (
+        re.findall(r"\b\w*Error: .+", text)
+        or text.strip().splitlines()[-1:]
+        or ["nothing was said"]
+    )[0]

@@ -14,12 +14,22 @@ from safetensors.torch import save_file
 
 from .errors import CheckpointError, DSparkLiteError, RequestError
 
-ROOT = Path(__file__).resolve().parents[2]  # the repository; of an installed wheel the folder it was installed to
-CARRIED = ROOT / "dspark_lite" / "data"  # what comes with the package, as a wheel carries it: pyproject.toml puts it there
+ROOT = (
+    Path(__file__).resolve().parents[2]
+)  # the repository; of an installed wheel the folder it was installed to
+CARRIED = (
+    ROOT / "dspark_lite" / "data"
+)  # what comes with the package, as a wheel carries it: pyproject.toml puts it there
 IN_CLONE = not CARRIED.is_dir()
 ABANDONED = 3600  # seconds after which nobody writes a temporary file any more
-WORK = ROOT if IN_CLONE else Path()  # what commands write without being told where lies under it: installed, under the current folder
-DATA = {"checkpoints": "assets/checkpoints", "recipes": "assets/recipes", "reference": "assets/reference"}  # where a clone has it
+WORK = (
+    ROOT if IN_CLONE else Path()
+)  # what commands write without being told where lies under it: installed, under the current folder
+DATA = {
+    "checkpoints": "assets/checkpoints",
+    "recipes": "assets/recipes",
+    "reference": "assets/reference",
+}  # where a clone has it
 
 
 def data_folder(name: str) -> Path:
@@ -36,7 +46,9 @@ def read_object(path: Path) -> dict:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); copy or download it again") from None
     if not isinstance(found, dict):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, not a JSON object; copy or download it again")
+        raise CheckpointError(
+            f"{path} holds a {type(found).__name__}, not a JSON object; copy or download it again"
+        )
     return found
 
 
@@ -46,10 +58,21 @@ def load_fields(make, path: Path | str, *names: str, **optional):
     held = read_object(Path(path))
     missing = [name for name in names if name not in held]
     if missing:
-        raise CheckpointError(f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}")
+        raise CheckpointError(
+            f"{path} has no field {', '.join(missing)}; it must have {', '.join(names)}"
+        )
     try:
-        return make(**{name: held[name] for name in names}, **{name: held.get(name, default) for name, default in optional.items()})
-    except (RequestError, ValueError, TypeError, OverflowError, RuntimeError) as error:  # the last two by torch and numpy
+        return make(
+            **{name: held[name] for name in names},
+            **{name: held.get(name, default) for name, default in optional.items()},
+        )
+    except (
+        RequestError,
+        ValueError,
+        TypeError,
+        OverflowError,
+        RuntimeError,
+    ) as error:  # the last two by torch and numpy
         raise CheckpointError(f"{path}: {error}") from None
 
 
@@ -97,6 +120,7 @@ def write_json(path: Path, measured: dict) -> None:
     NaN, which stands for a quantity that nothing was measured of, becomes null. Raises DSparkLiteError for an
     infinite number, which JSON does not know.
     """
+
     def written(match: re.Match) -> str:
         token = match[0]
         if token.startswith('"'):
@@ -105,6 +129,8 @@ def write_json(path: Path, measured: dict) -> None:
             return re.sub(r"\s+", " ", token)
         if token == "NaN":
             return "null"
-        raise DSparkLiteError(f"{path} is not written: a number in it is infinite, and JSON knows no such number")
+        raise DSparkLiteError(
+            f"{path} is not written: a number in it is infinite, and JSON knows no such number"
+        )
 
     write_text(path, TOKEN.sub(written, json.dumps(measured, indent=1)) + "\n")

@@ -24,7 +24,9 @@ def network(model) -> nn.Module | None:
 @functools.cache
 def _weights(device: torch.device) -> torch.Tensor:
     """An odd 64-bit factor for each lane, the same on every machine."""
-    return torch.from_numpy(np.frombuffer(hashlib.shake_256(b"lanes").digest(8 * LANES), "<i8") | 1).to(device)
+    return torch.from_numpy(
+        np.frombuffer(hashlib.shake_256(b"lanes").digest(8 * LANES), "<i8") | 1
+    ).to(device)
 
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
@@ -40,7 +42,7 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
         raw = nn.functional.pad(raw, (0, -raw.numel() % 8))
     words, weights = raw.view(torch.int64), _weights(raw.device)
     whole = len(words) // LANES * LANES
-    rest = (words[whole:] * weights[:len(words) - whole]).sum()
+    rest = (words[whole:] * weights[: len(words) - whole]).sum()
     return rest + (words[:whole].view(-1, LANES).sum(0) * weights).sum() if whole else rest
 
 
@@ -58,13 +60,22 @@ def fingerprint(model) -> str | None:
     for name, value in module.state_dict().items():
         for tensor in _plain(value):
             if tensor.is_meta:
-                raise CheckpointError(f"{name} is not in memory (offloaded, or on the meta device), so its weights have no fingerprint; load the "
-                                      "model without offloading")
+                raise CheckpointError(
+                    f"{name} is not in memory (offloaded, or on the meta device), so its weights have no fingerprint; load the "
+                    "model without offloading"
+                )
             shapes.append(tuple(tensor.shape))
             sums += [checksum(_in_16_bits(part)) for part in tensor.flatten().split(PART)]
-    adapters = [(name, active, getattr(part, "disable_adapters", None) is True) for name, part in module.named_modules()
-                if isinstance(active := getattr(part, "active_adapter", None), (str, list))]
-    told = shapes, torch.stack([part.cpu() for part in sums]).tolist() if sums else [], *([adapters] if adapters else [])
+    adapters = [
+        (name, active, getattr(part, "disable_adapters", None) is True)
+        for name, part in module.named_modules()
+        if isinstance(active := getattr(part, "active_adapter", None), (str, list))
+    ]
+    told = (
+        shapes,
+        torch.stack([part.cpu() for part in sums]).tolist() if sums else [],
+        *([adapters] if adapters else []),
+    )
     return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
 
@@ -73,7 +84,11 @@ def _plain(value) -> list[torch.Tensor]:
     if not isinstance(value, torch.Tensor):
         return []
     if is_traceable_wrapper_subclass(value):
-        return [tensor for name in value.__tensor_flatten__()[0] for tensor in _plain(getattr(value, name))]
+        return [
+            tensor
+            for name in value.__tensor_flatten__()[0]
+            for tensor in _plain(getattr(value, name))
+        ]
     return [value.detach().as_subclass(torch.Tensor)]
 
 
@@ -82,5 +97,7 @@ def _in_16_bits(numbers: torch.Tensor) -> torch.Tensor:
     if not numbers.is_floating_point() or numbers.itemsize == 1:
         return numbers
     kinds = (torch.bfloat16, torch.float16)
-    exact = numbers.dtype in kinds or any(torch.equal(numbers.to(kind).to(numbers.dtype), numbers) for kind in kinds)
+    exact = numbers.dtype in kinds or any(
+        torch.equal(numbers.to(kind).to(numbers.dtype), numbers) for kind in kinds
+    )
     return numbers.half() if exact else numbers

@@ -29,8 +29,12 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that numbers depend on."""
     import transformers
 
-    return {"dspark_lite": VERSION, "python": platform.python_version(), "torch": torch.__version__,
-            "transformers": transformers.__version__}
+    return {
+        "dspark_lite": VERSION,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
 
 
 @dataclass(frozen=True)
@@ -46,19 +50,34 @@ class Origin:
 
     def __post_init__(self):
         texts = (self.device, self.target, self.dtype, self.fingerprint)
-        if not (isinstance(self.versions, dict) and all(isinstance(text, str) for text in (*texts, *self.versions.values()))):
-            raise RequestError(f"the origin is {self.fields()}; device, target, dtype and fingerprint are texts, and versions holds one for each "
-                               "library")
+        if not (
+            isinstance(self.versions, dict)
+            and all(isinstance(text, str) for text in (*texts, *self.versions.values()))
+        ):
+            raise RequestError(
+                f"the origin is {self.fields()}; device, target, dtype and fingerprint are texts, and versions holds one for each "
+                "library"
+            )
 
     @classmethod
     def of(cls, target) -> "Origin":
         """That of what is measured of this target now."""
-        return cls(device_name(target.device), target.name, versions(), str(target.dtype).removeprefix("torch."), fingerprint(target) or "")
+        return cls(
+            device_name(target.device),
+            target.name,
+            versions(),
+            str(target.dtype).removeprefix("torch."),
+            fingerprint(target) or "",
+        )
 
     @classmethod
     def told(cls, **fields) -> "Origin | None":
         """That of a file with these fields; None for one that names no device."""
-        return cls(**{name: value for name, value in fields.items() if value}) if fields.get("device") else None
+        return (
+            cls(**{name: value for name, value in fields.items() if value})
+            if fields.get("device")
+            else None
+        )
 
     def fields(self) -> dict:
         """What a file keeps of it."""
@@ -67,12 +86,21 @@ class Origin:
     def differences(self, target) -> list[str]:
         """What a measurement of `target` here and now would have otherwise, a few words each."""
         here = Origin.of(target)
-        pairs = {"device": (self.device, here.device), "number format": (self.dtype, here.dtype),
-                 **{name: (self.versions.get(name), here.versions[name]) for name in DECIDING}}
+        pairs = {
+            "device": (self.device, here.device),
+            "number format": (self.dtype, here.dtype),
+            **{name: (self.versions.get(name), here.versions[name]) for name in DECIDING},
+        }
         # Weights under another name are the same weights; under the same name they may be others.
-        weights = (self.fingerprint, here.fingerprint) if self.fingerprint else (self.target, here.target)
-        pairs["target"] = weights if weights[0] == weights[1] else (_target_name(self), _target_name(here))
-        return [f"{what} {was}, not {now}" for what, (was, now) in pairs.items() if was and was != now]
+        weights = (
+            (self.fingerprint, here.fingerprint) if self.fingerprint else (self.target, here.target)
+        )
+        pairs["target"] = (
+            weights if weights[0] == weights[1] else (_target_name(self), _target_name(here))
+        )
+        return [
+            f"{what} {was}, not {now}" for what, (was, now) in pairs.items() if was and was != now
+        ]
 
 
 def _target_name(origin: Origin) -> str:
@@ -88,8 +116,10 @@ def stale(origin: Origin | None, target) -> str | None:
     differences = origin.differences(target) if origin else []
     if not differences:
         return None
-    return (f"the cost table was measured elsewhere ({'; '.join(differences)}), so its times say nothing here: measure one with "
-            "python -m dspark_lite profile")
+    return (
+        f"the cost table was measured elsewhere ({'; '.join(differences)}), so its times say nothing here: measure one with "
+        "python -m dspark_lite profile"
+    )
 
 
 def check_origin(origin: Origin | None, target) -> None:

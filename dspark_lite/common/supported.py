@@ -17,5 +17,7 @@ def check_versions() -> None:
         except PackageNotFoundError:
             found = None
         if found is None or Version(found).release < Version(oldest).release:
-            raise DSparkLiteError(f"{f'{name} {found} is too old' if found else f'{name} is missing'}: {oldest} or newer is needed; run "
-                                  f'`pip install --upgrade "{name}>={oldest}"` and restart, or on Colab choose a newer runtime')
+            raise DSparkLiteError(
+                f"{f'{name} {found} is too old' if found else f'{name} is missing'}: {oldest} or newer is needed; run "
+                f'`pip install --upgrade "{name}>={oldest}"` and restart, or on Colab choose a newer runtime'
+            )

@@ -25,7 +25,9 @@ class Moment:
 
     def device_seconds_since(self, earlier: "Moment") -> float:
         """Seconds of the device from one moment to this one; on a GPU both must have passed."""
-        return earlier.event.elapsed_time(self.event) / 1e3 if self.event else self.host - earlier.host
+        return (
+            earlier.event.elapsed_time(self.event) / 1e3 if self.event else self.host - earlier.host
+        )
 
 
 class WallSeconds:
@@ -49,7 +51,9 @@ def wall_seconds(function, device: torch.device) -> float:
     return spent.total
 
 
-def time_interleaved(functions: dict, device: torch.device, repeats: int = 20, *, shuffled: bool = False) -> dict[object, list[float]]:
+def time_interleaved(
+    functions: dict, device: torch.device, repeats: int = 20, *, shuffled: bool = False
+) -> dict[object, list[float]]:
     """Times each of {name: function} `repeats` times in round-robin, so that a busy moment of the machine meets all of
     them; the first pass is warm-up. With `shuffled` each pass has another order, so that what comes and goes regularly does
     not always meet the same one. Returns milliseconds, the device's own work included."""
@@ -63,13 +67,19 @@ def time_interleaved(functions: dict, device: torch.device, repeats: int = 20, *
 
 def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
     """Median milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`."""
-    return {name: float(np.median(times)) for name, times in time_interleaved(functions, device, repeats).items()}
+    return {
+        name: float(np.median(times))
+        for name, times in time_interleaved(functions, device, repeats).items()
+    }
 
 
 def least_milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
     """Shortest milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`, shuffled: other work on
     the machine can only lengthen a time."""
-    return {name: min(times) for name, times in time_interleaved(functions, device, repeats, shuffled=True).items()}
+    return {
+        name: min(times)
+        for name, times in time_interleaved(functions, device, repeats, shuffled=True).items()
+    }
 
 
 def fastest(function, device: torch.device) -> float:

@@ -22,20 +22,28 @@ def main(arguments: list[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a console that cannot show every character shows the others
+        if hasattr(
+            stream, "reconfigure"
+        ):  # a console that cannot show every character shows the others
             stream.reconfigure(errors="replace")
     try:
         _check_results(options)
         measured = options.run(options)
         if getattr(options, "json", None):
             write_json(options.json, measured)
-        return 0 if measured is None or measured.get("fits", True) or getattr(options, "out", None) else 1
+        return (
+            0
+            if measured is None or measured.get("fits", True) or getattr(options, "out", None)
+            else 1
+        )
     except DSparkLiteError as error:
         print(f"dspark_lite: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # a full disk, a folder that cannot be written to
-        print(f"dspark_lite: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}); what was saved is kept",
-              file=sys.stderr)
+        print(
+            f"dspark_lite: {error.filename or 'a file'} cannot be read or written ({error.strerror or error}); what was saved is kept",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("dspark_lite: stopped; what was saved is kept", file=sys.stderr)
@@ -54,7 +62,9 @@ def _check_results(options) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The commands and their options."""
-    parser = argparse.ArgumentParser(prog="dspark-lite", description="Build, prove and measure DSpark.")
+    parser = argparse.ArgumentParser(
+        prog="dspark-lite", description="Build, prove and measure DSpark."
+    )
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, (says, run, options) in COMMANDS.items():
         command = commands.add_parser(name, help=says, description=says)
@@ -84,11 +94,20 @@ def _demo(options) -> None:
         raise RequestError("the prompt is empty; give at least one word")
     if any("\ud800" <= letter <= "\udfff" for letter in prompt):
         raise RequestError("the prompt holds bytes that are no UTF-8; give it as UTF-8 text")
-    decode = partial(generate, lab.target, input_ids=lab.encode(prompt), max_new_tokens=lab.max_new_tokens, temperature=options.temperature)
+    decode = partial(
+        generate,
+        lab.target,
+        input_ids=lab.encode(prompt),
+        max_new_tokens=lab.max_new_tokens,
+        temperature=options.temperature,
+    )
     result = decode(drafter=drafter, generator=lab.generator(), gamma=options.gamma)
     print(f"{prompt}\n\n{lab.decode(result.token_ids)}\n")
     for number, r in enumerate(result.rounds, 1):
-        kept, added = (lab.tokenizer.decode(tokens) for tokens in (r.draft_tokens[:r.accepted], r.tokens[r.accepted:]))
+        kept, added = (
+            lab.tokenizer.decode(tokens)
+            for tokens in (r.draft_tokens[: r.accepted], r.tokens[r.accepted :])
+        )
         print(f"round {number:2}: {r.accepted} of {r.proposed} accepted  {kept!r} + {added!r}")
     print(f"\n{options.drafter}: {_decoded(result)}, accepted length {result.accepted_length:.2f}")
     if drafter is not None:
@@ -106,7 +125,11 @@ def _comparison(plain, drafted, temperature: float) -> str:
     """Whether a drafter changed the answer; two draws of a random answer differ and say nothing."""
     if temperature:
         return "another draw from the same distribution"
-    return "the same text" if plain.token_ids == drafted.token_ids else "another text from a near-tie on, as happens in 16 bit"
+    return (
+        "the same text"
+        if plain.token_ids == drafted.token_ids
+        else "another text from a near-tie on, as happens in 16 bit"
+    )
 
 
 def _benchmarks(options) -> list[str]:
@@ -117,7 +140,9 @@ def _benchmarks(options) -> list[str]:
     for name in names:
         benchmarks.check_benchmark(name)
     if options.benchmark_dir and not names:
-        raise RequestError("--benchmark-dir is given without --benchmark; name the benchmarks to take from it")
+        raise RequestError(
+            "--benchmark-dir is given without --benchmark; name the benchmarks to take from it"
+        )
     return names
 
 
@@ -126,13 +151,21 @@ def _prompted_lab(options, prompts: int | None):
     from .measure import benchmarks
 
     names, seed = _benchmarks(options), options.seed
-    texts = {name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names}
-    lab = _lab(200 if prompts is None else prompts, benchmarks.BENCHMARK_SEED if names and seed is None else seed, options.target)
+    texts = {
+        name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names
+    }
+    lab = _lab(
+        200 if prompts is None else prompts,
+        benchmarks.BENCHMARK_SEED if names and seed is None else seed,
+        options.target,
+    )
     if names:
         lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
     if options.max_new_tokens is not None:
         if options.max_new_tokens < 1:
-            raise RequestError(f"--max-new-tokens is {options.max_new_tokens}; it must be 1 or more")
+            raise RequestError(
+                f"--max-new-tokens is {options.max_new_tokens}; it must be 1 or more"
+            )
         lab.max_new_tokens = options.max_new_tokens
     return lab
 
@@ -141,25 +174,43 @@ def _evaluate(options) -> dict:
     from .measure.evaluation import evaluate
 
     if options.target and not options.drafters:
-        raise RequestError("--target is given without --drafters; name the drafters that belong to it")
+        raise RequestError(
+            "--target is given without --drafters; name the drafters that belong to it"
+        )
     lab = _prompted_lab(options, options.prompts)
     for name, texts in lab.prompts.items():
         if options.prompts is not None and len(texts) < options.prompts:
-            print(f"{name} has {len(texts)} prompts, fewer than the {options.prompts} asked for; all are taken", file=sys.stderr)
-    measured = evaluate(lab, options.drafters or lab.drafters, lab.prompts, temperature=options.temperature, slots=options.slots,
-                        path=options.json)
+            print(
+                f"{name} has {len(texts)} prompts, fewer than the {options.prompts} asked for; all are taken",
+                file=sys.stderr,
+            )
+    measured = evaluate(
+        lab,
+        options.drafters or lab.drafters,
+        lab.prompts,
+        temperature=options.temperature,
+        slots=options.slots,
+        path=options.json,
+    )
     for row in measured["rows"]:
         print(_evaluation_line(row))
     if gain := measured.get("dspark_over_dflash"):
-        print(f"DSpark over DFlash, macro-average: {gain['value']:+.1%} [{gain['low']:+.1%}, {gain['high']:+.1%}]")
+        print(
+            f"DSpark over DFlash, macro-average: {gain['value']:+.1%} [{gain['low']:+.1%}, {gain['high']:+.1%}]"
+        )
     return measured
 
 
 def _evaluation_line(row: dict) -> str:
     """A row of `evaluate` for a reader."""
-    rates = " ".join("  - " if rate is None else f"{rate:.2f}" for rate in row["conditional_acceptance"])
-    length = "no round" if row["accepted_length"] is None else \
-        f"accepted length {row['accepted_length']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    rates = " ".join(
+        "  - " if rate is None else f"{rate:.2f}" for rate in row["conditional_acceptance"]
+    )
+    length = (
+        "no round"
+        if row["accepted_length"] is None
+        else f"accepted length {row['accepted_length']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    )
     skipped = f"  {row['skipped']} prompts too long" if row["skipped"] else ""
     return f"{row['drafter']:14} {row.get('benchmark', row['domain']):5} {length}  by position {rates}{skipped}"
 
@@ -175,15 +226,21 @@ def _bench(options) -> dict:
 
     prompts = 20 if options.prompts is None else options.prompts
     lab = _lab(prompts, options.seed, fast=options.fast)
-    measured = bench(lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature)
+    measured = bench(
+        lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature
+    )
     for row in measured["rows"]:
-        print(f"{row['drafter']:14} {row['domain']:5} {row['tokens_per_second']:8.1f} tokens/s  "
-              f"{row['speedup']:.2f} x plain  accepted length {row['accepted_length']:.2f}")
+        print(
+            f"{row['drafter']:14} {row['domain']:5} {row['tokens_per_second']:8.1f} tokens/s  "
+            f"{row['speedup']:.2f} x plain  accepted length {row['accepted_length']:.2f}"
+        )
     for name, speedup in measured["macro_speedup"].items():
         print(f"{name:14} macro-average {speedup:.2f} x plain")
     (fastest,) = measured["macro_speedup"].keys() - measured["leads"].keys()
     for name, lead in measured["leads"].items():
-        print(f"{fastest} over {name}, mean of domains: {lead['value']:+.0%} ({lead['low']:+.0%} to {lead['high']:+.0%})")
+        print(
+            f"{fastest} over {name}, mean of domains: {lead['value']:+.0%} ({lead['low']:+.0%} to {lead['high']:+.0%})"
+        )
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
     return measured
 
@@ -193,8 +250,10 @@ def _quality(options) -> dict:
 
     measured = target_quality(_lab(options.prompts), options.prompts)
     for row in measured["rows"]:
-        print(f"{row['domain']:5} {row['right']:.1%} right (greedy), {row['entropy_nats']:.3f} nats a token, "
-              f"{row['answer_tokens']:.1f} tokens an answer")
+        print(
+            f"{row['domain']:5} {row['right']:.1%} right (greedy), {row['entropy_nats']:.3f} nats a token, "
+            f"{row['answer_tokens']:.1f} tokens an answer"
+        )
     return measured
 
 
@@ -211,9 +270,13 @@ def _profile(options) -> dict:
     from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 
     if (options.out is None) == (options.check is None):
-        raise RequestError("give either --out FILE to measure a cost table or --check FILE to check one")
+        raise RequestError(
+            "give either --out FILE to measure a cost table or --check FILE to check one"
+        )
     if (options.sizes or options.monotone) if options.format == "additive" else options.requests:
-        raise RequestError("--sizes and --monotone belong to --format table, --requests to --format additive; leave the others out")
+        raise RequestError(
+            "--sizes and --monotone belong to --format table, --requests to --format additive; leave the others out"
+        )
     names = _benchmarks(options)
     if options.check:
         return _check_costs(options)
@@ -224,7 +287,9 @@ def _profile(options) -> dict:
         return _profile_additive(options, lab, context, text)
     table, spent = profile(lab.target, options.sizes or PROFILE_SIZES, context=context, text=text)
     for size, speed in zip(table.batch_tokens.tolist(), table.steps_per_second.tolist()):
-        print(f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s")
+        print(
+            f"{size:5} tokens: {1e3 / speed:8.3f} ms, {speed:8.1f} steps/s, {size * speed:9.1f} tokens/s"
+        )
     print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context; {OWN_STEPS}")
     (table.monotone() if options.monotone else table).save(options.out)
     return {**header(lab), "context": context, "benchmarks": names, "milliseconds": spent}
@@ -238,8 +303,10 @@ def _check_costs(options) -> dict:
 
     costs, lab = load_costs(options.check), _lab(1, target=options.target)
     if costs.origin is None:
-        raise RequestError(f"{options.check} does not say where it was measured, so nothing can be checked; measure it again with "
-                           "python -m dspark_lite profile")
+        raise RequestError(
+            f"{options.check} does not say where it was measured, so nothing can be checked; measure it again with "
+            "python -m dspark_lite profile"
+        )
     says = stale(costs.origin, lab.target)
     print(says or f"the cost table was measured here: {lab.target.name} on {lab.device_name}")
     return {**header(lab), "origin": costs.origin.fields(), "fits": says is None}
@@ -260,14 +327,25 @@ def _profile_additive(options, lab, context: int, text) -> dict:
     from .measure.journal import header
     from .measure.step_time import PROFILE_REQUESTS, additive_fit, profile_steps
 
-    costs, spent = profile_steps(lab.target, options.requests or PROFILE_REQUESTS, context=context, text=text)
+    costs, spent = profile_steps(
+        lab.target, options.requests or PROFILE_REQUESTS, context=context, text=text
+    )
     table, error = additive_fit(costs, Origin.of(lab.target))
     for requests, row in zip(costs.requests, costs.step_seconds):
-        print(f"{requests:5.0f} requests: " + " ".join(f"{1e3 * seconds:8.3f}" for seconds in row) + " ms")
-    print(f"{lab.target.name} on {lab.device_name}, {context} tokens of context, 1 to {costs.tokens_per_request[-1]:.0f} tokens of each request\n"
-          f"largest relative error of the sum: {error:.1%}; {OWN_STEPS}")
+        print(
+            f"{requests:5.0f} requests: "
+            + " ".join(f"{1e3 * seconds:8.3f}" for seconds in row)
+            + " ms"
+        )
+    print(
+        f"{lab.target.name} on {lab.device_name}, {context} tokens of context, 1 to {costs.tokens_per_request[-1]:.0f} tokens of each request\n"
+        f"largest relative error of the sum: {error:.1%}; {OWN_STEPS}"
+    )
     table.save(options.out)
-    cells = [{"requests": r, "tokens_of_each": k, "milliseconds": times} for (r, k), times in spent.items()]
+    cells = [
+        {"requests": r, "tokens_of_each": k, "milliseconds": times}
+        for (r, k), times in spent.items()
+    ]
     return {**header(lab), "context": context, "largest_relative_error": error, "cells": cells}
 
 
@@ -277,7 +355,9 @@ def _calibrate(options) -> dict:
     from .measure.journal import journal_path
 
     if (options.out is None) == (options.check is None):
-        raise RequestError("give either --out FILE to fit a calibration or --check FILE to check one")
+        raise RequestError(
+            "give either --out FILE to fit a calibration or --check FILE to check one"
+        )
     stored = STS.load(options.check) if options.check else None
     lab = _prompted_lab(options, 2 * options.prompts)
     drafter = lab.drafter(options.drafter)
@@ -288,8 +368,10 @@ def _calibrate(options) -> dict:
     else:
         measured = check_stored(lab, drafter, stored, temperature=options.temperature)
     for row in measured["rows"]:
-        print(f"{row['domain']:5} position {row['position']}: temperature {row['temperature']:.2f}  ECE {row['ece_before']:.2%} -> "
-              f"{row['ece_after']:.2%}  AUC {row['auc_before']:.3f} -> {row['auc_after']:.3f}  Brier {row['brier_after']:.3f}")
+        print(
+            f"{row['domain']:5} position {row['position']}: temperature {row['temperature']:.2f}  ECE {row['ece_before']:.2%} -> "
+            f"{row['ece_after']:.2%}  AUC {row['auc_before']:.3f} -> {row['auc_after']:.3f}  Brier {row['brier_after']:.3f}"
+        )
     print(measured["verdict"])
     return measured
 
@@ -298,8 +380,13 @@ def _sweep(options) -> dict:
     from .measure.threshold_sweep import SWEPT_THRESHOLDS, sweep, sweep_lines
 
     lab = _prompted_lab(options, options.prompts)
-    measured = sweep(lab, lab.drafter(options.drafter), thresholds=options.thresholds or SWEPT_THRESHOLDS, temperature=options.temperature,
-                     path=options.json)
+    measured = sweep(
+        lab,
+        lab.drafter(options.drafter),
+        thresholds=options.thresholds or SWEPT_THRESHOLDS,
+        temperature=options.temperature,
+        path=options.json,
+    )
     print(*sweep_lines(measured), sep="\n")
     return measured
 
@@ -318,19 +405,38 @@ def _train(options) -> None:
         check_writable(folder / "config.json")
     main_process = processes().is_main_process
     if recipe["kind"] == "draft" and main_process:
-        print(*estimate(recipe, training_device(options.device), processes().num_processes, options.minutes), sep="\n", flush=True)
+        print(
+            *estimate(
+                recipe, training_device(options.device), processes().num_processes, options.minutes
+            ),
+            sep="\n",
+            flush=True,
+        )
     if options.estimate:
         return
     if options.own_process:
         keep_freed_memory(training_device(options.device))
     if options.search:
-        losses = search(options.recipe, options.search, options.steps, changes=changes, device=options.device)
+        losses = search(
+            options.recipe, options.search, options.steps, changes=changes, device=options.device
+        )
         for rate, loss in losses.items():
-            print(f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}")
+            print(
+                f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}"
+            )
         return
-    written = train(options.recipe, changes=changes, device=options.device, out=folder, endpoint=options.endpoint, minutes=options.minutes)
+    written = train(
+        options.recipe,
+        changes=changes,
+        device=options.device,
+        out=folder,
+        endpoint=options.endpoint,
+        minutes=options.minutes,
+    )
     if main_process:
-        from .figures.lesson_07 import loss_curves  # draws with matplotlib, which nothing before needs
+        from .figures.lesson_07 import (
+            loss_curves,
+        )  # draws with matplotlib, which nothing before needs
 
         print(f"written to {written}")
         for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
@@ -352,7 +458,9 @@ def _check_device(name: str | None) -> None:
     except RuntimeError:
         raise RequestError(f"--device is {name!r}; it must be cpu or cuda") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise RequestError(f"--device is {name!r}, and torch finds no such GPU; leave it out, or give cpu")
+        raise RequestError(
+            f"--device is {name!r}, and torch finds no such GPU; leave it out, or give cpu"
+        )
 
 
 def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
@@ -384,9 +492,17 @@ def _inspect(options) -> dict:
     print(*summary.lines(), sep="\n")
     found = [summary.fit(target) for target in targets]
     for fit in found:
-        print(f"target      {fit.target}: {'fits' if fit.fits else 'does not fit'}" + (f"; {fit.reason}" if fit.reason else ""))
-    return {"form": summary.draft.form, "kind": summary.draft.kind.architecture, "bytes": summary.size,
-            "targets": [fit._asdict() for fit in found], "fits": all(fit.fits for fit in found)}
+        print(
+            f"target      {fit.target}: {'fits' if fit.fits else 'does not fit'}"
+            + (f"; {fit.reason}" if fit.reason else "")
+        )
+    return {
+        "form": summary.draft.form,
+        "kind": summary.draft.kind.architecture,
+        "bytes": summary.size,
+        "targets": [fit._asdict() for fit in found],
+        "fits": all(fit.fits for fit in found),
+    }
 
 
 def _parity(options) -> dict:
@@ -410,14 +526,23 @@ def _judge(options) -> dict:
     if page and all(finding.right for finding in findings):
         write_text(page, completion_page(file, findings, lab.device_name))
         print(f"A page to keep or to hand in: {page}")
-    return {"fits": all(finding.right for finding in findings), "findings": [finding._asdict() for finding in findings]}
+    return {
+        "fits": all(finding.right for finding in findings),
+        "findings": [finding._asdict() for finding in findings],
+    }
 
 
 def _progress(options) -> dict:
     from .exercises.progress import progress, progress_file
 
     found = progress()
-    print(*(f"lesson {lesson}  {right:2} of {count:2}  {'#' * right}{'.' * (count - right)}" for lesson, right, count in found), sep="\n")
+    print(
+        *(
+            f"lesson {lesson}  {right:2} of {count:2}  {'#' * right}{'.' * (count - right)}"
+            for lesson, right, count in found
+        ),
+        sep="\n",
+    )
     done, exercises = sum(right for _, right, _ in found), sum(count for *_, count in found)
     print(f"{done} of {exercises} exercises that have a checker, from {progress_file().resolve()}")
     return {"lessons": {lesson: {"passed": right, "of": count} for lesson, right, count in found}}
@@ -434,14 +559,26 @@ def _doctor(options) -> dict:
 def _lessons(options) -> None:
     """Replaces this process by JupyterLab on the lessons."""
     if not IN_CLONE:
-        raise DSparkLiteError("the lessons are notebooks in the repository, which this installed copy is not; run `git clone "
-                              f"https://github.com/{REPOSITORY}` and `make lab` in it, or open them in Colab from its README")
+        raise DSparkLiteError(
+            "the lessons are notebooks in the repository, which this installed copy is not; run `git clone "
+            f"https://github.com/{REPOSITORY}` and `make lab` in it, or open them in Colab from its README"
+        )
     if find_spec("jupyterlab") is None:
-        raise DSparkLiteError("JupyterLab is not installed here; run `pip install jupyterlab ipykernel`, or "
-                              "`python course.py lab`, which installs it into .venv")
+        raise DSparkLiteError(
+            "JupyterLab is not installed here; run `pip install jupyterlab ipykernel`, or "
+            "`python course.py lab`, which installs it into .venv"
+        )
     os.chdir(ROOT)
-    lab = [sys.executable, "-m", "jupyterlab", "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb", *options.arguments]
-    if os.name == "nt":  # there execv would give the console back while JupyterLab still writes to it
+    lab = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
+        *options.arguments,
+    ]
+    if (
+        os.name == "nt"
+    ):  # there execv would give the console back while JupyterLab still writes to it
         sys.exit(subprocess.call(lab))
     os.execv(sys.executable, lab)
 
@@ -473,7 +610,9 @@ def _share(text: str) -> float:
 def _url(text: str) -> str:
     """The URL of a server."""
     if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is no URL; give one such as http://localhost:8000")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no URL; give one such as http://localhost:8000"
+        )
     return text
 
 
@@ -483,90 +622,275 @@ def _switch(says: str) -> dict:
 
 JSON_OPTION = _file("also write what was measured here")
 BENCHMARK_OPTIONS = {
-    "--benchmark": {"nargs": "+", "metavar": "NAME",
-                    "help": "benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine"},
-    "--benchmark-dir": {"type": Path, "metavar": "DIR",
-                        "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)"}}
+    "--benchmark": {
+        "nargs": "+",
+        "metavar": "NAME",
+        "help": "benchmarks of Table 1 instead of the embedded prompts; 'all' for the nine",
+    },
+    "--benchmark-dir": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)",
+    },
+}
 PROMPTED_OPTIONS = {
-    **BENCHMARK_OPTIONS, "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0, on benchmarks the paper's"),
-    "--max-new-tokens": _count("longest answer (default: 2048 on benchmarks, else that of the profile)")}
+    **BENCHMARK_OPTIONS,
+    "--temperature": {"type": float, "default": 1.0},
+    "--seed": _seed("default: 0, on benchmarks the paper's"),
+    "--max-new-tokens": _count(
+        "longest answer (default: 2048 on benchmarks, else that of the profile)"
+    ),
+}
 # What a cost table of this package is of, said wherever one is written.
 OWN_STEPS = "steps of eager transformers, not of a serving engine, whose own costs its own profiler measures"
 TARGET_OPTION = {"help": "embedded checkpoint, folder or Hub id (default: that of the profile)"}
 DRAFTER_OPTION = {"default": "dspark", "help": "embedded drafter, folder or Hub id"}
-DRAFTERS_OPTION = {"nargs": "+", "metavar": "NAME", "help": "names, folders or Hub ids (default: all of the profile)"}
+DRAFTERS_OPTION = {
+    "nargs": "+",
+    "metavar": "NAME",
+    "help": "names, folders or Hub ids (default: all of the profile)",
+}
 COMMANDS = {  # name: what it does, what runs it, its options
-    "demo": ("answer one prompt and show every round", _demo, {
-        "prompt": {"nargs": "?", "help": "what to ask (default: a held-out math prompt)"},
-        "--drafter": {**DRAFTER_OPTION, "help": "embedded drafter, folder or Hub id; 'plain' for none"},
-        "--target": TARGET_OPTION, "--temperature": {"type": float, "default": 0.0},
-        "--gamma": _count("drafts a round (default: the whole block)"), "--seed": _seed("default: 0", default=0)}),
-    "evaluate": ("accepted length by domain or benchmark, with intervals", _evaluate, {
-        **PROMPTED_OPTIONS, "--target": TARGET_OPTION, "--json": JSON_OPTION,
-        "--prompts": _count("default: 200 a domain, the paper's count a benchmark"),
-        "--slots": {"type": int, "default": 1, "help": "prompts answered side by side by the serving engine (default: one by one)"},
-        "--drafters": DRAFTERS_OPTION}),
-    "bench": ("decoding speed against plain decoding, batch 1", _bench, {
-        "--shapes": {"choices": ("released", "tiny"),
-                     "help": "only memory and time of random weights: of the released shapes on a GPU, or of tiny ones"},
-        "--fast": _switch("decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"),
-        "--json": JSON_OPTION, "--prompts": _count("default: 20 a domain"), "--drafters": DRAFTERS_OPTION,
-        "--temperature": {"type": float, "default": 1.0}, "--seed": _seed("default: 0")}),
-    "quality": ("is the target right, and how uncertain is it?", _quality, {
-        "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200)}),
-    "world": ("is the tiny world like the real one? Its gates, each beside the real figure", _world, {
-        "--json": JSON_OPTION, "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60)}),
-    "profile": ("measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one", _profile, {
-        "--out": _file("cost table in SGLang's format"),
-        "--check": _file("is this cost table of this device, this target and these versions? Exit code 1 if not"),
-        "--json": JSON_OPTION, **BENCHMARK_OPTIONS,
-        "--sizes": _count("tokens in a batch (default: 1 to 64, then every 8th to 256)", nargs="+", metavar="B"),
-        "--context": _count("committed tokens before them (default: 256)"),
-        "--monotone": _switch("write the nearest table that never rises with B"), "--target": TARGET_OPTION,
-        "--format": {"choices": ("table", "additive"), "default": "table",
-                     "help": "by tokens alone, or the sum of what requests and tokens cost (default: %(default)s)"},
-        "--requests": _count("requests in a step, additive alone (default: 1 2 4 8 16)", nargs="+", metavar="R")}),
-    "calibrate": ("fit temperatures to a confidence head, or check stored ones", _calibrate, {
-        "--out": _file("write the calibration in SGLang's format"),
-        "--check": _file("does this calibration fit fresh rollouts? Exit code 1 if not"),
-        "--json": JSON_OPTION, "--drafter": DRAFTER_OPTION,
-        "--prompts": _count("a domain or benchmark, to fit on and again to report on (default: 100)", default=100),
-        "--target": TARGET_OPTION, **PROMPTED_OPTIONS}),
-    "sweep": ("what a static confidence threshold saves and costs (Figure 5)", _sweep, {
-        "--json": JSON_OPTION, "--drafter": DRAFTER_OPTION, "--target": TARGET_OPTION, **PROMPTED_OPTIONS,
-        "--thresholds": {"nargs": "+", "type": _share, "metavar": "C", "help": "default: 0 to 0.9 by tenths"},
-        "--prompts": _count("a domain or benchmark (default: 60)", default=60)}),
-    "train": ("train what a recipe describes; a stopped run resumes", _train, {
-        "recipe": {"help": "a name in assets/recipes/ or a JSON file, whose name is the recipe's"},
-        "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
-        "--set": {"action": "append", "default": [], "metavar": "FIELD=VALUE",
-                  "help": "change a field of the recipe, as in --set seed=2 --set loss.l1=0.5; may be given more than once"},
-        "--out": {"dest": "folder", "type": Path, "metavar": "OUT",
-                  "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere, unless it has a "
-                          "checkpoint of another recipe)"},
-        "--endpoint": {"type": _url, "metavar": "URL", "help": "an OpenAI-compatible server that has the target writes the answers"},
-        "--search": {"nargs": "+", "type": float, "metavar": "RATE",
-                     "help": "only compare these rates of Muon by short trainings, on answers that are held out"},
-        "--steps": _count("updates of each of them (default: %(default)s)", default=100),
-        "--minutes": {"type": float, "metavar": "N",
-                      "help": "about how long all runs together may take; what was learned by then is saved, and a drafter evaluated, in any case"},
-        "--estimate": _switch("only print what it would take: disk, memory, time")}),
-    "export": ("write a draft as vLLM, SGLang, llama.cpp or speculators loads it, and print how to serve with it", _export, {
-        "draft": {"help": "embedded draft, folder or Hub id"},
-        "--for": {"dest": "engine", "required": True, "metavar": "ENGINE", "help": "vllm, sglang, llama.cpp or speculators"},
-        "--out": {"dest": "folder", "type": Path, "required": True, "metavar": "OUT", "help": "a new folder"},
-        "--target": {"default": "TARGET", "help": "what its model card and the printed command call the target"}}),
-    "judge": ("is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not", _judge, {
-        "file": {"nargs": "?", "type": Path, "metavar": "FILE", "help": "default: my_dspark.py in this folder"},
-        "--page": _file("where the page of a right one is written (default, without FILE: my_dspark.html in this folder)"),
-        "--json": JSON_OPTION, "--prompts": _count("a domain (default: %(default)s)", default=3)}),
-    "progress": ("which exercises were passed in the notebooks of this folder", _progress, {"--json": JSON_OPTION}),
-    "inspect": ("what a draft is and which target it fits, from config.json and the headers of its weights alone; exit code 1 if not", _inspect, {
-        "draft": {"help": "embedded draft, folder or Hub id"},
-        "--target": {**TARGET_OPTION, "nargs": "+", "metavar": "NAME", "help": "targets: embedded checkpoint, folder or Hub id"},
-        "--json": JSON_OPTION}),
-    "parity": ("compare with folders of reference tensors", _parity, {
-        "folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}}),
-    "doctor": ("what this machine has, what fits, how long downloads take; nothing is downloaded", _doctor, {"--json": JSON_OPTION}),
-    "lab": ("open the lessons in JupyterLab", _lessons, {"arguments": {"nargs": "*", "help": "after --: arguments for JupyterLab"}}),
+    "demo": (
+        "answer one prompt and show every round",
+        _demo,
+        {
+            "prompt": {"nargs": "?", "help": "what to ask (default: a held-out math prompt)"},
+            "--drafter": {
+                **DRAFTER_OPTION,
+                "help": "embedded drafter, folder or Hub id; 'plain' for none",
+            },
+            "--target": TARGET_OPTION,
+            "--temperature": {"type": float, "default": 0.0},
+            "--gamma": _count("drafts a round (default: the whole block)"),
+            "--seed": _seed("default: 0", default=0),
+        },
+    ),
+    "evaluate": (
+        "accepted length by domain or benchmark, with intervals",
+        _evaluate,
+        {
+            **PROMPTED_OPTIONS,
+            "--target": TARGET_OPTION,
+            "--json": JSON_OPTION,
+            "--prompts": _count("default: 200 a domain, the paper's count a benchmark"),
+            "--slots": {
+                "type": int,
+                "default": 1,
+                "help": "prompts answered side by side by the serving engine (default: one by one)",
+            },
+            "--drafters": DRAFTERS_OPTION,
+        },
+    ),
+    "bench": (
+        "decoding speed against plain decoding, batch 1",
+        _bench,
+        {
+            "--shapes": {
+                "choices": ("released", "tiny"),
+                "help": "only memory and time of random weights: of the released shapes on a GPU, or of tiny ones",
+            },
+            "--fast": _switch(
+                "decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"
+            ),
+            "--json": JSON_OPTION,
+            "--prompts": _count("default: 20 a domain"),
+            "--drafters": DRAFTERS_OPTION,
+            "--temperature": {"type": float, "default": 1.0},
+            "--seed": _seed("default: 0"),
+        },
+    ),
+    "quality": (
+        "is the target right, and how uncertain is it?",
+        _quality,
+        {
+            "--json": JSON_OPTION,
+            "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200),
+        },
+    ),
+    "world": (
+        "is the tiny world like the real one? Its gates, each beside the real figure",
+        _world,
+        {
+            "--json": JSON_OPTION,
+            "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60),
+        },
+    ),
+    "profile": (
+        "measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one",
+        _profile,
+        {
+            "--out": _file("cost table in SGLang's format"),
+            "--check": _file(
+                "is this cost table of this device, this target and these versions? Exit code 1 if not"
+            ),
+            "--json": JSON_OPTION,
+            **BENCHMARK_OPTIONS,
+            "--sizes": _count(
+                "tokens in a batch (default: 1 to 64, then every 8th to 256)",
+                nargs="+",
+                metavar="B",
+            ),
+            "--context": _count("committed tokens before them (default: 256)"),
+            "--monotone": _switch("write the nearest table that never rises with B"),
+            "--target": TARGET_OPTION,
+            "--format": {
+                "choices": ("table", "additive"),
+                "default": "table",
+                "help": "by tokens alone, or the sum of what requests and tokens cost (default: %(default)s)",
+            },
+            "--requests": _count(
+                "requests in a step, additive alone (default: 1 2 4 8 16)", nargs="+", metavar="R"
+            ),
+        },
+    ),
+    "calibrate": (
+        "fit temperatures to a confidence head, or check stored ones",
+        _calibrate,
+        {
+            "--out": _file("write the calibration in SGLang's format"),
+            "--check": _file("does this calibration fit fresh rollouts? Exit code 1 if not"),
+            "--json": JSON_OPTION,
+            "--drafter": DRAFTER_OPTION,
+            "--prompts": _count(
+                "a domain or benchmark, to fit on and again to report on (default: 100)",
+                default=100,
+            ),
+            "--target": TARGET_OPTION,
+            **PROMPTED_OPTIONS,
+        },
+    ),
+    "sweep": (
+        "what a static confidence threshold saves and costs (Figure 5)",
+        _sweep,
+        {
+            "--json": JSON_OPTION,
+            "--drafter": DRAFTER_OPTION,
+            "--target": TARGET_OPTION,
+            **PROMPTED_OPTIONS,
+            "--thresholds": {
+                "nargs": "+",
+                "type": _share,
+                "metavar": "C",
+                "help": "default: 0 to 0.9 by tenths",
+            },
+            "--prompts": _count("a domain or benchmark (default: 60)", default=60),
+        },
+    ),
+    "train": (
+        "train what a recipe describes; a stopped run resumes",
+        _train,
+        {
+            "recipe": {
+                "help": "a name in assets/recipes/ or a JSON file, whose name is the recipe's"
+            },
+            "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
+            "--set": {
+                "action": "append",
+                "default": [],
+                "metavar": "FIELD=VALUE",
+                "help": "change a field of the recipe, as in --set seed=2 --set loss.l1=0.5; may be given more than once",
+            },
+            "--out": {
+                "dest": "folder",
+                "type": Path,
+                "metavar": "OUT",
+                "help": "checkpoint folder (default: assets/checkpoints/NAME in a clone, build/checkpoints/NAME elsewhere, unless it has a "
+                "checkpoint of another recipe)",
+            },
+            "--endpoint": {
+                "type": _url,
+                "metavar": "URL",
+                "help": "an OpenAI-compatible server that has the target writes the answers",
+            },
+            "--search": {
+                "nargs": "+",
+                "type": float,
+                "metavar": "RATE",
+                "help": "only compare these rates of Muon by short trainings, on answers that are held out",
+            },
+            "--steps": _count("updates of each of them (default: %(default)s)", default=100),
+            "--minutes": {
+                "type": float,
+                "metavar": "N",
+                "help": "about how long all runs together may take; what was learned by then is saved, and a drafter evaluated, in any case",
+            },
+            "--estimate": _switch("only print what it would take: disk, memory, time"),
+        },
+    ),
+    "export": (
+        "write a draft as vLLM, SGLang, llama.cpp or speculators loads it, and print how to serve with it",
+        _export,
+        {
+            "draft": {"help": "embedded draft, folder or Hub id"},
+            "--for": {
+                "dest": "engine",
+                "required": True,
+                "metavar": "ENGINE",
+                "help": "vllm, sglang, llama.cpp or speculators",
+            },
+            "--out": {
+                "dest": "folder",
+                "type": Path,
+                "required": True,
+                "metavar": "OUT",
+                "help": "a new folder",
+            },
+            "--target": {
+                "default": "TARGET",
+                "help": "what its model card and the printed command call the target",
+            },
+        },
+    ),
+    "judge": (
+        "is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not",
+        _judge,
+        {
+            "file": {
+                "nargs": "?",
+                "type": Path,
+                "metavar": "FILE",
+                "help": "default: my_dspark.py in this folder",
+            },
+            "--page": _file(
+                "where the page of a right one is written (default, without FILE: my_dspark.html in this folder)"
+            ),
+            "--json": JSON_OPTION,
+            "--prompts": _count("a domain (default: %(default)s)", default=3),
+        },
+    ),
+    "progress": (
+        "which exercises were passed in the notebooks of this folder",
+        _progress,
+        {"--json": JSON_OPTION},
+    ),
+    "inspect": (
+        "what a draft is and which target it fits, from config.json and the headers of its weights alone; exit code 1 if not",
+        _inspect,
+        {
+            "draft": {"help": "embedded draft, folder or Hub id"},
+            "--target": {
+                **TARGET_OPTION,
+                "nargs": "+",
+                "metavar": "NAME",
+                "help": "targets: embedded checkpoint, folder or Hub id",
+            },
+            "--json": JSON_OPTION,
+        },
+    ),
+    "parity": (
+        "compare with folders of reference tensors",
+        _parity,
+        {"folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}},
+    ),
+    "doctor": (
+        "what this machine has, what fits, how long downloads take; nothing is downloaded",
+        _doctor,
+        {"--json": JSON_OPTION},
+    ),
+    "lab": (
+        "open the lessons in JupyterLab",
+        _lessons,
+        {"arguments": {"nargs": "*", "help": "after --: arguments for JupyterLab"}},
+    ),
 }

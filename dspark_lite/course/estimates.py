@@ -20,7 +20,10 @@ class Estimate:
 
     def scaled(self, factor: float, plus: float = 0.0) -> "Estimate":
         """The estimate of `factor` times what this one estimates, `plus` a constant."""
-        return Estimate(factor * self.value + plus, *sorted(factor * end + plus for end in (self.low, self.high)))
+        return Estimate(
+            factor * self.value + plus,
+            *sorted(factor * end + plus for end in (self.low, self.high)),
+        )
 
 
 def bootstrap(statistic, groups: list[np.ndarray], resamples: int | None = None) -> Estimate:
@@ -30,7 +33,11 @@ def bootstrap(statistic, groups: list[np.ndarray], resamples: int | None = None)
     round (the value is nan) says nothing and is left out.
     """
     value = float(statistic([group[None] for group in groups])[0])
-    return Estimate(value, value, value) if np.isnan(value) else Estimate(value, *map(float, interval_of(statistic, groups, resamples)))
+    return (
+        Estimate(value, value, value)
+        if np.isnan(value)
+        else Estimate(value, *map(float, interval_of(statistic, groups, resamples)))
+    )
 
 
 def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
@@ -38,8 +45,14 @@ def paired(statistic, *measured_on_the_same: list[np.ndarray]) -> Estimate:
 
     A measurement is a list of arrays [N, ...], one a domain; the statistic takes as many such lists of arrays [R, N, ...].
     """
+
     def resampled(chosen):
-        return statistic(*([rows[index] for rows, index in zip(groups, chosen)] for groups in measured_on_the_same))
+        return statistic(
+            *(
+                [rows[index] for rows, index in zip(groups, chosen)]
+                for groups in measured_on_the_same
+            )
+        )
 
     return bootstrap(resampled, [np.arange(len(rows)) for rows in measured_on_the_same[0]])
 
@@ -54,12 +67,17 @@ def share_estimates(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) 
         above, below = np.moveaxis(groups[0].sum(1), 1, 0)
         return share(above, below)
 
-    return [Estimate(*map(float, found)) for found in zip(shares([sums[None]])[0], *interval_of(shares, [sums]))]
+    return [
+        Estimate(*map(float, found))
+        for found in zip(shares([sums[None]])[0], *interval_of(shares, [sums]))
+    ]
 
 
 def share(part, whole) -> np.ndarray:
     """part / whole, of arrays [...]; nan where the whole is 0."""
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0)[()]
+    return np.divide(
+        part, whole, out=np.full(np.shape(whole), np.nan), where=np.asarray(whole) > 0
+    )[()]
 
 
 def share_of_rows(rows: np.ndarray) -> np.ndarray:
@@ -71,8 +89,10 @@ def interval_of(statistic, groups: list[np.ndarray], resamples: int | None = Non
     """The two ends [2, ...] between which COVERAGE of the values [R, ...] of a statistic on resamples lie; nan ones are left out."""
     resamples = resamples or RESAMPLES
     rows = drawn_rows(tuple(map(len, groups)), resamples)
-    values = [statistic([group[drawn[start:start + BATCH]] for group, drawn in zip(groups, rows)])
-              for start in range(0, resamples, BATCH)]
+    values = [
+        statistic([group[drawn[start : start + BATCH]] for group, drawn in zip(groups, rows)])
+        for start in range(0, resamples, BATCH)
+    ]
     return np.nanquantile(np.concatenate(values), [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2], axis=0)
 
 

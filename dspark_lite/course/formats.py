@@ -4,7 +4,12 @@ import math
 
 from dspark_lite.course.estimates import Estimate
 
-FORMS = {"tokens": "{:.2f}", "percent": "{:+.1%}", "rate": "{:.1%}", "share": "{:.3f}"}  # all but tokens are fractions
+FORMS = {
+    "tokens": "{:.2f}",
+    "percent": "{:+.1%}",
+    "rate": "{:.1%}",
+    "share": "{:.3f}",
+}  # all but tokens are fractions
 
 
 def size(count: float) -> str:
@@ -19,7 +24,11 @@ def duration(seconds: float) -> str:
     """Seconds for a reader: "4 min", "2.5 h", "30 d"."""
     for unit, length, limit in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 48 * 3600)):
         if seconds < limit:
-            return f"{seconds / length:.1f} h" if unit == "h" else f"{math.ceil(seconds / length)} {unit}"
+            return (
+                f"{seconds / length:.1f} h"
+                if unit == "h"
+                else f"{math.ceil(seconds / length)} {unit}"
+            )
     return f"{seconds / 86400:,.0f} d"
 
 
@@ -38,4 +47,6 @@ def interval(found: Estimate | None, unit: str) -> str:
 def markdown(head: list[str], rows: list[list[str]]) -> str:
     """A markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines
+    )

@@ -24,7 +24,9 @@ def _plain(name: str, value) -> int | float | str:
     """The value as JSON has it; "nan" and "inf" as strings."""
     value = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; the text takes numbers and strings")
+        raise TypeError(
+            f"{name} is of type {type(value).__name__}; the text takes numbers and strings"
+        )
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -40,7 +42,10 @@ def claims(sentences: dict[str, bool], by_clock: dict[str, bool] | None = None) 
     sentences raise AssertionError, one a line of its message; a reader with other models sees them printed and goes on. Those
     `by_clock`, which say what takes longer, raise in the build alone: a busy machine refutes nothing.
     """
-    false, late = ([sentence for sentence, true in asked.items() if not true] for asked in (sentences, by_clock or {}))
+    false, late = (
+        [sentence for sentence, true in asked.items() if not true]
+        for asked in (sentences, by_clock or {})
+    )
     if os.environ.get("DSPARK_PROFILE") == "tiny":
         raising = false + late * building()
         assert not raising, "\n".join(raising)

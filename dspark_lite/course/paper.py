@@ -6,7 +6,11 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.result_files import reference
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
-STUDY = {"dspark": "DSpark_markov", "dspark_rnn": "DSpark_rnn", "dflash": "DFlash"}  # our name: that of Figure 4
+STUDY = {
+    "dspark": "DSpark_markov",
+    "dspark_rnn": "DSpark_rnn",
+    "dflash": "DFlash",
+}  # our name: that of Figure 4
 TARGETS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma4-12B")
 
 
@@ -21,8 +25,10 @@ def table1(target: str, drafter: str) -> dict[str, float]:
     `target` is one of TARGETS, `drafter` one of LABELS; raises DSparkLiteError for another.
     """
     if target not in TARGETS or drafter not in LABELS:
-        raise DSparkLiteError(f"Table 1 has no {drafter!r} on {target!r}; its targets are {', '.join(TARGETS)}, its "
-                              f"drafters {', '.join(LABELS)}")
+        raise DSparkLiteError(
+            f"Table 1 has no {drafter!r} on {target!r}; its targets are {', '.join(TARGETS)}, its "
+            f"drafters {', '.join(LABELS)}"
+        )
     return numbers()["table1"]["values"][target][LABELS[drafter]]
 
 
@@ -34,12 +40,19 @@ def domain_means(target: str, drafter: str) -> dict[str, float]:
 def _domain_means(values: dict[str, float]) -> dict[str, float]:
     """Means over the benchmarks of each domain."""
     domains = numbers()["table1"]["domains"]
-    return {domain: float(np.mean([values[name] for name in names])) for domain, names in domains.items()}
+    return {
+        domain: float(np.mean([values[name] for name in names]))
+        for domain, names in domains.items()
+    }
 
 
 def macro_gain(target: str, ours: str, theirs: str) -> float:
     """How much longer `ours` accepts than `theirs` in the mean over Table 1's benchmarks, as a fraction."""
-    return float(np.mean(list(table1(target, ours).values())) / np.mean(list(table1(target, theirs).values())) - 1)
+    return float(
+        np.mean(list(table1(target, ours).values()))
+        / np.mean(list(table1(target, theirs).values()))
+        - 1
+    )
 
 
 def conditional_acceptance(drafter: str, domain: str) -> list[float]:
@@ -55,13 +68,20 @@ def by_depth(drafter: str, layers: int) -> dict[str, float]:
 def by_draft_length(drafter: str, domain: str) -> dict[int, float]:
     """Accepted length by draft length, the anchor counted (Figure 4, left); `drafter` is one of STUDY."""
     study = numbers()["figure4"]
-    return dict(zip(study["x"]["values"], study["accepted_length"]["values"][domain][STUDY[drafter]]))
+    return dict(
+        zip(study["x"]["values"], study["accepted_length"]["values"][domain][STUDY[drafter]])
+    )
 
 
 def overhead(drafter: str) -> dict[int, float]:
     """How much longer a full round takes than DFlash's, as a fraction, by draft length (Figure 4, right)."""
     study = numbers()["figure4"]
-    return dict(zip(study["x"]["values"], np.divide(study["latency"]["derived_overhead_pct"][STUDY[drafter]], 100)))
+    return dict(
+        zip(
+            study["x"]["values"],
+            np.divide(study["latency"]["derived_overhead_pct"][STUDY[drafter]], 100),
+        )
+    )
 
 
 def claim(name: str):
@@ -78,7 +98,9 @@ def _named(name: str) -> dict:
     for found in numbers()["text_claims"]:
         if found["claim"] == name:
             return found
-    raise DSparkLiteError(f"the paper's numbers hold no claim {name!r}; see text_claims in paper_numbers.json")
+    raise DSparkLiteError(
+        f"the paper's numbers hold no claim {name!r}; see text_claims in paper_numbers.json"
+    )
 
 
 def discrepancy(words: str) -> str:
@@ -92,8 +114,12 @@ def threshold_sweep(domain: str) -> dict[str, np.ndarray]:
     "rate", accepted over both, as a fraction."""
     figure = numbers()["figure5"]
     found = figure["values"][domain]
-    return {"threshold": np.array(figure["x"]["values"]), "accepted": np.array(found["accepted"]),
-            "rejected": np.array(found["rejected"]), "rate": np.array(found["acceptance_rate_pct"]) / 100}
+    return {
+        "threshold": np.array(figure["x"]["values"]),
+        "accepted": np.array(found["accepted"]),
+        "rejected": np.array(found["rejected"]),
+        "rate": np.array(found["acceptance_rate_pct"]) / 100,
+    }
 
 
 def calibration(position: int) -> dict:
@@ -101,5 +127,11 @@ def calibration(position: int) -> dict:
     the "count" of each), "ece_before" and "ece_after" as fractions, and "auc", as printed."""
     found = numbers()["figure6"]["positions"][str(position)]
     kept = {"before": ("predicted", "observed", "count"), "after": ("predicted", "observed")}
-    curves = {when: {name: np.array(found[when][name]) for name in names} for when, names in kept.items()}
-    return {**curves, **{f"ece_{when}": found["ece_pct"][when] / 100 for when in curves}, "auc": found["auc"]}
+    curves = {
+        when: {name: np.array(found[when][name]) for name in names} for when, names in kept.items()
+    }
+    return {
+        **curves,
+        **{f"ece_{when}": found["ece_pct"][when] / 100 for when in curves},
+        "auc": found["auc"],
+    }

@@ -19,10 +19,13 @@ def read(path: Path, written_by: str) -> dict:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DSparkLiteError(f"there is no {path.parent.name}/{path.name}; `{written_by}` writes it") from None
+        raise DSparkLiteError(
+            f"there is no {path.parent.name}/{path.name}; `{written_by}` writes it"
+        ) from None
     except ValueError as error:
-        raise DSparkLiteError(f"{path.parent.name}/{path.name} is not whole ({error}); `{written_by}` writes it "
-                              "anew") from None
+        raise DSparkLiteError(
+            f"{path.parent.name}/{path.name} is not whole ({error}); `{written_by}` writes it anew"
+        ) from None
 
 
 def reference(file: str) -> dict:

@@ -87,8 +87,21 @@ class AnsweredPrompt(Sequence):
     those of `generate`, and a `stopwatch` for those that share their rounds.
     """
 
-    def __init__(self, target, drafter, input_ids, *, max_new_tokens, temperature=0.0,
-                 stop_token_ids=None, generator=None, gamma=None, rule=None, fast=False, stopwatch=None):
+    def __init__(
+        self,
+        target,
+        drafter,
+        input_ids,
+        *,
+        max_new_tokens,
+        temperature=0.0,
+        stop_token_ids=None,
+        generator=None,
+        gamma=None,
+        rule=None,
+        fast=False,
+        stopwatch=None,
+    ):
         check_models(target, drafter)
         check_request(target, input_ids, max_new_tokens, temperature)
         self.max_new_tokens, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
@@ -112,8 +125,18 @@ class AnsweredPrompt(Sequence):
             with within_memory(f"the context of {drafter.name}"):
                 state = drafter.begin(input_ids, output.features)
             drafter.note(state, [[token]])
-        super().__init__(target, drafter, cache, state, anchor, temperature, generator, gamma, rule,
-                         observe=stopwatch or Stopwatch(target.device))
+        super().__init__(
+            target,
+            drafter,
+            cache,
+            state,
+            anchor,
+            temperature,
+            generator,
+            gamma,
+            rule,
+            observe=stopwatch or Stopwatch(target.device),
+        )
 
     @property
     def finished(self) -> bool:
@@ -136,7 +159,15 @@ class AnsweredPrompt(Sequence):
             self.drafter.note(self.state, [[self.answer.token_ids[-1], *outcome.tokens]])
         tokens = until_stop(outcome.tokens, self.stop)
         self.answer.token_ids += tokens
-        self.answer.rounds.append(Round(len(outcome.drafts), outcome.accepted, len(tokens),
-                                        outcome.drafts, tokens, *self.observe.seconds()))
+        self.answer.rounds.append(
+            Round(
+                len(outcome.drafts),
+                outcome.accepted,
+                len(tokens),
+                outcome.drafts,
+                tokens,
+                *self.observe.seconds(),
+            )
+        )
         self.answer.decode_seconds = time.perf_counter() - self.began
         return [outcome]

@@ -19,7 +19,9 @@ def flex_attention(device: str):
     return torch.compile(attention) if device == "cuda" else attention
 
 
-def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float) -> torch.Tensor:
+def attend(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float
+) -> torch.Tensor:
     """softmax(scale * queries keys^T) values, [B, n, T, d]: n/m of the queries [B, n, T, d] share each key head of keys
     and values [B, m, S, d], as in F.scaled_dot_product_attention(..., enable_gqa=True) of lesson 04.
 
@@ -30,17 +32,29 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask
     """
     if mask is not None and not isinstance(mask, torch.Tensor):
         sparse, dtype = flex_attention(queries.device.type), values.dtype
-        return sparse(queries.to(dtype), keys.to(dtype), values, block_mask=mask, scale=scale, enable_gqa=True, kernel_options=FLEX_KERNEL)
+        return sparse(
+            queries.to(dtype),
+            keys.to(dtype),
+            values,
+            block_mask=mask,
+            scale=scale,
+            enable_gqa=True,
+            kernel_options=FLEX_KERNEL,
+        )
     stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
     if mask is not None and 1 < mask.shape[2] == queries.shape[2] < stacked.shape[2]:
         mask = mask.repeat(1, 1, queries.shape[1] // keys.shape[1], 1)  # [B, 1, n/m * T, S]
-    mixed = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scale)  # [B, m, n/m * T, d]
+    mixed = F.scaled_dot_product_attention(
+        stacked, keys, values, attn_mask=mask, scale=scale
+    )  # [B, m, n/m * T, d]
     return mixed.reshape(*queries.shape[:3], values.shape[-1])
 
 
 def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A boolean mask (True: may be seen) as numbers to add to scores: 0 or -inf."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
+        ~visible, -torch.inf
+    )
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from .watching import snapshot
 
 
 def compile_backend(device: torch.device) -> str:
-    """"inductor" where it has a compiler for this device, else "eager": fixed shapes alone."""
+    """Return "inductor" if it has a compiler for this device, else "eager" (fixed shapes only)."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch.utils._triton import has_triton
 
@@ -35,7 +35,9 @@ def compile_backend(device: torch.device) -> str:
         return "eager"
 
 
-KEPT_TEMPERATURES = 4  # of which a drafter's compiled passes are kept: each is a compilation of its own
+KEPT_TEMPERATURES = (
+    4  # of which a drafter's compiled passes are kept: each is a compilation of its own
+)
 
 
 class Pass:
@@ -49,7 +51,11 @@ class Pass:
     def __call__(self, limit: int = 0):
         capacity = self.context.capacity if self.context else 0
         if capacity != self.capacity:  # the storage is another one
-            self.capacity, self.graphs, self.compiled = capacity, {}, _compiled(self.function, self.backend)
+            self.capacity, self.graphs, self.compiled = (
+                capacity,
+                {},
+                _compiled(self.function, self.backend),
+            )
         if self.device.type != "cuda":
             return self.compiled()
         if limit not in self.graphs:
@@ -77,7 +83,9 @@ def _compiled(method, backend: str):
     code = method.__func__.__code__.replace()
     own = types.FunctionType(code, method.__func__.__globals__, closure=method.__func__.__closure__)
     options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
-    return torch.compile(types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options)
+    return torch.compile(
+        types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options
+    )
 
 
 def column_major(model: torch.nn.Module) -> torch.nn.Module:
@@ -90,17 +98,27 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
     if not tensors or tensors[0].device.type != "cpu":
         return model
     shared = {id(tensor): tensor for tensor in tensors}
-    made = {id(vars(model)[name]): {} for name in ("fast_parts", "fast_parts_of") if name in vars(model)}  # which the copy does without
+    made = {
+        id(vars(model)[name]): {} for name in ("fast_parts", "fast_parts_of") if name in vars(model)
+    }  # which the copy does without
     try:
         second = copy.deepcopy(model, shared | made)
     except (TypeError, RuntimeError) as error:
-        raise RequestError(f"a {type(model).__name__} cannot be copied ({error}), as the fast path does on a CPU: decode with "
-                           "fast=False") from error
-    embeddings = {module.weight.data_ptr() for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+        raise RequestError(
+            f"a {type(model).__name__} cannot be copied ({error}), as the fast path does on a CPU: decode with "
+            "fast=False"
+        ) from error
+    embeddings = {
+        module.weight.data_ptr()
+        for module in model.modules()
+        if isinstance(module, torch.nn.Embedding)
+    }
     for module in second.modules():
         if type(module) is torch.nn.Linear and module.weight.data_ptr() not in embeddings:
             with torch.inference_mode(module.weight.is_inference()):
-                module.weight = torch.nn.Parameter(module.weight.detach().t().contiguous().t(), requires_grad=False)
+                module.weight = torch.nn.Parameter(
+                    module.weight.detach().t().contiguous().t(), requires_grad=False
+                )
     return second
 
 
@@ -110,11 +128,15 @@ class FastTarget(Target):
     def __init__(self, target: Target, slots: int, backend: str):
         self.__dict__.update(target.__dict__)
         if target.has_windows or target.has_states:
-            raise RequestError(f"{target.name} has layers with a sliding window or a recurrent state; the fast path holds full attention alone: "
-                               "decode with fast=False")
+            raise RequestError(
+                f"{target.name} has layers with a sliding window or a recurrent state; the fast path holds full attention alone: "
+                "decode with fast=False"
+            )
         if not hasattr(target.config, "num_key_value_heads"):
-            raise RequestError(f"{target.name} is a {type(target.model).__name__}, whose config does not tell its key heads; the fast path runs "
-                               "models with rotary positions and heads that share keys: decode with fast=False")
+            raise RequestError(
+                f"{target.name} is a {type(target.model).__name__}, whose config does not tell its key heads; the fast path runs "
+                "models with rotary positions and heads that share keys: decode with fast=False"
+            )
         self.model = column_major(self.model)
         self.slots, self.backend, self.context = slots, backend, None
         self.groups = target.config.num_attention_heads // target.config.num_key_value_heads
@@ -150,12 +172,20 @@ class FastTarget(Target):
 
     def _check_newest(self, cache: "TextHandle") -> None:
         if cache is not self.text:
-            raise RequestError("the fast path has begun another text since; decode one after the other, or with fast=False")
+            raise RequestError(
+                "the fast path has begun another text since; decode one after the other, or with fast=False"
+            )
 
     def _read(self) -> Step:
         positions = self.context.positions(self.token_ids)
         mask = self.context.causal_mask(positions, self.groups)
-        return self.read(self.token_ids, self.context, self.taps, position_ids=positions, attention_mask={"full_attention": mask})
+        return self.read(
+            self.token_ids,
+            self.context,
+            self.taps,
+            position_ids=positions,
+            attention_mask={"full_attention": mask},
+        )
 
 
 class TextHandle:
@@ -174,7 +204,9 @@ class PreparedNoise(RandomSource):
     asked for them; they are the numbers that a generator would have given it."""
 
     def __init__(self):
-        self.numbers: list[tuple[torch.Tensor, bool]] = []  # exponential for tokens (True) or uniform for coins
+        self.numbers: list[
+            tuple[torch.Tensor, bool]
+        ] = []  # exponential for tokens (True) or uniform for coins
         self.next = 0
 
     def refill(self, generator: torch.Generator | None, positions: int) -> None:
@@ -182,7 +214,9 @@ class PreparedNoise(RandomSource):
         those of the others stay as they were."""
         for held, exponential in self.numbers[:positions]:
             held = held if held.ndim == 2 else held[:, :positions]
-            held.exponential_(generator=generator) if exponential else held.uniform_(generator=generator)
+            held.exponential_(generator=generator) if exponential else held.uniform_(
+                generator=generator
+            )
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
         """Chooses tokens [...] for distributions [..., V]."""
@@ -214,19 +248,32 @@ class FastDrafter(Drafter):
         state, device = self.drafter.begin(prompt_ids, features), prompt_ids.device
         if self.state is None:
             self.state = self.hold(state)
-            self.anchor, self.token_ids = (torch.zeros(shape, dtype=torch.long, device=device) for shape in ((1,), (1, self.room)))
+            self.anchor, self.token_ids = (
+                torch.zeros(shape, dtype=torch.long, device=device)
+                for shape in ((1,), (1, self.room))
+            )
             self.features = features.new_zeros(1, self.room, features.shape[2])
             self.extending = Pass(self._extend, self.state.context, self.backend, device)
         self.state.load(state)
         return self.state
 
     @torch.inference_mode()
-    def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float, generator: Randomness) -> Proposal:
+    def propose(
+        self,
+        state,
+        anchor: torch.Tensor,
+        *,
+        gamma: int | None = None,
+        temperature: float,
+        generator: Randomness,
+    ) -> Proposal:
         """A block after `anchor` [1], with the draws that the drafter itself would make. A shorter one, near an answer's end, is
         the beginning of a whole one: nothing is compiled for it."""
         if isinstance(generator, RandomSource):
-            raise RequestError(f"the generator is a {type(generator).__name__}; the fast path draws from a torch.Generator or, with None, from "
-                               "torch's own")
+            raise RequestError(
+                f"the generator is a {type(generator).__name__}; the fast path draws from a torch.Generator or, with None, from "
+                "torch's own"
+            )
         self.anchor.copy_(anchor)
         limit = state.enter(self.room)
         if temperature not in self.drafting:
@@ -261,12 +308,19 @@ class Drafting:
     def __call__(self, limit: int, length: int, generator) -> Proposal:
         self.noise.refill(generator, length)
         parts = self.run(limit)
-        return Proposal(*(part if part is None else part[:, :length].clone() for part in parts))  # the next round writes over them
+        return Proposal(
+            *(part if part is None else part[:, :length].clone() for part in parts)
+        )  # the next round writes over them
 
     def _propose(self):
         self.noise.next = 0
-        block = self.fast.drafter.propose(self.fast.state, self.fast.anchor, gamma=self.fast.gamma, temperature=self.temperature,
-                                          generator=self.noise)
+        block = self.fast.drafter.propose(
+            self.fast.state,
+            self.fast.anchor,
+            gamma=self.fast.gamma,
+            temperature=self.temperature,
+            generator=self.noise,
+        )
         return block.tokens, block.probs, block.confidence_logits
 
 
@@ -274,43 +328,64 @@ class FastAccept:
     """`sampling.accept` of blocks of up to `gamma` drafts, in fixed shapes."""
 
     def __init__(self, gamma: int, vocab_size: int, device: torch.device, backend: str):
-        self.target_probs, self.draft_probs = (torch.ones(1, count, vocab_size, device=device) for count in (gamma + 1, gamma))
+        self.target_probs, self.draft_probs = (
+            torch.ones(1, count, vocab_size, device=device) for count in (gamma + 1, gamma)
+        )
         self.draft_tokens = torch.zeros(1, gamma, dtype=torch.long, device=device)
         self.lengths = torch.zeros(1, dtype=torch.long, device=device)
-        self.uniform, self.exponential = torch.ones(1, gamma, device=device), torch.ones(1, vocab_size, device=device)
+        self.uniform, self.exponential = (
+            torch.ones(1, gamma, device=device),
+            torch.ones(1, vocab_size, device=device),
+        )
         self.noise = PreparedNoise()
         self.noise.numbers = [(self.uniform, False), (self.exponential, True)]
         self.run = Pass(self._accept, None, backend, device)
 
-    def __call__(self, target_probs, draft_probs, draft_tokens, lengths, generator: Randomness) -> Verdict:
+    def __call__(
+        self, target_probs, draft_probs, draft_tokens, lengths, generator: Randomness
+    ) -> Verdict:
         """One block, whole: target_probs [1, g+1, V], draft_probs [1, g, V], draft_tokens [1, g]; `lengths` is None."""
         count = draft_tokens.shape[1]
-        self.target_probs[:, :count + 1], self.draft_probs[:, :count], self.draft_tokens[:, :count] = target_probs, draft_probs, draft_tokens
+        (
+            self.target_probs[:, : count + 1],
+            self.draft_probs[:, :count],
+            self.draft_tokens[:, :count],
+        ) = target_probs, draft_probs, draft_tokens
         self.lengths.fill_(count)
-        self.uniform[:, :count] = torch.rand(1, count, generator=generator, device=self.uniform.device)
+        self.uniform[:, :count] = torch.rand(
+            1, count, generator=generator, device=self.uniform.device
+        )
         self.exponential.exponential_(generator=generator)
         return Verdict(*(part.clone() for part in self.run()))
 
     def _accept(self) -> Verdict:
         self.noise.next = 0
-        return accept(self.target_probs, self.draft_probs, self.draft_tokens, self.lengths, self.noise)
+        return accept(
+            self.target_probs, self.draft_probs, self.draft_tokens, self.lengths, self.noise
+        )
 
 
-def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) -> tuple[FastTarget, object, FastAccept]:
+def fast_parts(
+    target: Target, drafter, gamma: int | None, backend: str | bool
+) -> tuple[FastTarget, object, FastAccept]:
     """Return target, drafter and accept rule of the fast path. They are stored with the target and the drafter that they are made
     of, so that nothing is compiled twice, until one of these is no longer what it was: see watching.py.
 
     `backend` is one of torch.compile's, or True for the best that is there. Raises RequestError where there is no fast path.
     """
     if target.device.type not in ("cpu", "cuda"):
-        raise RequestError(f"the target is on {target.device.type}; the fast path runs on a CPU or with CUDA: decode with fast=False")
+        raise RequestError(
+            f"the target is on {target.device.type}; the fast path runs on a CPU or with CUDA: decode with fast=False"
+        )
     for one, needed in ((target, "fast_parts"), (drafter, "fast")):
         if one is not None and not hasattr(one, needed):
             raise RequestError(f"a {type(one).__name__} has no fast path; decode with fast=False")
     length = draft_length(gamma, drafter.gamma) if drafter else 0
     backend = compile_backend(target.device) if backend is True else backend
     if backend not in (known := torch.compiler.list_backends(exclude_tags=())):
-        raise RequestError(f"fast is {backend!r}; it must be True, False or a backend of torch.compile: {', '.join(known)}")
+        raise RequestError(
+            f"fast is {backend!r}; it must be True, False or a backend of torch.compile: {', '.join(known)}"
+        )
 
     for owner in (target, drafter) if drafter else (target,):
         model = network(owner)
@@ -323,6 +398,8 @@ def fast_parts(target: Target, drafter, gamma: int | None, backend: str | bool) 
             owner.fast_parts[key, backend] = make(*arguments, backend)
         return owner.fast_parts[key, backend]
 
-    return (held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
-            drafter and held(drafter, length, drafter.fast, length),
-            held(target, length, FastAccept, length, target.vocab_size, target.device))
+    return (
+        held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
+        drafter and held(drafter, length, drafter.fast, length),
+        held(target, length, FastAccept, length, target.vocab_size, target.device),
+    )

@@ -70,9 +70,18 @@ def stack_proposals(proposals: list[Proposal]) -> Proposal:
 
     logits = None
     if any(one.confidence_logits is not None for one in proposals):
-        logits = stack([one.probs.new_empty(1, 0) if one.confidence_logits is None else one.confidence_logits
-                        for one in proposals], -torch.inf)
-    return Proposal(stack([one.tokens for one in proposals]), stack([one.probs for one in proposals]), logits)
+        logits = stack(
+            [
+                one.probs.new_empty(1, 0)
+                if one.confidence_logits is None
+                else one.confidence_logits
+                for one in proposals
+            ],
+            -torch.inf,
+        )
+    return Proposal(
+        stack([one.tokens for one in proposals]), stack([one.probs for one in proposals]), logits
+    )
 
 
 def draft_length(gamma: int | None, longest: int) -> int:
@@ -80,7 +89,9 @@ def draft_length(gamma: int | None, longest: int) -> int:
     if gamma is None:
         return longest
     if not isinstance(gamma, Integral) or not 1 <= gamma <= longest:
-        raise RequestError(f"gamma is {gamma!r}; this drafter drafts between 1 and {longest} tokens a block")
+        raise RequestError(
+            f"gamma is {gamma!r}; this drafter drafts between 1 and {longest} tokens a block"
+        )
     return gamma
 
 
@@ -101,8 +112,15 @@ class Drafter(ABC):
         [B, n, taps * H] (None without taps)."""
 
     @abstractmethod
-    def propose(self, state, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
-                generator) -> Proposal:
+    def propose(
+        self,
+        state,
+        anchor: torch.Tensor,
+        *,
+        gamma: int | None = None,
+        temperature: float,
+        generator,
+    ) -> Proposal:
         """Draft `gamma` tokens (None: a whole block) after the anchor [B], each drawn from the
         distribution beside it."""
 
@@ -130,7 +148,9 @@ class Context(Protocol):
     def mask(self, tokens: int) -> torch.Tensor | None:
         """Which of the context and of so many tokens after it may be seen, [B, 1, 1, S]; None: everything."""
 
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [B, m, T, d] after the context and returns everything up to them, [B, m, S, d]."""
 
     def advance(self, tokens: int) -> None:
@@ -173,7 +193,9 @@ def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Polic
     return policy
 
 
-def chosen_lengths(policy: Policy | None, proposal: Proposal, block: int | None = None) -> list[int]:
+def chosen_lengths(
+    policy: Policy | None, proposal: Proposal, block: int | None = None
+) -> list[int]:
     """The verification length of each request that a policy (None: all that was drafted) gives, on the host, which
     waits for them once; where nothing was drafted the policy is not called. Raises RequestError for lengths that are
     not whole numbers from 0 to `block` (None: to the drafted length; a block is drafted shorter where the answer's end
@@ -184,15 +206,21 @@ def chosen_lengths(policy: Policy | None, proposal: Proposal, block: int | None 
     most = drafted if block is None else block
     lengths = policy(proposal)
     if not isinstance(lengths, torch.Tensor):
-        raise RequestError(f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of "
-                           "lengths")
+        raise RequestError(
+            f"the policy {_name(policy)} gave a {type(lengths).__name__}; a policy gives a tensor of "
+            "lengths"
+        )
     if lengths.shape != (requests,) or lengths.dtype not in (torch.int32, torch.int64):
-        raise RequestError(f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy "
-                           f"gives whole numbers, one for each of the {requests} requests")
+        raise RequestError(
+            f"the policy {_name(policy)} gave {lengths.dtype} of shape {tuple(lengths.shape)}; a policy "
+            f"gives whole numbers, one for each of the {requests} requests"
+        )
     chosen = lengths.tolist()
     if min(chosen) < 0 or max(chosen) > most:
-        raise RequestError(f"the policy {_name(policy)} gave verification lengths from {min(chosen)} to {max(chosen)}; "
-                           f"in blocks of {most} drafts they lie between 0 and {most}")
+        raise RequestError(
+            f"the policy {_name(policy)} gave verification lengths from {min(chosen)} to {max(chosen)}; "
+            f"in blocks of {most} drafts they lie between 0 and {most}"
+        )
     return chosen
 
 

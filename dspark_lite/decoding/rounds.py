@@ -10,10 +10,20 @@ from .sampling import Randomness, Verdict
 
 
 @torch.inference_mode()
-def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int,
-             temperature: float = 0.0, policy: Policy | None = None, stop_token_ids=None,
-             generator: Randomness = None, gamma: int | None = None,
-             rule: Callable[..., Verdict] | None = None, fast: bool | str = False) -> Generation:
+def generate(
+    target,
+    drafter,
+    input_ids: torch.Tensor,
+    *,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    policy: Policy | None = None,
+    stop_token_ids=None,
+    generator: Randomness = None,
+    gamma: int | None = None,
+    rule: Callable[..., Verdict] | None = None,
+    fast: bool | str = False,
+) -> Generation:
     """Decode one request, input_ids [1, n]. Without a drafter, decoding is plain: a token a round.
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all). `gamma` drafts
@@ -26,9 +36,18 @@ def generate(target, drafter, input_ids: torch.Tensor, *, max_new_tokens: int,
     RequestError for a request that cannot be decoded, for a fast path that does not exist, and for
     wrong lengths of a policy.
     """
-    sequence = AnsweredPrompt(target, drafter, input_ids, max_new_tokens=max_new_tokens,
-                              temperature=temperature, stop_token_ids=stop_token_ids,
-                              generator=generator, gamma=gamma, rule=rule, fast=fast)
+    sequence = AnsweredPrompt(
+        target,
+        drafter,
+        input_ids,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        stop_token_ids=stop_token_ids,
+        generator=generator,
+        gamma=gamma,
+        rule=rule,
+        fast=fast,
+    )
     policy = started(policy)
     while not sequence.finished:
         block = sequence.draft()  # tokens [1, k], each drawn from its row of probs [1, k, V]

@@ -25,10 +25,14 @@ def check_temperature(temperature: float) -> None:
 def check_seed(seed: int, of: str = "") -> None:
     """Raises RequestError for what torch takes as no seed; `of` says whose it is."""
     if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-        raise RequestError(f"the seed{of} is {seed!r}; it must be a whole number from 0 to 2**63 - 1")
+        raise RequestError(
+            f"the seed{of} is {seed!r}; it must be a whole number from 0 to 2**63 - 1"
+        )
 
 
-LEAST_TEMPERATURE = 1e-30  # below, logits over it overflow float32, and only the largest one has any mass
+LEAST_TEMPERATURE = (
+    1e-30  # below, logits over it overflow float32, and only the largest one has any mass
+)
 
 
 def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -90,17 +94,28 @@ def residual(target_probs: torch.Tensor, draft_probs: torch.Tensor) -> torch.Ten
     """
     owed = (target_probs - draft_probs).clamp(min=0)
     total = owed.sum(-1, keepdim=True)
-    return torch.where(total > 0, owed / total.clamp(min=torch.finfo(owed.dtype).tiny), target_probs)
+    return torch.where(
+        total > 0, owed / total.clamp(min=torch.finfo(owed.dtype).tiny), target_probs
+    )
 
 
-def probability_ratios(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor) -> torch.Tensor:
+def probability_ratios(
+    target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
+) -> torch.Tensor:
     """p_k(x) / q_k(x) [B, g] of the drafted tokens x [B, g]; probabilities as `accept` takes them."""
     at = draft_tokens.unsqueeze(-1)
-    return (target_probs[:, :draft_tokens.shape[1]].gather(-1, at) / draft_probs.gather(-1, at)).squeeze(-1)
+    return (
+        target_probs[:, : draft_tokens.shape[1]].gather(-1, at) / draft_probs.gather(-1, at)
+    ).squeeze(-1)
 
 
-def accept(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor,
-           lengths: torch.Tensor | None, generator: Randomness) -> Verdict:
+def accept(
+    target_probs: torch.Tensor,
+    draft_probs: torch.Tensor,
+    draft_tokens: torch.Tensor,
+    lengths: torch.Tensor | None,
+    generator: Randomness,
+) -> Verdict:
     """Keeps the longest accepted prefix of each block and draws the token that follows it.
 
     Draft token x at position k is accepted with probability min(1, p_k(x) / q_k(x)). After a rejection the next token

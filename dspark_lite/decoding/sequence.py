@@ -12,8 +12,10 @@ from .proposal import Drafter, Policy, Proposal, chosen_lengths, draft_length
 from .sampling import Randomness, Verdict, accept, probabilities, undefined
 from .target import Target, within_memory
 
-NOT_FINITE = ("the {} are not finite; load the model in bfloat16 or float32 (float16 overflows "
-              "above 65,504), or check its weights")
+NOT_FINITE = (
+    "the {} are not finite; load the model in bfloat16 or float32 (float16 overflows "
+    "above 65,504), or check its weights"
+)
 
 
 class Outcome(NamedTuple):
@@ -29,7 +31,7 @@ class Outcome(NamedTuple):
     @property
     def tokens(self) -> list[int]:
         """The tokens that the round commits."""
-        return [*self.drafts[:self.accepted], self.next_token]
+        return [*self.drafts[: self.accepted], self.next_token]
 
 
 @dataclass(eq=False)
@@ -71,11 +73,18 @@ class Sequence:
             length = min(self.block, max(room))
             if length < 1:
                 vocab_size, device = self.target.vocab_size, self.anchor.device
-                return Proposal(self.anchor.new_empty(len(self.anchor), 0),
-                                torch.empty(len(self.anchor), 0, vocab_size, device=device))
+                return Proposal(
+                    self.anchor.new_empty(len(self.anchor), 0),
+                    torch.empty(len(self.anchor), 0, vocab_size, device=device),
+                )
             with within_memory(f"a block of {self.drafter.name}"):
-                block = self.drafter.propose(self.state, self.anchor, gamma=length,
-                                             temperature=self.temperature, generator=self.generator)
+                block = self.drafter.propose(
+                    self.state,
+                    self.anchor,
+                    gamma=length,
+                    temperature=self.temperature,
+                    generator=self.generator,
+                )
             return block.within(room)
 
     def schedule(self, policy: Policy | None, block: Proposal) -> Proposal:
@@ -100,8 +109,13 @@ class Sequence:
             if min(block.lengths) < max(block.lengths):
                 lengths = torch.tensor(block.lengths, device=logits.device)
             rule = accept if self.rule is None else self.rule
-            return rule(probabilities(logits, self.temperature), block.probs, block.tokens, lengths,
-                        self.generator)
+            return rule(
+                probabilities(logits, self.temperature),
+                block.probs,
+                block.tokens,
+                lengths,
+                self.generator,
+            )
 
     def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:
         """Keep what was accepted, forget the rest, and return what became of each row.
@@ -116,9 +130,10 @@ class Sequence:
             rows = torch.cat([columns, block.tokens], 1).tolist()
             if any(broken for broken, *_ in rows):
                 raise RequestError(NOT_FINITE.format("drafter's probabilities"))
-            outcomes = [Outcome(accepted, next_token, drafts[:length], bool(failed))
-                        for (_, failed, accepted, next_token, *drafts), length
-                        in zip(rows, block.lengths)]
+            outcomes = [
+                Outcome(accepted, next_token, drafts[:length], bool(failed))
+                for (_, failed, accepted, next_token, *drafts), length in zip(rows, block.lengths)
+            ]
             self.keep([outcome.accepted + 1 for outcome in outcomes], verdict.next_token)
         return outcomes
 
@@ -126,8 +141,9 @@ class Sequence:
         """The target's pass of `verify`. Notes the tokens that entered and their features, for
         `keep`."""
         self.entering = torch.cat([self.anchor[:, None], block.tokens], 1)  # [B, k+1]
-        output = self.target.verify(self.entering, self.cache,
-                                    self.drafter.taps if self.drafter else ())
+        output = self.target.verify(
+            self.entering, self.cache, self.drafter.taps if self.drafter else ()
+        )
         self.features = output.features
         return output.logits
 

@@ -23,7 +23,9 @@ class StaticContext:
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]]):
         self.like, self.dtype, self.device = like, like[0][0].dtype, like[0][0].device
-        self.start = torch.zeros(1, 1, dtype=torch.long, device=self.device)  # the length, as the device knows it
+        self.start = torch.zeros(
+            1, 1, dtype=torch.long, device=self.device
+        )  # the length, as the device knows it
         self.length = self.ahead = self.capacity = 0
         self._make_room(MIN_CAPACITY)
 
@@ -33,7 +35,10 @@ class StaticContext:
             return
         held = self.pairs if self.capacity else []
         self.capacity = max(MIN_CAPACITY, 1 << (needed - 1).bit_length())
-        self.pairs = [tuple(part.new_zeros(*part.shape[:2], self.capacity, part.shape[3]) for part in pair) for pair in self.like]
+        self.pairs = [
+            tuple(part.new_zeros(*part.shape[:2], self.capacity, part.shape[3]) for part in pair)
+            for pair in self.like
+        ]
         self.like = [tuple(part[:, :, :0] for part in pair) for pair in self.pairs]
         self.entries, self._first = torch.arange(self.capacity, device=self.device), {}
         if held:
@@ -42,7 +47,10 @@ class StaticContext:
     def take_over(self, pairs: list[tuple[torch.Tensor, torch.Tensor]], length: int) -> None:
         """Holds the first `length` keys and values of every layer, [1, m, n, d], in the place of whatever was here."""
         self._make_room(length)
-        for stored, new in zip((part for pair in self.pairs for part in pair), (part for pair in pairs for part in pair)):
+        for stored, new in zip(
+            (part for pair in self.pairs for part in pair),
+            (part for pair in pairs for part in pair),
+        ):
             stored[:, :, :length] = new[:, :, :length]
         self.length, self.ahead = length, 0
 
@@ -67,7 +75,9 @@ class StaticContext:
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
         """Absolute positions [1, T] of what enters, [1, T, ...]."""
-        return self.start + torch.arange(self.ahead, self.ahead + entering.shape[1], device=entering.device)
+        return self.start + torch.arange(
+            self.ahead, self.ahead + entering.shape[1], device=entering.device
+        )
 
     def mask(self, tokens: int) -> torch.Tensor:
         """Hides what stands after the block of so many tokens, [1, 1, 1, S], as numbers to add to scores."""
@@ -76,16 +86,22 @@ class StaticContext:
     def causal_mask(self, positions: torch.Tensor, groups: int) -> torch.Tensor:
         """Hides from the tokens at positions [1, T] what comes after each, [1, 1, groups * T, S]: `groups` query heads that
         share a key head stand below one another."""
-        return hiding((self.seen <= positions[0, :, None]).repeat(groups, 1), self.dtype)[None, None]
+        return hiding((self.seen <= positions[0, :, None]).repeat(groups, 1), self.dtype)[
+            None, None
+        ]
 
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [1, m, T, d] after the context and returns everything up to the limit, [1, m, S, d]."""
         at, limit = self.positions(keys.transpose(1, 2))[0], self.seen.shape[0]
         for stored, new in zip(self.pairs[layer], (keys, values)):
             stored.index_copy_(2, at, new)
         return tuple(stored[:, :, :limit] for stored in self.pairs[layer])
 
-    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """`append` as transformers asks for it."""
         return self.append(layer, keys, values)
 

@@ -9,15 +9,18 @@ from .proposal import Policy, Proposal, chosen_lengths, stack_proposals, started
 from .sequence import Outcome, Sequence
 
 
-def schedule_together(policy: Policy | None, sequences: list[Sequence],
-                      blocks: list[Proposal]) -> list[Proposal]:
+def schedule_together(
+    policy: Policy | None, sequences: list[Sequence], blocks: list[Proposal]
+) -> list[Proposal]:
     """Return the part of each sequence's block that the policy has verified. The policy sees all
     blocks at once."""
     with sequences[0].observe("schedule"):
         longest = max(sequence.block for sequence in sequences)
         chosen = iter(chosen_lengths(policy, stack_proposals(blocks), longest))
-        return [block.scheduled([next(chosen) for _ in block.tokens], sequence.room)
-                for sequence, block in zip(sequences, blocks)]
+        return [
+            block.scheduled([next(chosen) for _ in block.tokens], sequence.room)
+            for sequence, block in zip(sequences, blocks)
+        ]
 
 
 @torch.inference_mode()
@@ -42,12 +45,15 @@ def play_round(sequences: list[Sequence], policy: Policy | None = None) -> list[
 def begin_together(target, drafter, prompts: list[torch.Tensor], **options) -> list[AnsweredPrompt]:
     """Read the prompts [1, n] and draw the token after each; `options` as of `generate`."""
     stopwatch = Stopwatch(getattr(target, "device", None))
-    return [AnsweredPrompt(target, drafter, prompt, **options, stopwatch=stopwatch)
-            for prompt in prompts]
+    return [
+        AnsweredPrompt(target, drafter, prompt, **options, stopwatch=stopwatch)
+        for prompt in prompts
+    ]
 
 
-def generate_together(target, drafter, prompts: list[torch.Tensor], *, policy: Policy | None = None,
-                      **options) -> list[Generation]:
+def generate_together(
+    target, drafter, prompts: list[torch.Tensor], *, policy: Policy | None = None, **options
+) -> list[Generation]:
     """Decode requests [1, n] side by side, one round of each per step; `options` as of `generate`.
 
     The policy sees the blocks of all unfinished requests at once and gives each its length; each is
@@ -60,8 +66,9 @@ def generate_together(target, drafter, prompts: list[torch.Tensor], *, policy: P
     return [request.answer for request in requests]
 
 
-def stream(target, drafter, input_ids: torch.Tensor, *, policy: Policy | None = None,
-           **options) -> Iterator[list[int]]:
+def stream(
+    target, drafter, input_ids: torch.Tensor, *, policy: Policy | None = None, **options
+) -> Iterator[list[int]]:
     """Yield the tokens of `generate` as soon as they are committed, a list a round; `options` as
     there.
 

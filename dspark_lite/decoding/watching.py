@@ -18,10 +18,24 @@ from ..common.fingerprint import checksum
 REFUSED = "{0}; the fast path {1}: decode with fast=False"
 OWN_HOOKS = "transformers.utils.output_capturing"  # where transformers' hooks are from, with which it collects hidden states
 # What no pass reads, or what is looked at by itself.
-PASSED_OVER = {"_forward_hooks", "_forward_pre_hooks", "_output_capturing_hooks_installed", "fast_parts", "fast_parts_of", "forward"}
+PASSED_OVER = {
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_output_capturing_hooks_installed",
+    "fast_parts",
+    "fast_parts_of",
+    "forward",
+}
 PASSED_OVER |= {name for name in vars(nn.Module()) if "hook" in name} | {"_compiled_call_impl"}
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
-CODE = (type, types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+CODE = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+)
 
 
 def snapshot(model: nn.Module, described: str) -> list:
@@ -33,16 +47,24 @@ def snapshot(model: nn.Module, described: str) -> list:
     that cannot be watched, such as one with forward hooks or quantised weights, and under autocast; `described` is its name in that sentence.
     """
     if hooks_of_all_modules._global_forward_hooks or hooks_of_all_modules._global_forward_pre_hooks:
-        raise RequestError(REFUSED.format("a forward hook of all modules is registered", "calls none"))
+        raise RequestError(
+            REFUSED.format("a forward hook of all modules is registered", "calls none")
+        )
     reader = _Reader(described)
     reader.read("", model)
     sums: dict[torch.device, list] = {}
     for tensor in reader.tensors:
         sums.setdefault(tensor.device, []).append(checksum(tensor))
     if any(torch.is_autocast_enabled(device.type) for device in sums):
-        raise RequestError(REFUSED.format("autocast is on", "computes in the number format of the weights"))
-    return [*reader.found, *(torch.stack(some).tolist() for some in sums.values()), torch.get_float32_matmul_precision(),
-            torch.are_deterministic_algorithms_enabled()]
+        raise RequestError(
+            REFUSED.format("autocast is on", "computes in the number format of the weights")
+        )
+    return [
+        *reader.found,
+        *(torch.stack(some).tolist() for some in sums.values()),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+    ]
 
 
 class _Reader:
@@ -65,11 +87,16 @@ class _Reader:
         if isinstance(value, torch.Tensor):
             self._check_tensor(path, value)
             self.tensors.append(value)
-            self.found.append((path, value.data_ptr(), value.dtype, value.device, value.shape, value.stride()))
+            self.found.append(
+                (path, value.data_ptr(), value.dtype, value.device, value.shape, value.stride())
+            )
         elif isinstance(value, nn.Module):
             self._check_module(path, value)
             self.found.append((path, type(value), type(value).forward))
-            self._read_items(path, ((name, part) for name, part in vars(value).items() if name not in PASSED_OVER))
+            self._read_items(
+                path,
+                ((name, part) for name, part in vars(value).items() if name not in PASSED_OVER),
+            )
         elif isinstance(value, dict):
             self._read_items(path, value.items())
         elif isinstance(value, (list, tuple)):
@@ -85,7 +112,14 @@ class _Reader:
     def _read_items(self, path: str, items) -> None:
         for name, part in list(items):
             # Modules are told by their name in the model: model.layers.0, not _modules.model._modules.layers.
-            self.read(path if name in ("_modules", "_parameters", "_buffers") else f"{path}.{name}" if path else str(name), part)
+            self.read(
+                path
+                if name in ("_modules", "_parameters", "_buffers")
+                else f"{path}.{name}"
+                if path
+                else str(name),
+                part,
+            )
 
     def _check_module(self, path: str, module: nn.Module) -> None:
         where = f"{self.described}'s {path or type(module).__name__}"
@@ -94,16 +128,36 @@ class _Reader:
             raise RequestError(REFUSED.format(f"{where} has a forward hook", "calls none"))
         forward = vars(module).get("forward")
         if forward is not None and getattr(forward, "__func__", None) is not type(module).forward:
-            raise RequestError(REFUSED.format(f"{where} has a forward of its own, not that of its class", "compiles a class's code alone"))
+            raise RequestError(
+                REFUSED.format(
+                    f"{where} has a forward of its own, not that of its class",
+                    "compiles a class's code alone",
+                )
+            )
         if getattr(module, "is_quantized", False) is True:
             raise RequestError(REFUSED.format(f"{where} is quantised", "reads plain weights alone"))
 
     def _check_tensor(self, path: str, tensor: torch.Tensor) -> None:
-        kind = type(tensor).__name__ if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer) else "offloaded" if tensor.is_meta else ""
-        if not kind and (tensor.layout is not torch.strided or tensor.is_floating_point() and tensor.itemsize == 1):
+        kind = (
+            type(tensor).__name__
+            if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer)
+            else "offloaded"
+            if tensor.is_meta
+            else ""
+        )
+        if not kind and (
+            tensor.layout is not torch.strided
+            or tensor.is_floating_point()
+            and tensor.itemsize == 1
+        ):
             kind = f"{tensor.dtype}, {tensor.layout}"
         if kind:
-            raise RequestError(REFUSED.format(f"{self.described}'s {path} is no plain tensor ({kind})", "reads plain weights alone"))
+            raise RequestError(
+                REFUSED.format(
+                    f"{self.described}'s {path} is no plain tensor ({kind})",
+                    "reads plain weights alone",
+                )
+            )
 
 
 class _Same:
@@ -113,4 +167,8 @@ class _Same:
         self.value = value
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, _Same) and (self.value is other.value or isinstance(self.value, types.MethodType) and self.value == other.value)
+        return isinstance(other, _Same) and (
+            self.value is other.value
+            or isinstance(self.value, types.MethodType)
+            and self.value == other.value
+        )

@@ -8,4 +8,14 @@ from .mtp import MTP
 from .prompt_lookup import PromptLookup
 from .small_lm import SmallLM
 
-__all__ = ["MTP", "DSpark", "DSparkConfig", "DraftConfig", "Eagle3", "Eagle3Config", "Gemma4DSpark", "PromptLookup", "SmallLM"]
+__all__ = [
+    "MTP",
+    "DSpark",
+    "DSparkConfig",
+    "DraftConfig",
+    "Eagle3",
+    "Eagle3Config",
+    "Gemma4DSpark",
+    "PromptLookup",
+    "SmallLM",
+]

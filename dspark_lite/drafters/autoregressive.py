@@ -25,12 +25,14 @@ class ChainState:
     cache: Context
     waiting: torch.Tensor
 
-    def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(
+        self, token_ids: torch.Tensor, features: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Newly committed tokens [B, t] that have a feature before them, and those features; of their own features
         [B, t, H] the last waits."""
         hidden = torch.cat([self.waiting, features], 1)
         before, self.waiting = hidden[:, :-1], hidden[:, -1:]
-        return token_ids[:, token_ids.shape[1] - before.shape[1]:], before
+        return token_ids[:, token_ids.shape[1] - before.shape[1] :], before
 
 
 class StaticChainState(ChainState):
@@ -45,14 +47,16 @@ class StaticChainState(ChainState):
         self.cache.load(state.cache)
         self.waiting.copy_(state.waiting)
 
-    def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(
+        self, token_ids: torch.Tensor, features: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """All tokens [1, t], each with the feature before it."""
         self.hidden = torch.cat([self.waiting, features], 1)
         return token_ids, self.hidden[:, :-1]
 
     def commit(self, tokens: int) -> None:
         """Counts so many of the entered tokens; the feature of the last one waits."""
-        self.waiting.copy_(self.hidden[:, tokens:tokens + 1])
+        self.waiting.copy_(self.hidden[:, tokens : tokens + 1])
         self.cache.commit(tokens)
 
 
@@ -71,14 +75,18 @@ class Autoregressive(Draft, Drafter):
         """Features [..., H] that the layer reads, of tapped hidden states [..., taps * H]."""
         raise NotImplementedError
 
-    def enter(self, token_ids: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def enter(
+        self, token_ids: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """The residual stream [..., H] and the attention's input [..., width * H] of features [..., H], each with the token
         that followed it, token_ids [...]."""
         raise NotImplementedError
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ChainState:
         """The state after a prompt [B, n] with features [B, n, taps * H]."""
-        state = ChainState(ContextCache(1), features.new_empty(len(features), 0, self.config.hidden_size))
+        state = ChainState(
+            ContextCache(1), features.new_empty(len(features), 0, self.config.hidden_size)
+        )
         self.extend(state, prompt_ids, features)
         return state
 
@@ -90,17 +98,28 @@ class Autoregressive(Draft, Drafter):
         state.cache.append(0, *self.layers[0].self_attn.keys_values(inputs, rope))
         state.cache.advance(token_ids.shape[1])
 
-    def propose(self, state: ChainState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
-                generator: torch.Generator | None) -> Proposal:
+    def propose(
+        self,
+        state: ChainState,
+        anchor: torch.Tensor,
+        *,
+        gamma: int | None = None,
+        temperature: float,
+        generator: torch.Generator | None,
+    ) -> Proposal:
         """Drafts `gamma` tokens (all it was trained for unless fewer are asked for) after `anchor` [B], a pass each."""
-        tokens, _, probs = self.draw_chain(state, anchor, draft_length(gamma, self.gamma), temperature, generator)
+        tokens, _, probs = self.draw_chain(
+            state, anchor, draft_length(gamma, self.gamma), temperature, generator
+        )
         return Proposal(tokens, probs)
 
     def fast(self, gamma: int, backend: str) -> FastDrafter:
         """This drafter on the fast path, with blocks of `gamma` drafts."""
         return FastDrafter(self, StaticChainState, gamma, backend)
 
-    def draw_chain(self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator):
+    def draw_chain(
+        self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator
+    ):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""
         token, hidden, drawn = anchor, state.waiting, []
         for _ in range(length):
@@ -112,7 +131,9 @@ class Autoregressive(Draft, Drafter):
         state.cache.advance(-length)  # what was drafted does not stay
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
 
-    def next_hidden(self, cache: Context, token: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    def next_hidden(
+        self, cache: Context, token: torch.Tensor, hidden: torch.Tensor
+    ) -> torch.Tensor:
         """The layer's output [B, 1, H] for a feature [B, 1, H] and the token [B] after it, which are left in the cache."""
         token_ids, layer = token[:, None], self.layers[0]
         residual, inputs = self.enter(token_ids, hidden)  # [B, 1, H], [B, 1, width * H]

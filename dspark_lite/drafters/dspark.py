@@ -34,7 +34,9 @@ class Backbone(Draft):
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.fc = nn.Linear(len(config.target_layer_ids) * hidden, hidden, bias=False)
         self.hidden_norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
-        self.layers = nn.ModuleList(self.layer_class(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(
+            self.layer_class(config) for _ in range(config.num_hidden_layers)
+        )
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
 
@@ -59,15 +61,25 @@ class Backbone(Draft):
     def block_hidden(self, cache: Context, anchor: torch.Tensor) -> torch.Tensor:
         """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] after the
         cached context."""
-        ids = self.block_ids(anchor)  # [B, block size]: g slots that predict, and before them the anchor's where it does not
-        rope, mask, x = self.rope(cache.positions(ids)), cache.mask(ids.shape[1]), self.embed(ids)  # x: [B, block size, H]
+        ids = self.block_ids(
+            anchor
+        )  # [B, block size]: g slots that predict, and before them the anchor's where it does not
+        rope, mask, x = (
+            self.rope(cache.positions(ids)),
+            cache.mask(ids.shape[1]),
+            self.embed(ids),
+        )  # x: [B, block size, H]
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
-            keys, values = cache.append(index, *attention.keys_values(y, rope))  # [B, m, n + block size, d]; overwritten next
+            keys, values = cache.append(
+                index, *attention.keys_values(y, rope)
+            )  # [B, m, n + block size, d]; overwritten next
             x = layer.after_attention(x, attention(y, rope, keys, values, mask))
-        return self.norm(x[:, self.first_slot:])
+        return self.norm(x[:, self.first_slot :])
 
-    def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask) -> torch.Tensor:
+    def packed_hidden(
+        self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask
+    ) -> torch.Tensor:
         """Hidden states [B, K, g, H] of K blocks packed after one context (training).
 
         features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their positions;
@@ -88,13 +100,19 @@ class Backbone(Draft):
                 hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n]
                 mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
             else:
-                keys, values = (torch.cat(pair, 2) for pair in zip(past, own))  # [B, m, n + K * g, d]
-                mixed = attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)
+                keys, values = (
+                    torch.cat(pair, 2) for pair in zip(past, own)
+                )  # [B, m, n + K * g, d]
+                mixed = (
+                    attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)
+                )
             x = layer.after_attention(x, attention.o_proj(mixed))
         return self.norm(x).unflatten(1, ids.shape[1:])
 
 
-def packed_attention(queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float) -> torch.Tensor:
+def packed_attention(
+    queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float
+) -> torch.Tensor:
     """What queries [B, m * r, K * g, d] of K packed blocks mix of the context's keys and values [B, m, n, d] and of those of
     their own block, `own` [B, m, K * g, d]; `hidden_from` [B, K, n] is -inf where a block must not look. [B, K * g, m * r * d].
 
@@ -102,13 +120,22 @@ def packed_attention(queries: torch.Tensor, context, own, hidden_from: torch.Ten
     fifty.
     """
     blocks = hidden_from.shape[1]
-    (keys, values), (own_keys, own_values) = context, (part.unflatten(2, (blocks, -1)) for part in own)  # own: [B, m, K, g, d]
-    grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))  # [B, m, r, K, g, d]
-    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, grouped.shape[2:5]) + hidden_from[:, None, None, :, None]
+    (keys, values), (own_keys, own_values) = (
+        context,
+        (part.unflatten(2, (blocks, -1)) for part in own),
+    )  # own: [B, m, K, g, d]
+    grouped = (
+        (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
+    )  # [B, m, r, K, g, d]
+    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, grouped.shape[2:5]) + hidden_from[
+        :, None, None, :, None
+    ]
     own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, r, K, g, g]
     weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
     seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
-    mixed = (seen.flatten(2, 4) @ values).unflatten(2, grouped.shape[2:5]) + among @ own_values[:, :, None]
+    mixed = (seen.flatten(2, 4) @ values).unflatten(2, grouped.shape[2:5]) + among @ own_values[
+        :, :, None
+    ]
     return mixed.flatten(3, 4).flatten(1, 2).transpose(1, 2).flatten(2)
 
 
@@ -166,7 +193,9 @@ class RNNHead(MarkovHead):
 SEQUENTIAL_HEADS = {"vanilla": MarkovHead, "gated": GatedHead, "rnn": RNNHead}
 
 
-def transition_biases(head: MarkovHead, previous: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+def transition_biases(
+    head: MarkovHead, previous: torch.Tensor, hidden: torch.Tensor
+) -> torch.Tensor:
     """Biases [..., g, V] of a whole block whose tokens are known (training): previous [..., g], hidden [..., g, H]."""
     state, biases = head.begin(hidden), []
     for k in range(previous.shape[-1]):
@@ -213,11 +242,15 @@ class DSpark(Backbone, Drafter):
         self.markov_head = self.confidence_head = None
         if config.markov_rank:
             head = SEQUENTIAL_HEADS[config.markov_head_type]
-            self.markov_head = head(config.vocab_size, config.markov_rank, config.hidden_size, self.outputs)
+            self.markov_head = head(
+                config.vocab_size, config.markov_rank, config.hidden_size, self.outputs
+            )
         if config.enable_confidence_head:
             with_markov = config.markov_rank if config.confidence_head_with_markov else 0
             self.confidence_head = ConfidenceHead(config.hidden_size + with_markov)
-        self.temperatures: torch.Tensor | None = None  # [g], of the confidence logits; scheduling/calibration.py fits them
+        self.temperatures: torch.Tensor | None = (
+            None  # [g], of the confidence logits; scheduling/calibration.py fits them
+        )
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ContextCache:
         """A fresh context cache holding the prompt, features [B, n, taps * H]."""
@@ -229,8 +262,15 @@ class DSpark(Backbone, Drafter):
         """Appends newly committed tokens, whose features [B, t, taps * H] the verification has just produced."""
         self.extend_context(state, features)
 
-    def propose(self, state: Context, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
-                generator: torch.Generator | None) -> Proposal:
+    def propose(
+        self,
+        state: Context,
+        anchor: torch.Tensor,
+        *,
+        gamma: int | None = None,
+        temperature: float,
+        generator: torch.Generator | None,
+    ) -> Proposal:
         """Drafts `gamma` tokens (the whole block unless fewer are asked for) after `anchor` [B]."""
         length = draft_length(gamma, self.gamma)
         hidden = self.block_hidden(state, anchor)[:, :length]
@@ -246,7 +286,9 @@ class DSpark(Backbone, Drafter):
         """Float32 logits [B, g] over the temperature of each position; as they are where none were fitted."""
         if self.temperatures is None:
             return confidence_logits
-        return confidence_logits / self.temperatures[:confidence_logits.shape[1]].to(confidence_logits.device)
+        return confidence_logits / self.temperatures[: confidence_logits.shape[1]].to(
+            confidence_logits.device
+        )
 
     def draw_block(self, hidden: torch.Tensor, anchor: torch.Tensor, temperature: float, generator):
         """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V].
@@ -267,7 +309,9 @@ class DSpark(Backbone, Drafter):
             drawn.append((previous, logits, probs))
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
 
-    def confidence_logits(self, hidden: torch.Tensor, previous: torch.Tensor) -> torch.Tensor | None:
+    def confidence_logits(
+        self, hidden: torch.Tensor, previous: torch.Tensor
+    ) -> torch.Tensor | None:
         """Logits [..., g] of surviving, from hidden states [..., g, H] and the tokens before each, [..., g]."""
         if self.confidence_head is None:
             return None

@@ -43,7 +43,9 @@ class Eagle3(Autoregressive):
 
     def __init__(self, config: Eagle3Config):
         super().__init__(config, Eagle3Layer(config), config.ttt_length)
-        self.fc = nn.Linear(len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False)
+        self.fc = nn.Linear(
+            len(config.target_layer_ids) * config.hidden_size, config.hidden_size, bias=False
+        )
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
         return self.fc(features)

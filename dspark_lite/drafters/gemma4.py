@@ -60,7 +60,9 @@ class Gemma4Layer(Layer):
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
         x = x + self.post_attention_layernorm(mixed)
-        return (x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))) * self.layer_scalar
+        return (
+            x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+        ) * self.layer_scalar
 
 
 class Gemma4DSpark(DSpark):
@@ -71,8 +73,15 @@ class Gemma4DSpark(DSpark):
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Token embeddings [..., H], times the root of H in the embedding's own data type."""
         weight = self.embed_tokens.weight
-        return self.embed_tokens(ids) * torch.tensor(self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device)
+        return self.embed_tokens(ids) * torch.tensor(
+            self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device
+        )
 
     def rope(self, positions: torch.Tensor):
         """Cosines and sines [B, 1, T, d]; of each head's pairs only the first share turns."""
-        return rotary(positions, self.config.head_dim, self.config.rope_theta, self.config.partial_rotary_factor)
+        return rotary(
+            positions,
+            self.config.head_dim,
+            self.config.rope_theta,
+            self.config.partial_rotary_factor,
+        )

@@ -30,7 +30,9 @@ class DraftConfig:
     num_target_layers: int | None = None  # None: the form that it was published in does not tell
     attention_bias: bool = False
     qk_norm: bool = True  # whether queries and keys are normed, as Qwen3's are and Llama's are not
-    draft_vocab_size: int | None = None  # of the target's ids that it draws from (None: all of them)
+    draft_vocab_size: int | None = (
+        None  # of the target's ids that it draws from (None: all of them)
+    )
 
 
 class Draft(nn.Module):
@@ -45,7 +47,9 @@ class Draft(nn.Module):
         self.config, self.outputs = config, config.draft_vocab_size or config.vocab_size
         self.logit_softcap: float | None = None
         self.embedding_scale: torch.Tensor | None = None
-        self.register_buffer("d2t", torch.zeros(self.outputs, dtype=torch.long) if config.draft_vocab_size else None)
+        self.register_buffer(
+            "d2t", torch.zeros(self.outputs, dtype=torch.long) if config.draft_vocab_size else None
+        )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Token embeddings [..., H] of ids."""
@@ -63,13 +67,17 @@ class Draft(nn.Module):
         if self.d2t is None:
             return logits
         ids = torch.arange(self.outputs, device=logits.device) + self.d2t
-        return logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf).index_copy(-1, ids, logits)
+        return logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf).index_copy(
+            -1, ids, logits
+        )
 
 
-def rotary(positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary(
+    positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines [B, 1, T, d] of absolute positions [B, T]; a share `turned` of the pairs turns, the first ones."""
     frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
-    frequency[int(turned * head_dim // 2):] = 0
+    frequency[int(turned * head_dim // 2) :] = 0
     angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
     angle = torch.cat([angle, angle], -1)
     return angle.cos(), angle.sin()
@@ -108,20 +116,24 @@ class ContextCache:
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
         """Absolute positions [B, T] of what enters after the context, [B, T, ...]."""
         batch, tokens = entering.shape[:2]
-        return torch.arange(self.length, self.length + tokens, device=entering.device).expand(batch, -1)
+        return torch.arange(self.length, self.length + tokens, device=entering.device).expand(
+            batch, -1
+        )
 
     def mask(self, tokens: int) -> None:
         """Nothing is hidden: all rows are equally long."""
         return None
 
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [B, m, T, d] after the context and returns everything up to them, [B, m, S, d]."""
         end = self.length + keys.shape[2]
         if self.keys[layer] is None or self.keys[layer].shape[2] < end:
             self.keys[layer] = self._grown(self.keys[layer], keys, end)
             self.values[layer] = self._grown(self.values[layer], values, end)
-        self.keys[layer][:, :, self.length:end] = keys
-        self.values[layer][:, :, self.length:end] = values
+        self.keys[layer][:, :, self.length : end] = keys
+        self.values[layer][:, :, self.length : end] = values
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
     def advance(self, tokens: int) -> None:
@@ -132,7 +144,7 @@ class ContextCache:
         batch, heads, _, size = like.shape
         new = like.new_zeros(batch, heads, max(64, 2 * least), size)
         if old is not None:
-            new[:, :, :self.length] = old[:, :, :self.length]
+            new[:, :, : self.length] = old[:, :, : self.length]
         return new
 
 
@@ -155,13 +167,23 @@ class Attention(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.heads, self.key_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        inputs, bias, eps = self.width * config.hidden_size, config.attention_bias, config.rms_norm_eps
+        self.heads, self.key_heads, self.size = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        )
+        inputs, bias, eps = (
+            self.width * config.hidden_size,
+            config.attention_bias,
+            config.rms_norm_eps,
+        )
         self.q_proj = nn.Linear(inputs, self.heads * self.size, bias=bias)
         self.k_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.v_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.o_proj = nn.Linear(self.heads * self.size, config.hidden_size, bias=bias)
-        self.q_norm, self.k_norm = (nn.RMSNorm(self.size, eps=eps) if config.qk_norm else nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = (
+            nn.RMSNorm(self.size, eps=eps) if config.qk_norm else nn.Identity() for _ in range(2)
+        )
         self.scale = self.size**-0.5
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
@@ -176,7 +198,9 @@ class Attention(nn.Module):
         """Keys and values [B, m, T, d] of x [B, T, width * H]."""
         return rotate(self.k_norm(self.split(self.k_proj(x))), rope), self.split(self.v_proj(x))
 
-    def forward(self, x: torch.Tensor, rope, keys: torch.Tensor, values: torch.Tensor, mask=None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, rope, keys: torch.Tensor, values: torch.Tensor, mask=None
+    ) -> torch.Tensor:
         """What x [B, T, width * H] takes from keys and values [B, m, S, d], its own among them: [B, T, H]."""
         queries = self.queries(x, rope)  # [B, n, T, d]
         mixed = attend(queries, keys, values, mask, self.scale)  # [B, n, T, d]

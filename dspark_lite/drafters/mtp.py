@@ -26,5 +26,7 @@ class MTP(Autoregressive):
         return features
 
     def enter(self, token_ids, hidden):
-        joined = self.eh_proj(torch.cat([self.hnorm(hidden), self.enorm(self.embed(token_ids))], -1))
+        joined = self.eh_proj(
+            torch.cat([self.hnorm(hidden), self.enorm(self.embed(token_ids))], -1)
+        )
         return joined, self.layers[0].input_layernorm(joined)

@@ -24,7 +24,7 @@ class IndexedText(list):
         if there is none."""
         for end in range(self.indexed + 1, len(self)):
             for size in range(1, min(self.longest, end) + 1):
-                self.follows[tuple(self[end - size:end])] = end
+                self.follows[tuple(self[end - size : end])] = end
             self.indexed = end
         return self.follows.get(tuple(ngram))
 
@@ -87,8 +87,15 @@ class PromptLookup(Drafter):
         state.append(tokens)
         state.unread, state.anchored = [], True
 
-    def propose(self, state: LookupState, anchor: torch.Tensor, *, gamma: int | None = None,
-                temperature: float, generator: torch.Generator | None) -> Proposal:
+    def propose(
+        self,
+        state: LookupState,
+        anchor: torch.Tensor,
+        *,
+        gamma: int | None = None,
+        temperature: float,
+        generator: torch.Generator | None,
+    ) -> Proposal:
         """Draft up to `gamma` tokens after `anchor` [B], with all probability on the copied token,
         whatever the temperature. The shortest copy of the batch sets the length, which may be 0."""
         length = draft_length(gamma, self.gamma)
@@ -99,7 +106,9 @@ class PromptLookup(Drafter):
         if not state.anchored:
             state.drop_anchors()  # `extend` gives it again
         length = min(map(len, drafts))
-        tokens = torch.tensor([draft[:length] for draft in drafts], dtype=torch.long, device=anchor.device)
+        tokens = torch.tensor(
+            [draft[:length] for draft in drafts], dtype=torch.long, device=anchor.device
+        )
         tokens = tokens.view(len(drafts), length)
         certain = torch.zeros(len(drafts), length, self.vocab_size, device=anchor.device)
         return Proposal(tokens, certain.scatter_(-1, tokens.unsqueeze(-1), 1.0))
@@ -111,5 +120,5 @@ class PromptLookup(Drafter):
             text = IndexedText(text, self.longest)
         for size in range(min(self.longest, len(text) - 1), 0, -1):
             if (found := text.followed(text[-size:])) is not None:
-                return text[found:found + length]
+                return text[found : found + length]
         return []

@@ -56,13 +56,22 @@ class SmallLM(Drafter):
         held, unread = state.cache.get_seq_length(), torch.cat([state.unread, token_ids], 1)
         committed = state.committed + token_ids.shape[1]
         self.model.roll_back(state.cache, max(0, held - committed))
-        state.unread = unread[:, min(held, committed) - state.read:]
+        state.unread = unread[:, min(held, committed) - state.read :]
         state.committed = committed
 
-    def propose(self, state: SmallLMState, anchor: torch.Tensor, *, gamma: int | None = None, temperature: float,
-                generator: torch.Generator | None) -> Proposal:
+    def propose(
+        self,
+        state: SmallLMState,
+        anchor: torch.Tensor,
+        *,
+        gamma: int | None = None,
+        temperature: float,
+        generator: torch.Generator | None,
+    ) -> Proposal:
         """Draws `gamma` tokens after `anchor` [B], one pass of the small model each."""
-        self.model.roll_back(state.cache, state.cache.get_seq_length() - state.read)  # a block that was drafted and never judged
+        self.model.roll_back(
+            state.cache, state.cache.get_seq_length() - state.read
+        )  # a block that was drafted and never judged
         entering = torch.cat([state.unread, anchor[:, None]], 1)
         drawn = []
         for _ in range(draft_length(gamma, self.gamma)):

@@ -1,5 +1,19 @@
 """The proof: exact output distributions by enumeration, ties, parity with reference tensors."""
 
-from .enumeration import find_violation, joint_distribution, marginal, outcomes, output_distribution, total_variation
+from .enumeration import (
+    find_violation,
+    joint_distribution,
+    marginal,
+    outcomes,
+    output_distribution,
+    total_variation,
+)
 
-__all__ = ["find_violation", "joint_distribution", "marginal", "outcomes", "output_distribution", "total_variation"]
+__all__ = [
+    "find_violation",
+    "joint_distribution",
+    "marginal",
+    "outcomes",
+    "output_distribution",
+    "total_variation",
+]

@@ -48,7 +48,9 @@ class Path(RandomSource):
         kept = []
         for row in keep.double():
             alive = torch.cat([torch.ones(1, dtype=torch.double), row.cumprod(0)])
-            ends = alive - torch.cat([alive[1:], torch.zeros(1, dtype=torch.double)])  # stops exactly after k
+            ends = alive - torch.cat(
+                [alive[1:], torch.zeros(1, dtype=torch.double)]
+            )  # stops exactly after k
             kept.append(self._choose(ends.clamp(min=0).tolist()))
         return torch.tensor(kept, device=keep.device)
 
@@ -78,30 +80,73 @@ def summed(pairs) -> dict:
 
 def _check_paths(visited: int) -> None:
     if visited > MAX_PATHS:
-        raise RequestError(f"more than {MAX_PATHS} paths; use a smaller vocabulary, block or length")
+        raise RequestError(
+            f"more than {MAX_PATHS} paths; use a smaller vocabulary, block or length"
+        )
 
 
-def output_distribution(target, drafter, policy, length: int, *, prompt=(0,), temperature: float = 1.0,
-                        gamma: int | None = None, max_new_tokens: int | None = None, rule=None) -> dict[tuple[int, ...], float]:
+def output_distribution(
+    target,
+    drafter,
+    policy,
+    length: int,
+    *,
+    prompt=(0,),
+    temperature: float = 1.0,
+    gamma: int | None = None,
+    max_new_tokens: int | None = None,
+    rule=None,
+) -> dict[tuple[int, ...], float]:
     """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
 
     `drafter=None` gives the target's own distribution. The sequences begin answers of `max_new_tokens`, which cut the last
     blocks where they are near (None: so many that every block is whole). `rule` replaces `sampling.accept`. Raises RequestError
     where there are too many paths to visit.
     """
-    joint = joint_distribution(target, drafter, policy, length, [prompt], temperature=temperature, gamma=gamma, max_new_tokens=max_new_tokens,
-                               rule=rule)
+    joint = joint_distribution(
+        target,
+        drafter,
+        policy,
+        length,
+        [prompt],
+        temperature=temperature,
+        gamma=gamma,
+        max_new_tokens=max_new_tokens,
+        rule=rule,
+    )
     return {tokens: probability for (tokens,), probability in joint.items()}
 
 
-def joint_distribution(target, drafter, policy, length: int, prompts, *, temperature: float = 1.0,
-                       gamma: int | None = None, max_new_tokens: int | None = None, rule=None) -> dict[tuple[tuple[int, ...], ...], float]:
+def joint_distribution(
+    target,
+    drafter,
+    policy,
+    length: int,
+    prompts,
+    *,
+    temperature: float = 1.0,
+    gamma: int | None = None,
+    max_new_tokens: int | None = None,
+    rule=None,
+) -> dict[tuple[tuple[int, ...], ...], float]:
     """`output_distribution` of requests that share every step: probability of each tuple of their answers."""
-    lasting, longest = (target, drafter, getattr(policy, "cost_table", None)), max_new_tokens or length + (drafter.gamma if drafter else 0)
+    lasting, longest = (
+        (target, drafter, getattr(policy, "cost_table", None)),
+        max_new_tokens or length + (drafter.gamma if drafter else 0),
+    )
 
     def begin(path):
-        requests = begin_together(target, drafter, [torch.tensor([list(prompt)]) for prompt in prompts], max_new_tokens=longest,
-                                  temperature=temperature, stop_token_ids=(), generator=path, gamma=gamma, rule=rule)
+        requests = begin_together(
+            target,
+            drafter,
+            [torch.tensor([list(prompt)]) for prompt in prompts],
+            max_new_tokens=longest,
+            temperature=temperature,
+            stop_token_ids=(),
+            generator=path,
+            gamma=gamma,
+            rule=rule,
+        )
         return requests, started(_copied(policy, *lasting))
 
     found: dict[tuple, float] = {}
@@ -112,14 +157,19 @@ def joint_distribution(target, drafter, policy, length: int, prompts, *, tempera
             tokens = tuple(tuple(request.answer.token_ids[:length]) for request in requests)
             found[tokens] = found.get(tokens, 0.0) + probability
             continue
-        after = [(state, probability * share) for state, share in outcomes(partial(_stepped, requests, rule, lasting, length))]
+        after = [
+            (state, probability * share)
+            for state, share in outcomes(partial(_stepped, requests, rule, lasting, length))
+        ]
         followed += len(after)
         _check_paths(followed)
         waiting += after
     return found
 
 
-def _stepped(requests: list, policy, lasting: tuple, length: int, path: Path) -> tuple[list, object]:
+def _stepped(
+    requests: list, policy, lasting: tuple, length: int, path: Path
+) -> tuple[list, object]:
     """Copies of requests and policy, all but what is `lasting`, after a step of those that have not `length` tokens yet; its
     random decisions follow `path`."""
     for request in requests:
@@ -137,7 +187,10 @@ def _copied(state, *lasting):
 
 def total_variation(first: dict, second: dict) -> float:
     """Half the sum of absolute differences of two distributions over sequences: 0 equal, 1 disjoint."""
-    return sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in first.keys() | second.keys()) / 2
+    return (
+        sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in first.keys() | second.keys())
+        / 2
+    )
 
 
 def marginal(distribution: dict, position: int) -> dict[int, float]:
@@ -155,7 +208,9 @@ class Violation(NamedTuple):
     cost_table: CostTable
 
 
-def find_violation(policy_of, *, cases: int = 100, seed: int = 0, requests: int = 1, length: int = 2) -> Violation | None:
+def find_violation(
+    policy_of, *, cases: int = 100, seed: int = 0, requests: int = 1, length: int = 2
+) -> Violation | None:
     """Searches random cases of two tokens and blocks of two for one in which `policy_of(cost_table)` is lossy.
 
     A case has a random target, drafter, confidences and jagged cost table; `requests` share its steps. None where every

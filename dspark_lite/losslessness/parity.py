@@ -28,13 +28,20 @@ class Report:
         """Notes the largest absolute difference of each of our tensors; those of different shapes or kinds differ infinitely."""
         for name, tensor in ours.items():
             same_shape = tensor is not None and tensor.shape == reference[name].shape
-            error = (tensor.double() - reference[name].double()).abs().max().item() if same_shape else float("inf")
+            error = (
+                (tensor.double() - reference[name].double()).abs().max().item()
+                if same_shape
+                else float("inf")
+            )
             self.errors[name] = max(self.errors.get(name, 0.0), error)
 
     @property
     def passed(self) -> bool:
         """Whether every tensor is within tolerance and every greedy run is equal."""
-        return all(error <= TOLERANCE for error in self.errors.values()) and self.equal_runs == self.runs
+        return (
+            all(error <= TOLERANCE for error in self.errors.values())
+            and self.equal_runs == self.runs
+        )
 
     def __str__(self) -> str:
         errors = "  ".join(f"{name} {error:.1e}" for name, error in self.errors.items())
@@ -49,13 +56,17 @@ def check_case(folder: Path) -> Report:
     """
     for part in ("draft", "tensors.safetensors", "expected.json"):
         if not (folder / part).exists():
-            raise CheckpointError(f"{folder} has no {part}; a case folder holds draft/, tensors.safetensors, expected.json and, for greedy "
-                                  "runs, target/")
+            raise CheckpointError(
+                f"{folder} has no {part}; a case folder holds draft/, tensors.safetensors, expected.json and, for greedy "
+                "runs, target/"
+            )
     reference, expected = _read_reference(folder)
     report = Report(folder.name)
     if not (folder / "target").exists():
         if expected.get("greedy_runs"):
-            raise CheckpointError(f"{folder} has greedy runs and no target/ to make them with; copy it again")
+            raise CheckpointError(
+                f"{folder} has greedy runs and no target/ to make them with; copy it again"
+            )
         _block(report, load_draft_alone(folder / "draft"), reference)
         return report
     target = load_target(str(folder / "target"))
@@ -74,38 +85,58 @@ def check_case(folder: Path) -> Report:
 
 def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
     try:
-        return load_file(folder / "tensors.safetensors"), json.loads((folder / "expected.json").read_text())
+        return load_file(folder / "tensors.safetensors"), json.loads(
+            (folder / "expected.json").read_text()
+        )
     except (SafetensorError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"the reference tensors or runs of {folder} are damaged ({error}); copy them again") from None
+        raise CheckpointError(
+            f"the reference tensors or runs of {folder} are damaged ({error}); copy them again"
+        ) from None
 
 
 def _context(report: Report, target, drafter, reference) -> None:
     step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
-    report.compare({"context_features": step.features, "anchor": step.logits[:, -1].argmax(-1)}, reference)
+    report.compare(
+        {"context_features": step.features, "anchor": step.logits[:, -1].argmax(-1)}, reference
+    )
 
 
 def _chain(report: Report, drafter, reference) -> None:
     state = drafter.begin(reference["prompt_ids"], reference["context_features"])
     tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
     hidden = drafter.next_hidden(state.cache, reference["anchor"], state.waiting)
-    report.compare({"draft_tokens": tokens, "draft_logits": logits, "prefill_hidden": hidden}, reference)
+    report.compare(
+        {"draft_tokens": tokens, "draft_logits": logits, "prefill_hidden": hidden}, reference
+    )
 
 
 def _block(report: Report, drafter, reference) -> None:
     state = _context_cache(drafter, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
     tokens, logits, _ = drafter.draw_block(hidden, reference["anchor"], 0.0, None)
-    report.compare({"block_hidden": hidden, "base_logits": drafter.lm_head(hidden), "draft_tokens": tokens,
-                    "corrected_logits": logits}, reference)
+    report.compare(
+        {
+            "block_hidden": hidden,
+            "base_logits": drafter.lm_head(hidden),
+            "draft_tokens": tokens,
+            "corrected_logits": logits,
+        },
+        reference,
+    )
     if "confidence_logits" in reference:
-        confidence = drafter.confidence_logits(hidden, drafter.previous(reference["anchor"], tokens))
+        confidence = drafter.confidence_logits(
+            hidden, drafter.previous(reference["anchor"], tokens)
+        )
         report.compare({"confidence_logits": confidence}, reference)
     drafter.extend_context(state, reference["cycle2_new_features"])
     seconds = [state]
     if "cycle2_full_features" in reference:
         seconds.append(_context_cache(drafter, reference["cycle2_full_features"]))
     for second in seconds:
-        report.compare({"cycle2_block_hidden": drafter.block_hidden(second, reference["cycle2_anchor"])}, reference)
+        report.compare(
+            {"cycle2_block_hidden": drafter.block_hidden(second, reference["cycle2_anchor"])},
+            reference,
+        )
 
 
 def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
@@ -117,32 +148,65 @@ def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
 
 def _training(report: Report, target, drafter, reference, expected) -> None:
     ids, anchors = reference["train_input_ids"], reference["train_anchors"]
-    supervised, valid = reference["train_loss_mask"].bool(), torch.ones_like(anchors, dtype=torch.bool)
+    supervised, valid = (
+        reference["train_loss_mask"].bool(),
+        torch.ones_like(anchors, dtype=torch.bool),
+    )
     last_hidden, features = target.last_hidden(ids, drafter.taps)
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
-    blocks = training_forward(drafter, reference["train_features"], ids, supervised, anchors, valid, mask)
+    blocks = training_forward(
+        drafter, reference["train_features"], ids, supervised, anchors, valid, mask
+    )
     rows = torch.arange(len(ids))[:, None, None]
-    target_logits = target.model.lm_head(reference["train_last_hidden"][rows, blocks.target_position])
-    report.compare({"train_features": features, "train_last_hidden": last_hidden, "train_draft_logits": blocks.logits,
-                    "train_target_ids": blocks.tokens, "train_eval_mask": blocks.loss_mask, "train_target_logits": target_logits}, reference)
+    target_logits = target.model.lm_head(
+        reference["train_last_hidden"][rows, blocks.target_position]
+    )
+    report.compare(
+        {
+            "train_features": features,
+            "train_last_hidden": last_hidden,
+            "train_draft_logits": blocks.logits,
+            "train_target_ids": blocks.tokens,
+            "train_eval_mask": blocks.loss_mask,
+            "train_target_logits": target_logits,
+        },
+        reference,
+    )
     if blocks.confidence_logits is not None:
         report.compare({"train_confidence_logits": blocks.confidence_logits}, reference)
-    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits)
+    losses = block_losses(
+        blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits
+    )
     wanted = {name: torch.tensor(value) for name, value in expected["loss"].items()}
-    for name, ours in (("ce", losses.cross_entropy), ("l1", losses.l1), ("confidence", losses.confidence)):
+    for name, ours in (
+        ("ce", losses.cross_entropy),
+        ("l1", losses.l1),
+        ("confidence", losses.confidence),
+    ):
         if wanted[f"{name}_loss_den"]:
             report.compare({f"{name}_loss_num": ours, f"{name}_loss_den": losses.weight}, wanted)
-    report.compare({"loss_total": losses.total(0.1, 0.9, 1.0)}, {"loss_total": torch.tensor(expected["loss_total_decay4"])})
+    report.compare(
+        {"loss_total": losses.total(0.1, 0.9, 1.0)},
+        {"loss_total": torch.tensor(expected["loss_total_decay4"])},
+    )
 
 
 def _same_run(target, drafter, run: dict) -> bool:
     """Whether a greedy run gives the reference's tokens and, round by round, what it proposed and committed."""
     prompt, output, rounds = run["prompt"], run["output"], len(run["proposal_lengths"])
-    wanted = output[len(prompt):]
+    wanted = output[len(prompt) :]
     policy = policies.threshold(run["threshold"]) if run["threshold"] else None
     # The reference goes on until its anchor fills the last position, so its last round may run past the end.
-    ours = generate(target, drafter, torch.tensor([prompt]), max_new_tokens=len(wanted) + drafter.gamma + 1, policy=policy,
-                    stop_token_ids=())
-    return (ours.token_ids[:len(wanted)] == wanted
-            and [r.proposed for r in ours.rounds[:rounds]] == run["proposal_lengths"]
-            and [r.committed for r in ours.rounds[:rounds]] == run["acceptance_lengths"])
+    ours = generate(
+        target,
+        drafter,
+        torch.tensor([prompt]),
+        max_new_tokens=len(wanted) + drafter.gamma + 1,
+        policy=policy,
+        stop_token_ids=(),
+    )
+    return (
+        ours.token_ids[: len(wanted)] == wanted
+        and [r.proposed for r in ours.rounds[:rounds]] == run["proposal_lengths"]
+        and [r.committed for r in ours.rounds[:rounds]] == run["acceptance_lengths"]
+    )

@@ -63,4 +63,7 @@ TENSOR_SLACK = 32  # rounding steps of the largest number within which two tenso
 
 def agree(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     """Whether two tensors are equal up to rounding in the data type of `theirs`."""
-    return bool((ours - theirs).abs().max() <= TENSOR_SLACK * torch.finfo(theirs.dtype).eps * theirs.abs().max())
+    return bool(
+        (ours - theirs).abs().max()
+        <= TENSOR_SLACK * torch.finfo(theirs.dtype).eps * theirs.abs().max()
+    )

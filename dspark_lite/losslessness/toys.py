@@ -6,7 +6,16 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from ..decoding.proposal import Drafter, Proposal
 from ..decoding.sampling import draw
 from ..decoding.target import Step, Target
-from ..drafters import MTP, DraftConfig, DSpark, DSparkConfig, Eagle3, Eagle3Config, PromptLookup, SmallLM
+from ..drafters import (
+    MTP,
+    DraftConfig,
+    DSpark,
+    DSparkConfig,
+    Eagle3,
+    Eagle3Config,
+    PromptLookup,
+    SmallLM,
+)
 from ..scheduling.cost_table import CostTable
 
 
@@ -15,7 +24,11 @@ class ToyTarget:
 
     def __init__(self, table):
         self.table = torch.as_tensor(table, dtype=torch.float32)
-        self.vocab_size, self.max_positions, self.device = len(self.table), 1 << 20, torch.device("cpu")
+        self.vocab_size, self.max_positions, self.device = (
+            len(self.table),
+            1 << 20,
+            torch.device("cpu"),
+        )
         self.stop_token_ids = ()
 
     def prefill(self, input_ids, taps=()):
@@ -71,15 +84,27 @@ def appendix_a() -> tuple[ToyTarget, ToyDrafter, CostTable]:
     return target, drafter, CostTable([1, 2, 3], [1.0, 0.5, 0.45])
 
 
-def random_case(generator: torch.Generator, requests: int = 1) -> tuple[ToyTarget, ToyDrafter, CostTable]:
+def random_case(
+    generator: torch.Generator, requests: int = 1
+) -> tuple[ToyTarget, ToyDrafter, CostTable]:
     """A random target and drafter of two tokens with blocks of two, and a cost table for so many requests."""
+
     def uniform(*shape):
         return torch.rand(shape, generator=generator)
 
     target, table = ToyTarget(_pairs(0.1 + 0.8 * uniform(2))), _pairs(0.1 + 0.8 * uniform(2))
     drafter = ToyDrafter(table, uniform(1).item(), uniform(2).round(decimals=1), gamma=2)
     sizes = torch.arange(1, 3 * requests + 1)
-    return target, drafter, CostTable(sizes, 1 / (1 + uniform(len(sizes)).cumsum(0) * uniform(1)) * (0.8 + 0.4 * uniform(len(sizes))))
+    return (
+        target,
+        drafter,
+        CostTable(
+            sizes,
+            1
+            / (1 + uniform(len(sizes)).cumsum(0) * uniform(1))
+            * (0.8 + 0.4 * uniform(len(sizes))),
+        ),
+    )
 
 
 def _pairs(first: torch.Tensor) -> torch.Tensor:
@@ -87,29 +112,64 @@ def _pairs(first: torch.Tensor) -> torch.Tensor:
     return torch.stack([first, 1 - first], 1)
 
 
-def toy_models(seed: int = 0, vocab_size: int = 2, gamma: int = 2) -> tuple[Target, dict[str, object]]:
+def toy_models(
+    seed: int = 0, vocab_size: int = 2, gamma: int = 2
+) -> tuple[Target, dict[str, object]]:
     """A random Qwen3 target over a few tokens and one drafter of each kind, all real code at toy size.
 
     The last token doubles as the mask, so every token can be drawn.
     """
     generator = torch.Generator().manual_seed(seed)
-    shape = dict(vocab_size=vocab_size, hidden_size=16, intermediate_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=8)
+    shape = dict(
+        vocab_size=vocab_size,
+        hidden_size=16,
+        intermediate_size=32,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+    )
     target = Target(_random_language_model(3, shape, generator))
-    drafters = {"small_lm": SmallLM(Target(_random_language_model(1, shape, generator)), gamma),
-                "prompt_lookup": PromptLookup(vocab_size, gamma)}
+    drafters = {
+        "small_lm": SmallLM(Target(_random_language_model(1, shape, generator)), gamma),
+        "prompt_lookup": PromptLookup(vocab_size, gamma),
+    }
     shape |= dict(num_hidden_layers=1, rms_norm_eps=1e-6, rope_theta=1e4, num_target_layers=3)
     untrained = {}
-    for name, rank, head in (("dflash", 0, "vanilla"), ("dspark", 4, "vanilla"), ("dspark_gated", 4, "gated"), ("dspark_rnn", 4, "rnn")):
-        untrained[name] = DSpark(DSparkConfig(**shape, target_layer_ids=(0, 1), block_size=gamma, mask_token_id=vocab_size - 1,
-                                              markov_rank=rank, markov_head_type=head, enable_confidence_head=rank > 0))
+    for name, rank, head in (
+        ("dflash", 0, "vanilla"),
+        ("dspark", 4, "vanilla"),
+        ("dspark_gated", 4, "gated"),
+        ("dspark_rnn", 4, "rnn"),
+    ):
+        untrained[name] = DSpark(
+            DSparkConfig(
+                **shape,
+                target_layer_ids=(0, 1),
+                block_size=gamma,
+                mask_token_id=vocab_size - 1,
+                markov_rank=rank,
+                markov_head_type=head,
+                enable_confidence_head=rank > 0,
+            )
+        )
     untrained["eagle3"] = Eagle3(Eagle3Config(**shape, target_layer_ids=(0, 1), ttt_length=gamma))
     untrained["mtp"] = MTP(DraftConfig(**shape, target_layer_ids=(2,)))
-    return target, drafters | {name: _randomised(drafter.requires_grad_(False).eval(), generator) for name, drafter in untrained.items()}
+    return target, drafters | {
+        name: _randomised(drafter.requires_grad_(False).eval(), generator)
+        for name, drafter in untrained.items()
+    }
 
 
 def _random_language_model(layers: int, shape: dict, generator) -> Qwen3ForCausalLM:
-    config = Qwen3Config(**shape, num_hidden_layers=layers, max_position_embeddings=64, tie_word_embeddings=False, eos_token_id=None,
-                         bos_token_id=None, pad_token_id=None)
+    config = Qwen3Config(
+        **shape,
+        num_hidden_layers=layers,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+        eos_token_id=None,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
     return _randomised(Qwen3ForCausalLM(config).requires_grad_(False), generator)
 
 

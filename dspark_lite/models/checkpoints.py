@@ -24,7 +24,9 @@ from .weights import of_target
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
-TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}  # what of a model that also sees is a language model
+TEXT_PARTS = {
+    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"
+}  # what of a model that also sees is a language model
 TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are called there, and alone
 
 
@@ -38,18 +40,24 @@ def resolve(name: str, fetched=download) -> Path:
     if name.partition("@")[0].count("/") == 1 and not name.startswith((".", "/")):
         return fetched(name)
     known = sorted(folder.name for folder in EMBEDDED.glob("*") if folder.is_dir())
-    raise CheckpointError(f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
-                          f"{', '.join(known) or 'checkpoints, of which there are none'}")
+    raise CheckpointError(
+        f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
+        f"{', '.join(known) or 'checkpoints, of which there are none'}"
+    )
 
 
 def read_config(folder: Path) -> dict:
     """The parsed config.json of a checkpoint folder."""
     if not (folder / "config.json").exists():
-        raise CheckpointError(f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors")
+        raise CheckpointError(
+            f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors"
+        )
     config = read_object(folder / "config.json")
     named = config.get("architectures") or []
     if not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
-        raise CheckpointError(f"architectures in {folder / 'config.json'} is {named!r}; it is a list of names")
+        raise CheckpointError(
+            f"architectures in {folder / 'config.json'} is {named!r}; it is a list of names"
+        )
     return config
 
 
@@ -58,8 +66,14 @@ def weight_files(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.exists():
         shards = read_object(index).get("weight_map")
-        if not (isinstance(shards, dict) and shards and all(isinstance(one, str) and Path(one).name == one for one in shards.values())):
-            raise CheckpointError(f"{index} has no weight_map from tensors to files beside it; copy or download it again")
+        if not (
+            isinstance(shards, dict)
+            and shards
+            and all(isinstance(one, str) and Path(one).name == one for one in shards.values())
+        ):
+            raise CheckpointError(
+                f"{index} has no weight_map from tensors to files beside it; copy or download it again"
+            )
         files = [folder / shard for shard in sorted(set(shards.values()))]
     else:
         files = [folder / "model.safetensors"]
@@ -71,13 +85,19 @@ def weight_files(folder: Path) -> list[Path]:
 def _check_weights(path: Path) -> None:
     if not path.exists():
         others = [other.name for other in path.parent.glob("*.bin")]
-        hint = f"; {others[0]} is not read, because a pickle can execute code: convert it to safetensors" if others else ""
+        hint = (
+            f"; {others[0]} is not read, because a pickle can execute code: convert it to safetensors"
+            if others
+            else ""
+        )
         raise CheckpointError(f"{path} is missing{hint or '; copy or download it again'}")
     try:
         with safe_open(path, "pt") as weights:
             list(weights.keys())
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file ({error}); copy or download it again") from None
+        raise CheckpointError(
+            f"{path} is not a whole safetensors file ({error}); copy or download it again"
+        ) from None
 
 
 def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
@@ -97,36 +117,57 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     model_class = target_class(name, architecture)
     small = sum(path.stat().st_size for path in weight_files(folder)) < 2**30
     try:
-        device = torch.device(device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+        device = torch.device(
+            device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
+        )
     except RuntimeError:
-        raise CheckpointError(f"the device is {device!r}; it is \"cpu\" or \"cuda\"") from None
+        raise CheckpointError(f'the device is {device!r}; it is "cpu" or "cuda"') from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError(f"{name} cannot be loaded on a GPU, because torch finds none; load with device=\"cpu\"")
+        raise CheckpointError(
+            f'{name} cannot be loaded on a GPU, because torch finds none; load with device="cpu"'
+        )
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
     # transformers' switch turns the Hub's bars on and off, too: it is left alone where either is off already.
-    verbosity, quiet = logging.get_verbosity(), small and logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
+    verbosity, quiet = (
+        logging.get_verbosity(),
+        small and logging.is_progress_bar_enabled() and not are_progress_bars_disabled(),
+    )
     logging.set_verbosity_error()  # what transformers would report of the weights is checked below
     if quiet:
         logging.disable_progress_bar()  # it is loaded before its bar could be read
     try:
         renamed = {"key_mapping": TEXT_NAMES} if architecture in TEXT_PARTS else {}
-        model, report = model_class.from_pretrained(folder, dtype=dtype, device_map={"": device}, trust_remote_code=False, use_safetensors=True,
-                                                    ignore_mismatched_sizes=True, output_loading_info=True, **renamed)
-        tokenizer = AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+        model, report = model_class.from_pretrained(
+            folder,
+            dtype=dtype,
+            device_map={"": device},
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **renamed,
+        )
+        tokenizer = (
+            AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
+        )
     except torch.OutOfMemoryError as error:
         raise _no_room(name) from error
     except Exception as error:  # configuration, weights and tokenizer each raise their own kinds; the reader needs one sentence
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"{name} does not load as {architecture} ({reason}); copy or download it again") from error
+        raise CheckpointError(
+            f"{name} does not load as {architecture} ({reason}); copy or download it again"
+        ) from error
     finally:
         logging.set_verbosity(verbosity)
         if quiet:
             logging.enable_progress_bar()
     _check_filled(name, report)
     if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
-        raise CheckpointError(f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
-                              "both again")
+        raise CheckpointError(
+            f"the tokenizer of {name} knows {len(tokenizer)} tokens, its model {model.config.vocab_size}; copy or download "
+            "both again"
+        )
     return Target(model, tokenizer, name)
 
 
@@ -135,12 +176,19 @@ def target_class(name: str, architecture: str):
     import transformers
 
     if architecture not in (*LANGUAGE_MODELS, *TEXT_PARTS):
-        raise CheckpointError(f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}")
+        raise CheckpointError(
+            f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}"
+        )
     found = getattr(transformers, TEXT_PARTS.get(architecture, architecture), None)
     if found is None:
-        raise CheckpointError(f"{name} is a {architecture}, which transformers {transformers.__version__} does not have; install a newer one")
+        raise CheckpointError(
+            f"{name} is a {architecture}, which transformers {transformers.__version__} does not have; install a newer one"
+        )
     if architecture in TEXT_PARTS:
-        warnings.warn(f"{name} also has a vision part; its text part is loaded alone, so it answers text and sees no pictures", stacklevel=3)
+        warnings.warn(
+            f"{name} also has a vision part; its text part is loaded alone, so it answers text and sees no pictures",
+            stacklevel=3,
+        )
     return found
 
 
@@ -149,20 +197,26 @@ def _check_filled(name: str, report: dict) -> None:
     mismatched = [entry[0] for entry in report["mismatched_keys"]]
     if mismatched or report["missing_keys"]:
         tensor = sorted([*mismatched, *report["missing_keys"]])[0]
-        raise CheckpointError(f"tensor {tensor} of {name} is missing or has another shape than config.json asks for; copy or download it again")
+        raise CheckpointError(
+            f"tensor {tensor} of {name} is missing or has another shape than config.json asks for; copy or download it again"
+        )
 
 
 def _no_room(name: str) -> CheckpointError:
-    return CheckpointError(f"{name} does not fit beside what this GPU's memory holds; restart the kernel, end what else runs on the GPU, or "
-                           "set DSPARK_PROFILE=tiny (python -m dspark_lite doctor says what fits)")
+    return CheckpointError(
+        f"{name} does not fit beside what this GPU's memory holds; restart the kernel, end what else runs on the GPU, or "
+        "set DSPARK_PROFILE=tiny (python -m dspark_lite doctor says what fits)"
+    )
 
 
 def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
     """Raises CheckpointError for bfloat16 on a GPU that has none: what `is_bf16_supported` answers there is an emulation."""
     if dtype == torch.bfloat16 and default_dtype(device) == torch.float16:
         major, minor = torch.cuda.get_device_capability(device)
-        raise CheckpointError(f"this GPU (compute capability {major}.{minor}) has no bfloat16 and would emulate it several times slower; load with "
-                              "dtype=torch.float16")
+        raise CheckpointError(
+            f"this GPU (compute capability {major}.{minor}) has no bfloat16 and would emulate it several times slower; load with "
+            "dtype=torch.float16"
+        )
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
@@ -180,7 +234,9 @@ def load_drafter(name: str, target):
     CheckpointError for a drafter of another target, or one that is not drafted here.
     """
     if not isinstance(target, Target):
-        raise CheckpointError(f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)")
+        raise CheckpointError(
+            f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)"
+        )
     target.check_rollback()
     if name == "prompt_lookup":
         return PromptLookup(target.vocab_size)
@@ -204,10 +260,14 @@ def load_drafter(name: str, target):
 def check_loaded(drafter, target):
     """A drafter that has been loaded already; raises CheckpointError unless it was loaded for a target like this one."""
     if not isinstance(drafter, Drafter):
-        raise CheckpointError(f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned")
+        raise CheckpointError(
+            f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned"
+        )
     target.check_rollback()
     if isinstance(drafter, SmallLM):
-        _check_equal("a vocabulary of", drafter.model.vocab_size + drafter.added, target.vocab_size, "tokens")
+        _check_equal(
+            "a vocabulary of", drafter.model.vocab_size + drafter.added, target.vocab_size, "tokens"
+        )
     if isinstance(drafter, Draft):
         check_pair(type(drafter), drafter.config, target)
         _check_equal("a target in", drafter.lm_head.weight.dtype, target.dtype, "")
@@ -224,14 +284,23 @@ def load_draft_alone(folder: Path):
 
 def check_pair(kind: type, config: DraftConfig, target) -> None:
     """Raises CheckpointError unless a drafter of this config was made for a target of this shape."""
-    _check_equal("a vocabulary of", within_vocabulary(config, target).vocab_size, target.vocab_size, "tokens")
+    _check_equal(
+        "a vocabulary of", within_vocabulary(config, target).vocab_size, target.vocab_size, "tokens"
+    )
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     if config.num_target_layers is not None:
         _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
-    _check_equal("positions of rope_theta", config.rope_theta, _positions(target).get("rope_theta", config.rope_theta), "")
+    _check_equal(
+        "positions of rope_theta",
+        config.rope_theta,
+        _positions(target).get("rope_theta", config.rope_theta),
+        "",
+    )
     if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
-        raise CheckpointError(f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens")
+        raise CheckpointError(
+            f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens"
+        )
 
 
 def _positions(target) -> dict:
@@ -244,12 +313,20 @@ def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
     """What makes a draft, a trained one or a small language model, weaker far into a text than the target is; the text stays the
     target's all the same."""
     found, scaling = [], _positions(target).get("rope_type", "default")
-    if scaling not in ("default", "proportional", _positions(draft).get("rope_type") if isinstance(draft, Target) else None):
-        found.append(f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
-                     "far into it")
+    if scaling not in (
+        "default",
+        "proportional",
+        _positions(draft).get("rope_type") if isinstance(draft, Target) else None,
+    ):
+        found.append(
+            f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
+            "far into it"
+        )
     if draft.max_positions and draft.max_positions < target.max_positions:
-        found.append(f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
-                     "and fewer drafts are accepted")
+        found.append(
+            f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
+            "and fewer drafts are accepted"
+        )
     return found
 
 
@@ -259,8 +336,10 @@ def other_head(drafter, target) -> list[str]:
     if theirs is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
         return []
     ours, theirs = drafter.lm_head.weight[:4096].float(), theirs[:4096].float()
-    return [f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "
-            "target"] * bool((ours - theirs).norm() > 0.05 * theirs.norm())
+    return [
+        f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "
+        "target"
+    ] * bool((ours - theirs).norm() > 0.05 * theirs.norm())
 
 
 def _warn(name: str, weaknesses: list[str]) -> None:
@@ -271,8 +350,11 @@ def _warn(name: str, weaknesses: list[str]) -> None:
 
 def _check_equal(what: str, drafter, target, unit: str) -> None:
     if drafter != target:
-        raise CheckpointError(f"the drafter was made for {what} {drafter} {unit}".rstrip() + f", this target has {target}: load the "
-                              "drafter that belongs to it")
+        raise CheckpointError(
+            f"the drafter was made for {what} {drafter} {unit}".rstrip()
+            + f", this target has {target}: load the "
+            "drafter that belongs to it"
+        )
 
 
 def _load_draft(folder: Path, draft: PublishedDraft, target):
@@ -287,12 +369,28 @@ def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
     rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
     if "partial_rotary_factor" in config:  # a Gemma 4 draft
-        rope |= {"rope_type": "proportional", "partial_rotary_factor": config.pop("partial_rotary_factor")}
-    config |= {"architectures": [model.architecture], "model_type": "qwen3", "dtype": "bfloat16", "hidden_act": "silu",
-               "layer_types": ["full_attention"] * model.config.num_hidden_layers, "tie_word_embeddings": False,
-               "max_position_embeddings": target.max_positions, "rope_parameters": rope,
-               "target_layer_ids": list(model.config.target_layer_ids), **(extra or {})}
-    tensors = {name: value.detach().to("cpu", torch.bfloat16 if value.is_floating_point() else None).contiguous().clone()
-               for name, value in model.state_dict().items()}
+        rope |= {
+            "rope_type": "proportional",
+            "partial_rotary_factor": config.pop("partial_rotary_factor"),
+        }
+    config |= {
+        "architectures": [model.architecture],
+        "model_type": "qwen3",
+        "dtype": "bfloat16",
+        "hidden_act": "silu",
+        "layer_types": ["full_attention"] * model.config.num_hidden_layers,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": target.max_positions,
+        "rope_parameters": rope,
+        "target_layer_ids": list(model.config.target_layer_ids),
+        **(extra or {}),
+    }
+    tensors = {
+        name: value.detach()
+        .to("cpu", torch.bfloat16 if value.is_floating_point() else None)
+        .contiguous()
+        .clone()
+        for name, value in model.state_dict().items()
+    }
     write_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")

@@ -16,20 +16,51 @@ from ..common.timing import clock
 from ..decoding.answer import Generation, Round, Stopwatch
 from ..decoding.checks import check_request
 from ..decoding.proposal import Drafter, Policy, Proposal, started
-from ..decoding.sampling import LEAST_TEMPERATURE, Randomness, RandomSource, accepted_prefix_length, draw, probabilities, residual, undefined
+from ..decoding.sampling import (
+    LEAST_TEMPERATURE,
+    Randomness,
+    RandomSource,
+    accepted_prefix_length,
+    draw,
+    probabilities,
+    residual,
+    undefined,
+)
 from ..decoding.sequence import NOT_FINITE, Sequence
 from ..decoding.target import Target, within_memory
 from ..decoding.together import schedule_together
 from .checkpoints import check_loaded, load_drafter
 
 # What transformers prepares for its own loops, made here anew.
-PREPARED = {"attention_mask", "position_ids", "past_key_values", "cache_position", "logits_to_keep", "use_cache", "mm_encoder_outputs"}
+PREPARED = {
+    "attention_mask",
+    "position_ids",
+    "past_key_values",
+    "cache_position",
+    "logits_to_keep",
+    "use_cache",
+    "mm_encoder_outputs",
+}
 # Settings of a GenerationConfig that this loop cannot honour, and what they would have to be.
-REFUSED = {"num_beams": (None, 1), "output_attentions": (None, False), "output_hidden_states": (None, False), "use_cache": (None, True),
-           "cache_implementation": (None, "dynamic"), "token_healing": (None, False), "force_words_ids": (None,), "constraints": (None,),
-           "penalty_alpha": (None,), "dola_layers": (None,), "prompt_lookup_num_tokens": (None,), "assistant_early_exit": (None,)}
+REFUSED = {
+    "num_beams": (None, 1),
+    "output_attentions": (None, False),
+    "output_hidden_states": (None, False),
+    "use_cache": (None, True),
+    "cache_implementation": (None, "dynamic"),
+    "token_healing": (None, False),
+    "force_words_ids": (None,),
+    "constraints": (None,),
+    "penalty_alpha": (None,),
+    "dola_layers": (None,),
+    "prompt_lookup_num_tokens": (None,),
+    "assistant_early_exit": (None,),
+}
 # Processors of the scores alone, which drafts can pass through as well.
-STATELESS = tuple(getattr(generation, f"{name}LogitsWarper") for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta"))
+STATELESS = tuple(
+    getattr(generation, f"{name}LogitsWarper")
+    for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
+)
 
 NO_DRAFT = 1.0  # in the place of a coin, which is less, where no draft stands
 
@@ -47,26 +78,73 @@ class CustomGenerate:
     own: give a StopStringCriteria among `stopping_criteria`.)
     """
 
-    def __init__(self, drafter: str | Drafter | None, model, policy: Policy | None = None, generator: Randomness = None):
+    def __init__(
+        self,
+        drafter: str | Drafter | None,
+        model,
+        policy: Policy | None = None,
+        generator: Randomness = None,
+    ):
         with in_its_modes(model):
             self.target = Target(model)
         self.policy, self.generator = policy, generator
-        self.drafter = load_drafter(drafter, self.target) if isinstance(drafter, str) else drafter and check_loaded(drafter, self.target)
+        self.drafter = (
+            load_drafter(drafter, self.target)
+            if isinstance(drafter, str)
+            else drafter and check_loaded(drafter, self.target)
+        )
         self.answers: list[Generation] = []
 
-    def __call__(self, model, input_ids, *, logits_processor, stopping_criteria, generation_config, **model_kwargs):
+    def __call__(
+        self,
+        model,
+        input_ids,
+        *,
+        logits_processor,
+        stopping_criteria,
+        generation_config,
+        **model_kwargs,
+    ):
         """Prompts with their answers, ids [B, n + m], as transformers' own loop returns them."""
         # transformers (5.23) hands a callable neither of these two: without a look at its frame a streamer would wait forever.
         given = inspect.currentframe().f_back.f_locals
         streamer = given.get("streamer")
-        self._check(model, input_ids, generation_config, model_kwargs, streamer, given.get("assistant_model"))
-        prompts = unpadded(input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids"))
+        self._check(
+            model,
+            input_ids,
+            generation_config,
+            model_kwargs,
+            streamer,
+            given.get("assistant_model"),
+        )
+        prompts = unpadded(
+            input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
+        )
         most = (stopping_criteria.max_length or generation_config.max_length) - input_ids.shape[1]
-        temperature, source = self._drafting(logits_processor if generation_config.do_sample else None)
+        temperature, source = self._drafting(
+            logits_processor if generation_config.do_sample else None
+        )
         with in_its_modes(model):
             model.eval()
-            rows = [_Row(self.target, self.drafter, prompt.to(self.target.device), most, temperature, source) for prompt in prompts]
-            batch = _Rows(rows, input_ids, logits_processor, stopping_criteria, generation_config, self.generator)
+            rows = [
+                _Row(
+                    self.target,
+                    self.drafter,
+                    prompt.to(self.target.device),
+                    most,
+                    temperature,
+                    source,
+                )
+                for prompt in prompts
+            ]
+            batch = _Rows(
+                rows,
+                input_ids,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                self.generator,
+            )
             policy = started(self.policy)
             while not all(row.ended for row in rows):
                 tokens = batch.step(policy)
@@ -75,7 +153,9 @@ class CustomGenerate:
         if streamer is not None:
             streamer.end()
         self.answers = [row.answer for row in rows]
-        result = generation.GenerateDecoderOnlyOutput(sequences=batch.ids, scores=batch.scores, logits=batch.logits)
+        result = generation.GenerateDecoderOnlyOutput(
+            sequences=batch.ids, scores=batch.scores, logits=batch.logits
+        )
         return result if generation_config.return_dict_in_generate else batch.ids
 
     def _drafting(self, processors) -> tuple[float, Randomness]:
@@ -86,30 +166,53 @@ class CustomGenerate:
         while warpers and type(warpers[0]) is STATELESS[0]:
             temperature *= warpers.pop(0).temperature
         if temperature < LEAST_TEMPERATURE:
-            raise RequestError(f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text")
+            raise RequestError(
+                f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text"
+            )
         return temperature, Warped(warpers, self.generator) if warpers else self.generator
 
     def _check(self, model, input_ids, config, model_kwargs, streamer, assistant_model) -> None:
         """Raises RequestError for what is asked for and cannot be given."""
         if model is not self.target.model:
-            raise RequestError("this drafter was loaded for another model object; make a CustomGenerate for the one that generates")
-        then, now = (f"{one.dtype} on {one.device} with {size} tokens"
-                     for one, size in ((self.target, self.target.vocab_size), (model, model.config.get_text_config().vocab_size)))
+            raise RequestError(
+                "this drafter was loaded for another model object; make a CustomGenerate for the one that generates"
+            )
+        then, now = (
+            f"{one.dtype} on {one.device} with {size} tokens"
+            for one, size in (
+                (self.target, self.target.vocab_size),
+                (model, model.config.get_text_config().vocab_size),
+            )
+        )
         if then != now:
-            raise RequestError(f"this drafter was loaded for a model of {then}, and the model is one of {now} now; make a CustomGenerate anew after "
-                               "changing its number format, device or vocabulary")
+            raise RequestError(
+                f"this drafter was loaded for a model of {then}, and the model is one of {now} now; make a CustomGenerate anew after "
+                "changing its number format, device or vocabulary"
+            )
         if assistant_model is not None:
             raise RequestError("assistant_model and custom_generate both draft; give one of them")
         for name, allowed in REFUSED.items():
             if (value := getattr(config, name, None)) not in allowed:
-                raise RequestError(f"{name} is {value!r}, which is not honoured with a drafter; leave it out, or leave out custom_generate")
-        if unknown := sorted(name for name in model_kwargs.keys() - PREPARED if model_kwargs[name] is not None):
-            raise RequestError(f"{', '.join(unknown)} cannot be handed to the model here; leave it out, or leave out custom_generate")
+                raise RequestError(
+                    f"{name} is {value!r}, which is not honoured with a drafter; leave it out, or leave out custom_generate"
+                )
+        if unknown := sorted(
+            name for name in model_kwargs.keys() - PREPARED if model_kwargs[name] is not None
+        ):
+            raise RequestError(
+                f"{', '.join(unknown)} cannot be handed to the model here; leave it out, or leave out custom_generate"
+            )
         cache = model_kwargs.get("past_key_values")
-        if cache is not None and not (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0):
-            raise RequestError("past_key_values holds tokens that the drafter has not read, or is no DynamicCache; give the prompt and no cache")
+        if cache is not None and not (
+            isinstance(cache, DynamicCache) and cache.get_seq_length() == 0
+        ):
+            raise RequestError(
+                "past_key_values holds tokens that the drafter has not read, or is no DynamicCache; give the prompt and no cache"
+            )
         if streamer is not None and len(input_ids) > 1:
-            raise RequestError(f"a streamer takes one answer, and {len(input_ids)} are asked for; stream one prompt at a time")
+            raise RequestError(
+                f"a streamer takes one answer, and {len(input_ids)} are asked for; stream one prompt at a time"
+            )
 
 
 @contextmanager
@@ -149,7 +252,10 @@ class _Row(Sequence):
         begun = clock(target.device)
         with torch.inference_mode(), within_memory("the prompt's context"):
             step, cache = target.prefill(prompt, drafter.taps if drafter else ())
-            self.answer.prefill_seconds, self.begun = clock(target.device) - begun, clock(target.device)
+            self.answer.prefill_seconds, self.begun = (
+                clock(target.device) - begun,
+                clock(target.device),
+            )
             state = drafter.begin(prompt, step.features) if drafter else None
         super().__init__(target, drafter, cache, state, prompt[:, -1], temperature, source)
         self.entering, self.seconds = None, (0.0, 0.0)
@@ -163,8 +269,15 @@ class _Row(Sequence):
     def hold(self, logits: torch.Tensor, block: Proposal, generator: Randomness) -> None:
         """A verified block, with a coin [k] for each draft; what stands behind the drafts is kept by no coin."""
         self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
-        self.drafts, self.probs = F.pad(block.tokens, (0, 1))[0], F.pad(block.probs, (0, 0, 0, 1))[0]  # [k+1], [k+1, V]
-        coins = torch.rand(self.drafted, generator=None if isinstance(generator, RandomSource) else generator, device=logits.device)
+        self.drafts, self.probs = (
+            F.pad(block.tokens, (0, 1))[0],
+            F.pad(block.probs, (0, 0, 0, 1))[0],
+        )  # [k+1], [k+1, V]
+        coins = torch.rand(
+            self.drafted,
+            generator=None if isinstance(generator, RandomSource) else generator,
+            device=logits.device,
+        )
         self.coins = F.pad(coins, (0, 1), value=NO_DRAFT)
 
     def take(self, token: int, kept: bool, ended: bool) -> None:
@@ -175,8 +288,17 @@ class _Row(Sequence):
             return
         self.ended, self.answer.token_ids = ended, [*self.answer.token_ids, token]
         if self.entering is not None and (self.spent or ended):
-            tokens = self.answer.token_ids[-self.at - self.spent:]
-            self.answer.rounds.append(Round(self.drafted, self.at, len(tokens), self.drafts[:-1].tolist(), tokens, *self.seconds))
+            tokens = self.answer.token_ids[-self.at - self.spent :]
+            self.answer.rounds.append(
+                Round(
+                    self.drafted,
+                    self.at,
+                    len(tokens),
+                    self.drafts[:-1].tolist(),
+                    tokens,
+                    *self.seconds,
+                )
+            )
             self.answer.decode_seconds = clock(self.target.device) - self.begun
 
 
@@ -185,11 +307,24 @@ class _Rows:
     goes on with padding; it reads that, as it does there, only where the caller wants scores or logits."""
 
     def __init__(self, rows: list[_Row], ids, processors, criteria, config, generator: Randomness):
-        self.rows, self.ids, self.processors, self.criteria, self.generator = rows, ids, processors, criteria, generator
+        self.rows, self.ids, self.processors, self.criteria, self.generator = (
+            rows,
+            ids,
+            processors,
+            criteria,
+            generator,
+        )
         self.sampled = config.do_sample
         # As in transformers' loop: without a criterion of EOS tokens an ended row goes on as before.
-        self.padding = config._pad_token_tensor if any(hasattr(one, "eos_token_id") for one in criteria) else None
-        wanted = (config.return_dict_in_generate and asked for asked in (config.output_scores, config.output_logits))
+        self.padding = (
+            config._pad_token_tensor
+            if any(hasattr(one, "eos_token_id") for one in criteria)
+            else None
+        )
+        wanted = (
+            config.return_dict_in_generate and asked
+            for asked in (config.output_scores, config.output_logits)
+        )
         self.scores, self.logits = (() if one else None for one in wanted)
 
     def step(self, policy: Policy | None) -> torch.Tensor:
@@ -198,7 +333,9 @@ class _Rows:
         idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
         spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
         watch = self._verify(spent, policy) if spent else None
-        logits = torch.cat([row.logits[:, row.at] for row in self.rows]).to(self.ids.device)  # [B, V]
+        logits = torch.cat([row.logits[:, row.at] for row in self.rows]).to(
+            self.ids.device
+        )  # [B, V]
         scores = self.processors(self.ids, logits.clone())
         tokens, kept = self._choose(scores, padded)
         for index in spent:
@@ -207,7 +344,9 @@ class _Rows:
         self.logits = None if self.logits is None else (*self.logits, logits)
         self.ids = torch.cat([self.ids, tokens[:, None]], 1)
         ended = self.criteria(self.ids, self.scores)
-        for row, waits, keeps, token, ends in zip(self.rows, idle, kept, *torch.stack([tokens, ended.to(tokens)]).tolist()):
+        for row, waits, keeps, token, ends in zip(
+            self.rows, idle, kept, *torch.stack([tokens, ended.to(tokens)]).tolist()
+        ):
             if not waits:
                 row.take(token, keeps, bool(ends))
         return tokens
@@ -220,13 +359,28 @@ class _Rows:
             row.anchor = self.ids[index, -1:].to(row.anchor)
             if row.entering is not None:  # the prompt's own pass has nothing to take back
                 row.keep([row.at + 1], row.anchor)
-        watch, drafting = Stopwatch(rows[0].target.device), [row for row in rows if not row.ended or self.padding is None]
+        watch, drafting = (
+            Stopwatch(rows[0].target.device),
+            [row for row in rows if not row.ended or self.padding is None],
+        )
         watch("draft")
-        drafted = schedule_together(policy, drafting, [row.draft() for row in drafting]) if drafting else []
+        drafted = (
+            schedule_together(policy, drafting, [row.draft() for row in drafting])
+            if drafting
+            else []
+        )
         blocks = list(zip(drafting, drafted))
         for row in (row for row in rows if row not in drafting):
             tokens = self.padding.to(row.anchor).expand(1, min(row.block, *row.room))
-            blocks.append((row, Proposal(tokens, torch.zeros(*tokens.shape, row.target.vocab_size, device=tokens.device))))
+            blocks.append(
+                (
+                    row,
+                    Proposal(
+                        tokens,
+                        torch.zeros(*tokens.shape, row.target.vocab_size, device=tokens.device),
+                    ),
+                )
+            )
         watch("verify")
         for row, block in blocks:
             if isinstance(row.generator, Warped):
@@ -240,19 +394,34 @@ class _Rows:
         Each row's next draft is tossed for with its coin; where the coin says no, or no draft stands, a token is drawn from the residual.
         A `padded` row gets padding, whatever was drafted. It keeps a draft that is padding itself, so the target reads all the others anew.
         """
-        drafts, drafted, coins = (torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
-                                  for part in ("drafts", "probs", "coins"))  # [B], [B, V], [B]
+        drafts, drafted, coins = (
+            torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
+            for part in ("drafts", "probs", "coins")
+        )  # [B], [B, V], [B]
         probs, at = probabilities(scores, float(self.sampled)), drafts[:, None]
-        keep = torch.where(coins < NO_DRAFT, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0)
-        tossed = accepted_prefix_length(keep[:, None], self.generator) > 0 if isinstance(self.generator, RandomSource) else coins < keep
+        keep = torch.where(
+            coins < NO_DRAFT, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0
+        )
+        tossed = (
+            accepted_prefix_length(keep[:, None], self.generator) > 0
+            if isinstance(self.generator, RandomSource)
+            else coins < keep
+        )
         failed = undefined(scores) if self.sampled else scores.isnan().any(1)
         is_padding = drafts == (-1 if self.padding is None else self.padding.to(drafts))
-        tossed, is_padding, broken, failed = torch.stack([tossed, is_padding, keep.isnan(), failed]).tolist()
-        for fails, name in ((failed, "target's logits, as the request's processors leave them,"), (broken, "drafter's probabilities")):
+        tossed, is_padding, broken, failed = torch.stack(
+            [tossed, is_padding, keep.isnan(), failed]
+        ).tolist()
+        for fails, name in (
+            (failed, "target's logits, as the request's processors leave them,"),
+            (broken, "drafter's probabilities"),
+        ):
             if any(one and not ended for one, ended in zip(fails, padded)):
                 raise RequestError(NOT_FINITE.format(name))
-        kept = [row.at < row.drafted and pads if ended else toss
-                for row, toss, pads, ended in zip(self.rows, tossed, is_padding, padded)]
+        kept = [
+            row.at < row.drafted and pads if ended else toss
+            for row, toss, pads, ended in zip(self.rows, tossed, is_padding, padded)
+        ]
         tokens = drafts.clone()
         if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
             drawn = torch.tensor(drawn, device=tokens.device)
@@ -262,14 +431,26 @@ class _Rows:
         return tokens.to(self.ids), kept
 
 
-def unpadded(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None = None) -> list[torch.Tensor]:
+def unpadded(
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_ids: torch.Tensor | None = None,
+) -> list[torch.Tensor]:
     """The prompts [1, n] of a batch [B, N] that is padded on the left; raises RequestError for another mask, and for positions
     that do not count a prompt's tokens from 0."""
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids)
     kept = mask.sum(1, keepdim=True)
-    if not torch.equal((torch.arange(mask.shape[1], device=mask.device) >= mask.shape[1] - kept).to(mask), mask):
-        raise RequestError("the attention mask hides tokens inside or at the end of a prompt; pad on the left, with zeros before the prompt alone")
+    if not torch.equal(
+        (torch.arange(mask.shape[1], device=mask.device) >= mask.shape[1] - kept).to(mask), mask
+    ):
+        raise RequestError(
+            "the attention mask hides tokens inside or at the end of a prompt; pad on the left, with zeros before the prompt alone"
+        )
     counted = mask.cumsum(1) - 1
-    if position_ids is not None and not torch.equal(position_ids.expand_as(mask)[mask > 0], counted[mask > 0]):
-        raise RequestError("position_ids do not count each prompt's tokens from 0, as the drafter does; leave them out")
-    return [row[None, len(row) - count:] for row, count in zip(input_ids, kept[:, 0].tolist())]
+    if position_ids is not None and not torch.equal(
+        position_ids.expand_as(mask)[mask > 0], counted[mask > 0]
+    ):
+        raise RequestError(
+            "position_ids do not count each prompt's tokens from 0, as the drafter does; leave them out"
+        )
+    return [row[None, len(row) - count :] for row, count in zip(input_ids, kept[:, 0].tolist())]

@@ -16,7 +16,10 @@ from ..drafters import DraftConfig
 from .draft_forms import Z_LAB, PublishedDraft
 from .weights import of_target
 
-BY_TOKEN = ("embed_tokens.weight", "markov_head.markov_w1.weight")  # a row for each id that may come before a draft
+BY_TOKEN = (
+    "embed_tokens.weight",
+    "markov_head.markov_w1.weight",
+)  # a row for each id that may come before a draft
 MAPS = ("d2t", "t2d")  # between a draft's ids and its target's
 MOST_ADDED = 1024  # ids that a target's vocabulary may have more than its draft's, which it may at most double: more are another vocabulary
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it
@@ -34,14 +37,20 @@ def within_vocabulary(config: DraftConfig, target) -> DraftConfig:
     so that none of the others is drafted."""
     if not added_ids(config.vocab_size, target):
         return config
-    return replace(config, vocab_size=target.vocab_size, draft_vocab_size=config.draft_vocab_size or config.vocab_size)
+    return replace(
+        config,
+        vocab_size=target.vocab_size,
+        draft_vocab_size=config.draft_vocab_size or config.vocab_size,
+    )
 
 
 def widen_embedding(model, vocab_size: int, added: int) -> None:
     """Gives a language model of transformers so many ids more to read, each as nothing; its LM head stays as it is, tied or not."""
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.num_embeddings == vocab_size:
-            module.weight = nn.Parameter(F.pad(module.weight.detach(), (0, 0, 0, added)), requires_grad=False)
+            module.weight = nn.Parameter(
+                F.pad(module.weight.detach(), (0, 0, 0, added)), requires_grad=False
+            )
             module.num_embeddings += added
 
 
@@ -50,7 +59,10 @@ def stored_shapes(draft: PublishedDraft, files: list[Path]) -> dict[str, tuple[i
     found = {}
     for path in files:
         with safe_open(path, "pt") as weights:
-            found |= {draft.tensor_name(stored): tuple(weights.get_slice(stored).get_shape()) for stored in weights.keys()}
+            found |= {
+                draft.tensor_name(stored): tuple(weights.get_slice(stored).get_shape())
+                for stored in weights.keys()
+            }
     found.pop(None, None)
     return found
 
@@ -67,10 +79,14 @@ def check_tensors(name: str, draft: PublishedDraft, found: dict[str, tuple], len
         if found.get(tensor) == wanted.get(tensor) or tensor in lent and tensor not in found:
             continue
         if tensor in ("embed_tokens.weight", "lm_head.weight") and tensor not in found:
-            raise CheckpointError(f"tensor {tensor} of {name} has shape none, and its target's cannot be taken: load it with a target, and one whose "
-                                  f"{tensor.removesuffix('.weight')} is not quantised")
-        raise CheckpointError(f"tensor {tensor} of {name} has shape {found.get(tensor, 'none')}; its config.json asks for "
-                              f"{wanted.get(tensor, 'none')}")
+            raise CheckpointError(
+                f"tensor {tensor} of {name} has shape none, and its target's cannot be taken: load it with a target, and one whose "
+                f"{tensor.removesuffix('.weight')} is not quantised"
+            )
+        raise CheckpointError(
+            f"tensor {tensor} of {name} has shape {found.get(tensor, 'none')}; its config.json asks for "
+            f"{wanted.get(tensor, 'none')}"
+        )
 
 
 def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
@@ -78,7 +94,9 @@ def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
 
     Raises CheckpointError for files that do not hold what its config asks for.
     """
-    device, dtype = (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
+    device, dtype = (
+        (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
+    )
     lent = of_target(target) if target else {}
     check_tensors(name, draft, stored_shapes(draft, files), lent)
     tensors = _read(draft, files, lent, device, dtype)
@@ -89,7 +107,9 @@ def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
     if config.draft_vocab_size and "d2t" not in tensors:
         tensors["d2t"] = torch.zeros(config.draft_vocab_size, dtype=torch.long, device=device)
     for tensor in tensors.keys() & set(BY_TOKEN):
-        if added := config.vocab_size - len(tensors[tensor]):  # ids that came later are read as nothing
+        if added := config.vocab_size - len(
+            tensors[tensor]
+        ):  # ids that came later are read as nothing
             tensors[tensor] = F.pad(tensors[tensor], (0, 0, 0, added))
     with torch.device("meta"):
         drafter = draft.kind(config)
@@ -99,7 +119,9 @@ def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
     return drafter.eval().requires_grad_(False)
 
 
-def _read(draft: PublishedDraft, files: list[Path], lent: dict, device, dtype) -> dict[str, torch.Tensor]:
+def _read(
+    draft: PublishedDraft, files: list[Path], lent: dict, device, dtype
+) -> dict[str, torch.Tensor]:
     """The tensors in a draft's files by their names in the drafter, the target's own in the place of copies."""
     tensors = {}
     for path in files:
@@ -119,18 +141,31 @@ def _read(draft: PublishedDraft, files: list[Path], lent: dict, device, dtype) -
 def check_numbers(tensor: str, path: Path, value: torch.Tensor, of_ids: bool = False) -> None:
     """Raises CheckpointError for a tensor of a draft whose numbers are not finite, or are integers where none are `of_ids`."""
     if not (of_ids or value.is_floating_point()):
-        raise CheckpointError(f"tensor {tensor} of {path} holds {value.dtype}; a draft's weights are floating-point numbers, not quantised")
+        raise CheckpointError(
+            f"tensor {tensor} of {path} holds {value.dtype}; a draft's weights are floating-point numbers, not quantised"
+        )
     if not value.isfinite().all():
-        raise CheckpointError(f"tensor {tensor} of {path} holds numbers that are not finite in {value.dtype}; copy or download it again, or train "
-                              "anew with a smaller learning rate")
+        raise CheckpointError(
+            f"tensor {tensor} of {path} holds numbers that are not finite in {value.dtype}; copy or download it again, or train "
+            "anew with a smaller learning rate"
+        )
 
 
 def _same_rows(stored, held: torch.Tensor) -> bool:
     """Whether a stored tensor, of which a few rows are read at a time, is the first rows of the one that is held (at 4B each
     is 0.8 GB)."""
     rows, *width = stored.get_shape()
-    return rows <= len(held) and width == list(held.shape[1:]) and all(
-        torch.equal(stored[start:start + COMPARED].to(held.dtype), held[start:min(start + COMPARED, rows)]) for start in range(0, rows, COMPARED))
+    return (
+        rows <= len(held)
+        and width == list(held.shape[1:])
+        and all(
+            torch.equal(
+                stored[start : start + COMPARED].to(held.dtype),
+                held[start : min(start + COMPARED, rows)],
+            )
+            for start in range(0, rows, COMPARED)
+        )
+    )
 
 
 def _output_ids(name: str, config: DraftConfig, tensors: dict) -> torch.Tensor | slice:
@@ -146,20 +181,31 @@ def _output_ids(name: str, config: DraftConfig, tensors: dict) -> torch.Tensor |
     outside = ((ids < 0) | (ids >= config.vocab_size)).nonzero()
     if len(outside):
         first = outside[0].item()
-        raise CheckpointError(f"d2t of {name} maps its id {first} to {ids[first]} ({first} + {tensors['d2t'][first]}); the target's ids are 0 to "
-                              f"{config.vocab_size - 1}")
+        raise CheckpointError(
+            f"d2t of {name} maps its id {first} to {ids[first]} ({first} + {tensors['d2t'][first]}); the target's ids are 0 to "
+            f"{config.vocab_size - 1}"
+        )
     if len(ids.unique()) < len(ids):
-        raise CheckpointError(f"d2t of {name} maps two of its ids to one of the target's; each needs one of its own")
+        raise CheckpointError(
+            f"d2t of {name} maps two of its ids to one of the target's; each needs one of its own"
+        )
     if has is not None and not torch.equal(has.bool().nonzero()[:, 0], ids.sort().values):
-        raise CheckpointError(f"t2d and d2t of {name} name different ids of the target; copy or download it again")
+        raise CheckpointError(
+            f"t2d and d2t of {name} name different ids of the target; copy or download it again"
+        )
     return ids
 
 
 def _scale_as_target(drafter, draft: PublishedDraft, target, lent: dict) -> None:
     """Gives a drafter the target's soft cap where its LM head is the target's, and the scale of its embedding where the form is
     one that embeds with the target's module."""
-    if "lm_head.weight" in lent and drafter.lm_head.weight.data_ptr() == lent["lm_head.weight"].data_ptr():
+    if (
+        "lm_head.weight" in lent
+        and drafter.lm_head.weight.data_ptr() == lent["lm_head.weight"].data_ptr()
+    ):
         drafter.logit_softcap = getattr(target.config, "final_logit_softcapping", None)
     if draft.form == Z_LAB:
         scale = getattr(target.model.get_input_embeddings(), "embed_scale", None)
-        drafter.embedding_scale = None if scale is None else scale.detach().to(target.device, target.dtype)
+        drafter.embedding_scale = (
+            None if scale is None else scale.detach().to(target.device, target.dtype)
+        )

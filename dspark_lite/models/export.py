@@ -33,14 +33,27 @@ class EngineFormat(NamedTuple):
 
 
 ENGINES = {
-    "vllm": EngineFormat(("vanilla",), True, True, """vllm serve {target} --speculative-config '{{"method": "{method}", "model": "{folder}", """
-                         """"num_speculative_tokens": {gamma}}}'"""),
-    "sglang": EngineFormat(("vanilla", "gated", "rnn"), False, False,
-                           "python -m sglang.launch_server --model-path {target} --speculative-algorithm DSPARK "
-                           "--speculative-draft-model-path {folder}"),
-    "llama.cpp": EngineFormat(("vanilla",), False, False,
-                              "python convert_hf_to_gguf.py {folder} --target-model-dir {target} --outfile draft.gguf\n"
-                              "llama-server -m target.gguf -md draft.gguf --spec-type draft-dspark --spec-draft-n-max {gamma}"),
+    "vllm": EngineFormat(
+        ("vanilla",),
+        True,
+        True,
+        """vllm serve {target} --speculative-config '{{"method": "{method}", "model": "{folder}", """
+        """"num_speculative_tokens": {gamma}}}'""",
+    ),
+    "sglang": EngineFormat(
+        ("vanilla", "gated", "rnn"),
+        False,
+        False,
+        "python -m sglang.launch_server --model-path {target} --speculative-algorithm DSPARK "
+        "--speculative-draft-model-path {folder}",
+    ),
+    "llama.cpp": EngineFormat(
+        ("vanilla",),
+        False,
+        False,
+        "python convert_hf_to_gguf.py {folder} --target-model-dir {target} --outfile draft.gguf\n"
+        "llama-server -m target.gguf -md draft.gguf --spec-type draft-dspark --spec-draft-n-max {gamma}",
+    ),
 }
 SPECULATORS_COMMAND = "vllm serve {folder}"  # which reads from it what its target is
 ZERO_RANK = 8  # of a Markov head that adds nothing
@@ -54,32 +67,51 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
     cannot run, with its reason.
     """
     if engine not in (*ENGINES, "speculators"):
-        raise RequestError(f"there is no export for {engine!r}; engines are {', '.join(ENGINES)}, and there is the form of speculators")
+        raise RequestError(
+            f"there is no export for {engine!r}; engines are {', '.join(ENGINES)}, and there is the form of speculators"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequestError(f"{folder} is there already and is no empty folder; name another one")
     source = resolve(name)
     config = read_config(source)
     if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
-        raise CheckpointError(f"{name} is a {config['architectures'][0]}, which needs no export: an engine loads a language model as it is")
+        raise CheckpointError(
+            f"{name} is a {config['architectures'][0]}, which needs no export: an engine loads a language model as it is"
+        )
     draft = read_draft(name, config)
     if draft.form != DEEPSPEC:
-        raise CheckpointError(f"{name} is in the form of {draft.form}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is")
+        raise CheckpointError(
+            f"{name} is in the form of {draft.form}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is"
+        )
     _check_runs(name, engine, draft.kind, draft.config)
     files = weight_files(source)
-    check_tensors(name, draft, stored_shapes(draft, files), ("embed_tokens.weight", "lm_head.weight"))  # or the target's
+    check_tensors(
+        name, draft, stored_shapes(draft, files), ("embed_tokens.weight", "lm_head.weight")
+    )  # or the target's
     stored = {tensor: value for path in files for tensor, value in load_file(path).items()}
     for tensor, value in stored.items():
         check_numbers(tensor, source, value, of_ids=draft.tensor_name(tensor) in MAPS)
     if engine == "speculators":
         config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
-        tensors = {tensor: value.contiguous() for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()}
+        tensors = {
+            tensor: value.contiguous()
+            for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()
+        }
         command = SPECULATORS_COMMAND.format(folder=quote(str(folder)))
     else:
         changed, added = _changes(draft.kind, draft.config)
         config, tensors = flattened(config) | changed, stored | added
-        method, gamma = ("eagle3", draft.config.ttt_length) if draft.kind is Eagle3 else ("dspark", draft.config.block_size)
-        command = ENGINES[engine].command.format(target=quote(target), folder=folder if engine == "vllm" else quote(str(folder)),
-                                                 method=method, gamma=gamma)
+        method, gamma = (
+            ("eagle3", draft.config.ttt_length)
+            if draft.kind is Eagle3
+            else ("dspark", draft.config.block_size)
+        )
+        command = ENGINES[engine].command.format(
+            target=quote(target),
+            folder=folder if engine == "vllm" else quote(str(folder)),
+            method=method,
+            gamma=gamma,
+        )
     folder.resolve().parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.resolve().parent) as temporary:
         write_tensors(Path(temporary) / "model.safetensors", tensors, {"format": "pt"})
@@ -95,45 +127,86 @@ def _check_runs(name: str, engine: str, kind: type, config) -> None:
     """Raises CheckpointError for a draft that an engine does not run, or speculators does not hold."""
     if engine == "speculators":
         if kind is Gemma4DSpark:
-            raise CheckpointError(f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
-                                  "DFlash, an Eagle3 or an MTP")
+            raise CheckpointError(
+                f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
+                "DFlash, an Eagle3 or an MTP"
+            )
         return
     format_ = ENGINES[engine]
     if not issubclass(kind, (DSpark, Eagle3)):
-        raise CheckpointError(f"{name} is an MTP layer of this course's own training, which {engine} reads with a target of its own kind alone; "
-                              "export a DSpark, a DFlash or an Eagle3")
+        raise CheckpointError(
+            f"{name} is an MTP layer of this course's own training, which {engine} reads with a target of its own kind alone; "
+            "export a DSpark, a DFlash or an Eagle3"
+        )
     if kind is Eagle3 and not format_.eagle3:
-        raise CheckpointError(f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; it is exported for vllm, which has "
-                              "such a one")
+        raise CheckpointError(
+            f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; it is exported for vllm, which has "
+            "such a one"
+        )
     if kind is Gemma4DSpark and not format_.gemma4:
-        raise CheckpointError(f"{name} is a draft for Gemma 4, which {engine} does not load; vllm does")
+        raise CheckpointError(
+            f"{name} is a draft for Gemma 4, which {engine} does not load; vllm does"
+        )
     if issubclass(kind, DSpark) and not config.sample_from_anchor:
-        raise CheckpointError(f"{name} is in the original DFlash layout, whose anchor slot predicts nothing; {engine} loads it from its "
-                              "publisher's folder")
-    if issubclass(kind, DSpark) and config.markov_rank and config.markov_head_type not in format_.heads:
-        raise CheckpointError(f"{name} has a {config.markov_head_type} head, and {engine} runs {' and '.join(format_.heads)} heads alone; "
-                              f"export it for {' or '.join(other for other in ENGINES if config.markov_head_type in ENGINES[other].heads)}")
+        raise CheckpointError(
+            f"{name} is in the original DFlash layout, whose anchor slot predicts nothing; {engine} loads it from its "
+            "publisher's folder"
+        )
+    if (
+        issubclass(kind, DSpark)
+        and config.markov_rank
+        and config.markov_head_type not in format_.heads
+    ):
+        raise CheckpointError(
+            f"{name} has a {config.markov_head_type} head, and {engine} runs {' and '.join(format_.heads)} heads alone; "
+            f"export it for {' or '.join(other for other in ENGINES if config.markov_head_type in ENGINES[other].heads)}"
+        )
 
 
 def _changes(kind: type, config) -> tuple[dict, dict[str, torch.Tensor]]:
     """The fields of config.json and the tensors that an engine wants beside what is saved."""
     if kind is Eagle3:
         # Their taps are counted as inputs of layers, ours as outputs.
-        return {"architectures": ["Eagle3Qwen3ForCausalLM"], "num_aux_layers": len(config.target_layer_ids),
-                "eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in config.target_layer_ids]}, {}
+        return {
+            "architectures": ["Eagle3Qwen3ForCausalLM"],
+            "num_aux_layers": len(config.target_layer_ids),
+            "eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in config.target_layer_ids],
+        }, {}
     if config.markov_rank:
         return {}, {}
     zeros = torch.zeros(config.vocab_size, ZERO_RANK, dtype=torch.bfloat16)
-    return ({"markov_rank": ZERO_RANK, "markov_head_type": "vanilla", "confidence_head_with_markov": False},
-            {"markov_head.markov_w1.weight": zeros, "markov_head.markov_w2.weight": zeros.clone()})
+    return (
+        {
+            "markov_rank": ZERO_RANK,
+            "markov_head_type": "vanilla",
+            "confidence_head_with_markov": False,
+        },
+        {"markov_head.markov_w1.weight": zeros, "markov_head.markov_w2.weight": zeros.clone()},
+    )
 
 
 def model_card(config: dict, engine: str, command: str, target: str) -> str:
     """A README.md for the Hub: what the draft is, for which target, and the fields that engines read."""
-    read = ("architectures", "block_size", "ttt_length", "mask_token_id", "target_layer_ids", "num_hidden_layers", "markov_rank", "markov_head_type",
-            "enable_confidence_head", "speculators_model_type", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
-    fields = "\n".join(f"| `{name}` | `{json.dumps(config[name])}` |" for name in read if name in config)
-    return (f"---\nbase_model: {target}\npipeline_tag: text-generation\ntags:\n- speculative-decoding\n- draft-model\n---\n\n"
-            f"# A draft model for {target}\n\nIt proposes tokens that {target} verifies, so it changes the speed of an answer and not its "
-            f"distribution. It cannot write by itself.\n\n| field | value |\n|---|---|\n{fields}\n\nIn the form that {engine} loads:\n\n"
-            f"```\n{command}\n```\n")
+    read = (
+        "architectures",
+        "block_size",
+        "ttt_length",
+        "mask_token_id",
+        "target_layer_ids",
+        "num_hidden_layers",
+        "markov_rank",
+        "markov_head_type",
+        "enable_confidence_head",
+        "speculators_model_type",
+        "aux_hidden_state_layer_ids",
+        "eagle_aux_hidden_state_layer_ids",
+    )
+    fields = "\n".join(
+        f"| `{name}` | `{json.dumps(config[name])}` |" for name in read if name in config
+    )
+    return (
+        f"---\nbase_model: {target}\npipeline_tag: text-generation\ntags:\n- speculative-decoding\n- draft-model\n---\n\n"
+        f"# A draft model for {target}\n\nIt proposes tokens that {target} verifies, so it changes the speed of an answer and not its "
+        f"distribution. It cannot write by itself.\n\n| field | value |\n|---|---|\n{fields}\n\nIn the form that {engine} loads:\n\n"
+        f"```\n{command}\n```\n"
+    )

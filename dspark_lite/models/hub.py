@@ -11,10 +11,20 @@ from pathlib import Path
 
 from ..common.errors import CheckpointError
 
-FILES = ["model*.safetensors", "model.safetensors.index.json", "config.json", "generation_config.json", "tokenizer*.json", "vocab.json",
-         "merges.txt", "*.jinja"]
+FILES = [
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer*.json",
+    "vocab.json",
+    "merges.txt",
+    "*.jinja",
+]
 PROBED = 32e6  # bytes at most that are fetched to see how fast they come
-HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # git's SHA-1 of a small file, SHA-256 of a large one
+HASH = re.compile(
+    "[0-9a-f]{40}|[0-9a-f]{64}"
+)  # git's SHA-1 of a small file, SHA-256 of a large one
 
 
 def download(name: str) -> Path:
@@ -24,8 +34,10 @@ def download(name: str) -> Path:
     """
     folder = fetch(name, FILES)
     if not any(folder.glob("model*.safetensors")):
-        raise CheckpointError(f"{name!r} has no model.safetensors on the Hub; weights of other formats are not read, because a pickle can "
-                              "execute code: name a model that has safetensors")
+        raise CheckpointError(
+            f"{name!r} has no model.safetensors on the Hub; weights of other formats are not read, because a pickle can "
+            "execute code: name a model that has safetensors"
+        )
     return folder
 
 
@@ -38,7 +50,9 @@ def fetch(name: str, patterns: list[str]) -> Path:
         folder = _snapshot(**_wanted(name, patterns))
     except Exception as error:  # the client raises many kinds; the reader needs one sentence
         cause, cure = _cause_and_cure(error)
-        raise CheckpointError(f"{name!r} is no folder here and could not be fetched from the Hub ({cause}); {cure}") from error
+        raise CheckpointError(
+            f"{name!r} is no folder here and could not be fetched from the Hub ({cause}); {cure}"
+        ) from error
     for pattern in patterns:
         for path in folder.glob(pattern):
             _check_hash(name, path)
@@ -48,7 +62,12 @@ def fetch(name: str, patterns: list[str]) -> Path:
 def _wanted(name: str, patterns: list[str]) -> dict:
     """What the client is asked for."""
     repository, _, revision = name.partition("@")
-    return {"repo_id": repository, "revision": revision or None, "allow_patterns": patterns, "ignore_patterns": "*/*"}
+    return {
+        "repo_id": repository,
+        "revision": revision or None,
+        "allow_patterns": patterns,
+        "ignore_patterns": "*/*",
+    }
 
 
 def cached(name: str) -> Path | None:
@@ -69,7 +88,10 @@ def file_sizes(name: str) -> dict[str, int]:
     wanted = _wanted(name, FILES)
     listed = HfApi().model_info(wanted["repo_id"], revision=wanted["revision"], files_metadata=True)
     sizes = {file.rfilename: file.size for file in listed.siblings}
-    return {path: sizes[path] for path in filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns="*/*")}
+    return {
+        path: sizes[path]
+        for path in filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns="*/*")
+    }
 
 
 def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
@@ -81,12 +103,21 @@ def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
 
     wanted = _wanted(name, FILES)
     try:
-        files = HfApi().get_safetensors_metadata(wanted["repo_id"], revision=wanted["revision"]).files_metadata
+        files = (
+            HfApi()
+            .get_safetensors_metadata(wanted["repo_id"], revision=wanted["revision"])
+            .files_metadata
+        )
     except Exception as error:  # the client raises many kinds; the reader needs one sentence
         cause, cure = _cause_and_cure(error)
-        raise CheckpointError(f"the header of {name!r} could not be fetched from the Hub ({cause}); {cure}") from error
+        raise CheckpointError(
+            f"the header of {name!r} could not be fetched from the Hub ({cause}); {cure}"
+        ) from error
     tensors = {tensor: entry for file in files.values() for tensor, entry in file.tensors.items()}
-    return {tensor: (tuple(entry.shape), entry.data_offsets[1] - entry.data_offsets[0]) for tensor, entry in tensors.items()}
+    return {
+        tensor: (tuple(entry.shape), entry.data_offsets[1] - entry.data_offsets[0])
+        for tensor, entry in tensors.items()
+    }
 
 
 def transfer_rate(name: str, file: str, seconds: float) -> float:
@@ -97,7 +128,9 @@ def transfer_rate(name: str, file: str, seconds: float) -> float:
 
     wanted = _wanted(name, FILES)
     url = hf_hub_url(wanted["repo_id"], file, revision=wanted["revision"])
-    with get_session().stream("GET", url, headers={**build_hf_headers(), "Range": "bytes=0-"}, follow_redirects=True) as reply:
+    with get_session().stream(
+        "GET", url, headers={**build_hf_headers(), "Range": "bytes=0-"}, follow_redirects=True
+    ) as reply:
         reply.raise_for_status()
         started, received = time.perf_counter(), 0
         for piece in reply.iter_raw(2**16):
@@ -109,7 +142,9 @@ def transfer_rate(name: str, file: str, seconds: float) -> float:
 
 def _snapshot(**wanted) -> Path:
     """The client's snapshot; the whole one in the cache also where a network is there but broken."""
-    from huggingface_hub import snapshot_download  # offline use must not pay for, or fail on, the hub client
+    from huggingface_hub import (
+        snapshot_download,
+    )  # offline use must not pay for, or fail on, the hub client
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
@@ -126,15 +161,35 @@ def _cause_and_cure(error: Exception) -> tuple[str, str]:
     """Why a model could not be fetched, and what to do about it."""
     from huggingface_hub import errors
 
-    uncached = isinstance(error, errors.LocalEntryNotFoundError)  # the client has looked into the cache after the error that it names
+    uncached = isinstance(
+        error, errors.LocalEntryNotFoundError
+    )  # the client has looked into the cache after the error that it names
     error = error.__cause__ or error if uncached else error
     answers = {
-        errors.HFValidationError: ("that is no name on the Hub", "a model is org/name or org/name@revision"),
-        errors.GatedRepoError: ("it is gated", "accept its terms on its page and set HF_TOKEN to a token of that account"),
-        errors.RepositoryNotFoundError: ("there is no such model, or it is private", "check the name, or set HF_TOKEN to a token that may read it"),
-        errors.RevisionNotFoundError: ("it has no such revision", "check the branch, tag or commit after the @"),
-        errors.RemoteEntryNotFoundError: ("a file that it lists is missing", "try another revision"),
-        errors.OfflineModeIsEnabled: ("HF_HUB_OFFLINE is set and the cache does not hold it whole", "unset it to download, or give a folder"),
+        errors.HFValidationError: (
+            "that is no name on the Hub",
+            "a model is org/name or org/name@revision",
+        ),
+        errors.GatedRepoError: (
+            "it is gated",
+            "accept its terms on its page and set HF_TOKEN to a token of that account",
+        ),
+        errors.RepositoryNotFoundError: (
+            "there is no such model, or it is private",
+            "check the name, or set HF_TOKEN to a token that may read it",
+        ),
+        errors.RevisionNotFoundError: (
+            "it has no such revision",
+            "check the branch, tag or commit after the @",
+        ),
+        errors.RemoteEntryNotFoundError: (
+            "a file that it lists is missing",
+            "try another revision",
+        ),
+        errors.OfflineModeIsEnabled: (
+            "HF_HUB_OFFLINE is set and the cache does not hold it whole",
+            "unset it to download, or give a folder",
+        ),
     }
     for kind, answer in answers.items():
         if isinstance(error, kind):
@@ -143,8 +198,14 @@ def _cause_and_cure(error: Exception) -> tuple[str, str]:
         return "the token is not accepted", "check HF_TOKEN"
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     if uncached:
-        return f"{reason}, and the cache does not hold it whole", "check the network, or give a folder"
-    return reason, "check the network and the disk and load it again: files that came whole are kept"
+        return (
+            f"{reason}, and the cache does not hold it whole",
+            "check the network, or give a folder",
+        )
+    return (
+        reason,
+        "check the network and the disk and load it again: files that came whole are kept",
+    )
 
 
 def _check_hash(name: str, path: Path) -> None:
@@ -159,7 +220,11 @@ def _check_hash(name: str, path: Path) -> None:
     checked = path.parents[2] / "checked" / blob.name
     if checked.exists() and checked.stat().st_mtime_ns >= blob.stat().st_mtime_ns:
         return
-    digest = hashlib.sha256() if len(blob.name) == 64 else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
+    digest = (
+        hashlib.sha256()
+        if len(blob.name) == 64
+        else hashlib.sha1(b"blob %d\0" % blob.stat().st_size)
+    )
     with blob.open("rb") as content:
         while piece := content.read(2**24):
             digest.update(piece)
@@ -167,7 +232,9 @@ def _check_hash(name: str, path: Path) -> None:
         with suppress(OSError):  # where nothing can be deleted it is refused each time
             path.unlink()
             blob.unlink()
-        raise CheckpointError(f"{path.name} of {name!r} is not the file that the Hub lists (its hash differs); load it again to fetch it anew")
+        raise CheckpointError(
+            f"{path.name} of {name!r} is not the file that the Hub lists (its hash differs); load it again to fetch it anew"
+        )
     with suppress(OSError):  # a cache that cannot be written is checked each time
         checked.parent.mkdir(exist_ok=True)
         checked.touch()

@@ -12,9 +12,16 @@ def kv_bytes(config, item: int) -> int:
 
 def of_target(target) -> dict[str, torch.Tensor]:
     """The embedding and the LM head of a target, by the names of a draft's copies of them; without those that are quantised."""
-    both = {"embed_tokens.weight": target.model.get_input_embeddings(), "lm_head.weight": target.model.get_output_embeddings()}
+    both = {
+        "embed_tokens.weight": target.model.get_input_embeddings(),
+        "lm_head.weight": target.model.get_output_embeddings(),
+    }
     weights = {name: getattr(module, "weight", None) for name, module in both.items()}
-    return {name: weight.detach() for name, weight in weights.items() if weight is not None and weight.is_floating_point()}
+    return {
+        name: weight.detach()
+        for name, weight in weights.items()
+        if weight is not None and weight.is_floating_point()
+    }
 
 
 def held(target, drafter, tokens: int) -> dict[str, int]:
@@ -24,12 +31,25 @@ def held(target, drafter, tokens: int) -> dict[str, int]:
     values of `tokens` tokens (not the room after them that a growing buffer may have).
     """
     models = [network(model) for model in (target, drafter) if model is not None]
-    shared = {name: weight.data_ptr() for name, weight in of_target(target).items()}  # 0, as the drafter's, on the meta device
-    own = [(name, value) for model in models[1:] for name, value in model.named_parameters() if shared.get(name) != value.data_ptr()]
-    caches = sum(kv_bytes(config, target.dtype.itemsize) for config in (target.config, *(model.config for model in models[1:])))
-    return {"target": sum(value.nbytes for value in (*models[0].parameters(), *models[0].buffers())),
-            "drafter": sum(value.nbytes for _, value in own) + sum(value.nbytes for model in models[1:] for value in model.buffers()),
-            "keys and values": caches * tokens}
+    shared = {
+        name: weight.data_ptr() for name, weight in of_target(target).items()
+    }  # 0, as the drafter's, on the meta device
+    own = [
+        (name, value)
+        for model in models[1:]
+        for name, value in model.named_parameters()
+        if shared.get(name) != value.data_ptr()
+    ]
+    caches = sum(
+        kv_bytes(config, target.dtype.itemsize)
+        for config in (target.config, *(model.config for model in models[1:]))
+    )
+    return {
+        "target": sum(value.nbytes for value in (*models[0].parameters(), *models[0].buffers())),
+        "drafter": sum(value.nbytes for _, value in own)
+        + sum(value.nbytes for model in models[1:] for value in model.buffers()),
+        "keys and values": caches * tokens,
+    }
 
 
 def peak(device: torch.device) -> str:

@@ -27,27 +27,52 @@ class AdditiveCosts:
     positive, lists of different lengths.
     """
 
-    def __init__(self, bias_seconds: float, bs_probes, alpha_seconds, m_probes, theta_seconds, origin: Origin | None = None):
+    def __init__(
+        self,
+        bias_seconds: float,
+        bs_probes,
+        alpha_seconds,
+        m_probes,
+        theta_seconds,
+        origin: Origin | None = None,
+    ):
         self.origin = origin
         self.bias_seconds = float(bias_seconds)
-        self.bs_probes, self.m_probes = np.asarray(bs_probes, dtype=int), np.asarray(m_probes, dtype=int)
-        self.alpha_seconds, self.theta_seconds = np.asarray(alpha_seconds, dtype=float), np.asarray(theta_seconds, dtype=float)
+        self.bs_probes, self.m_probes = (
+            np.asarray(bs_probes, dtype=int),
+            np.asarray(m_probes, dtype=int),
+        )
+        self.alpha_seconds, self.theta_seconds = (
+            np.asarray(alpha_seconds, dtype=float),
+            np.asarray(theta_seconds, dtype=float),
+        )
         self._check()
         self.max_batch_tokens = int(self.m_probes[-1])
 
     def _check(self) -> None:
-        for what, probes, seconds in (("requests", self.bs_probes, self.alpha_seconds), ("tokens", self.m_probes, self.theta_seconds)):
+        for what, probes, seconds in (
+            ("requests", self.bs_probes, self.alpha_seconds),
+            ("tokens", self.m_probes, self.theta_seconds),
+        ):
             if probes.ndim != 1 or probes.shape != seconds.shape or not probes.size:
-                raise RequestError(f"the additive costs have {probes.size} probes of {what} and {seconds.size} times; they need one time "
-                                   "for each probe, and at least one")
+                raise RequestError(
+                    f"the additive costs have {probes.size} probes of {what} and {seconds.size} times; they need one time "
+                    "for each probe, and at least one"
+                )
             if probes[0] < 1 or (np.diff(probes) <= 0).any():
-                raise RequestError(f"the probes of {what} do not increase from 1 or more; sort them and drop repeats")
+                raise RequestError(
+                    f"the probes of {what} do not increase from 1 or more; sort them and drop repeats"
+                )
             if not np.isfinite(seconds).all():
-                raise RequestError(f"a time of the probes of {what} is not a finite number of seconds; measure it again")
+                raise RequestError(
+                    f"a time of the probes of {what} is not a finite number of seconds; measure it again"
+                )
         shortest = self.bias_seconds + self.alpha_seconds.min() + self.theta_seconds.min()
         if not (np.isfinite(self.bias_seconds) and self.bias_seconds > 0 and shortest > 0):
-            raise RequestError(f"bias_seconds is {self.bias_seconds} and the shortest step of the additive costs {shortest:g} s; a step takes a "
-                               "positive number of seconds")
+            raise RequestError(
+                f"bias_seconds is {self.bias_seconds} and the shortest step of the additive costs {shortest:g} s; a step takes a "
+                "positive number of seconds"
+            )
 
     def most_tokens(self, requests: int) -> int:
         """The last probe of tokens; 0 beyond the last probe of requests."""
@@ -57,8 +82,10 @@ class AdditiveCosts:
         """Seconds of a step; float64 [n] for a range of n. Raises RequestError beyond the last probes."""
         most = tokens[-1] if isinstance(tokens, range) else tokens
         if requests > self.bs_probes[-1] or most > self.max_batch_tokens:
-            raise RequestError(f"the additive costs cover up to {self.bs_probes[-1]} requests and {self.max_batch_tokens} tokens; "
-                               f"{requests} and {most} were asked for, so measure more")
+            raise RequestError(
+                f"the additive costs cover up to {self.bs_probes[-1]} requests and {self.max_batch_tokens} tokens; "
+                f"{requests} and {most} were asked for, so measure more"
+            )
         fixed_part = self.bias_seconds + np.interp(requests, self.bs_probes, self.alpha_seconds)
         found = fixed_part + np.interp(np.asarray(tokens), self.m_probes, self.theta_seconds)
         return torch.from_numpy(found) if isinstance(tokens, range) else float(found)
@@ -76,15 +103,24 @@ class AdditiveCosts:
         """
         from scipy.optimize import nnls  # slow to import, and needed here only
 
-        requests, tokens, seconds = (np.asarray(values, dtype=float) for values in (requests, tokens, seconds))
+        requests, tokens, seconds = (
+            np.asarray(values, dtype=float) for values in (requests, tokens, seconds)
+        )
         if len(seconds) < 4 or not (np.isfinite(seconds) & (seconds > 0)).all():
-            raise RequestError(f"there are {len(seconds)} measured steps; a fit needs at least four, each of a positive number of seconds")
+            raise RequestError(
+                f"there are {len(seconds)} measured steps; a fit needs at least four, each of a positive number of seconds"
+            )
         bs_probes, m_probes = np.unique(requests), np.unique(tokens)
         # Each column is a rise from a probe to the next, so that coefficients of zero or more never fall.
-        rises = [_rises(values, probes) for values, probes in ((requests, bs_probes), (tokens, m_probes))]
+        rises = [
+            _rises(values, probes) for values, probes in ((requests, bs_probes), (tokens, m_probes))
+        ]
         shapes = np.column_stack([np.ones(len(seconds)), *rises])
         found, _ = nnls(shapes / seconds[:, None], np.ones(len(seconds)))
-        alpha, theta = (np.concatenate([[0.0], part.cumsum()]) for part in np.split(found[1:], [len(bs_probes) - 1]))
+        alpha, theta = (
+            np.concatenate([[0.0], part.cumsum()])
+            for part in np.split(found[1:], [len(bs_probes) - 1])
+        )
         return cls(found[0], bs_probes, alpha, m_probes, theta, origin)
 
     def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
@@ -94,13 +130,16 @@ class AdditiveCosts:
 
     def save(self, path: Path | str) -> None:
         """Writes SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
-        fields = {**{name: np.asarray(getattr(self, name)).tolist() for name in ADDITIVE_FIELDS},
-                  **(self.origin.fields() if self.origin else {})}
+        fields = {
+            **{name: np.asarray(getattr(self, name)).tolist() for name in ADDITIVE_FIELDS},
+            **(self.origin.fields() if self.origin else {}),
+        }
         write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "AdditiveCosts":
         """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+
         def make(**found):
             costs = [found.pop(name) for name in ADDITIVE_FIELDS]
             return cls(*costs, Origin.told(**found))

@@ -44,13 +44,17 @@ class Bin(NamedTuple):
 def check_confidence_head(drafter) -> None:
     """Raises RequestError for a drafter without a confidence head."""
     if getattr(drafter, "confidence_head", None) is None:
-        raise RequestError(f"{drafter.name} has no confidence head, so there is nothing to calibrate; use a DSpark drafter")
+        raise RequestError(
+            f"{drafter.name} has no confidence head, so there is nothing to calibrate; use a DSpark drafter"
+        )
 
 
 def survivals(logits, temperatures=None) -> np.ndarray:
     """Predicted survival [N, g] of prefixes from confidence logits [N, g], float64; temperatures [g], 1 where None."""
     logits = np.asarray(logits, dtype=np.float64)
-    return expit(logits if temperatures is None else logits / np.asarray(temperatures, dtype=np.float64)).cumprod(1)
+    return expit(
+        logits if temperatures is None else logits / np.asarray(temperatures, dtype=np.float64)
+    ).cumprod(1)
 
 
 def survived(accepted, gamma: int) -> np.ndarray:
@@ -60,22 +64,35 @@ def survived(accepted, gamma: int) -> np.ndarray:
 
 def reliability(predicted, observed, bins: int = BINS) -> list[Bin | None]:
     """The calibration curve: predictions [N] in bins of equal width on [0, 1]; None for an empty bin."""
-    predicted, observed = np.asarray(predicted, dtype=np.float64), np.asarray(observed, dtype=np.float64)
+    predicted, observed = (
+        np.asarray(predicted, dtype=np.float64),
+        np.asarray(observed, dtype=np.float64),
+    )
     place = np.minimum((predicted * bins).astype(int), bins - 1)
-    count, said, true = (np.bincount(place, weights, bins) for weights in (None, predicted, observed))
-    return [Bin(float(p / n), float(o / n), int(n)) if n else None for p, o, n in zip(said, true, count)]
+    count, said, true = (
+        np.bincount(place, weights, bins) for weights in (None, predicted, observed)
+    )
+    return [
+        Bin(float(p / n), float(o / n), int(n)) if n else None for p, o, n in zip(said, true, count)
+    ]
 
 
 def ece(predicted, observed, bins: int = BINS) -> float:
     """Expected calibration error: the mean gap between prediction and outcome, bins weighted by their counts."""
     held = [found for found in reliability(predicted, observed, bins) if found]
-    return sum(abs(found.predicted - found.observed) * found.count for found in held) / len(predicted)
+    return sum(abs(found.predicted - found.observed) * found.count for found in held) / len(
+        predicted
+    )
 
 
 def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:
     """Mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for predictions [N]."""
     rng, predicted = np.random.default_rng(seed), np.asarray(predicted, dtype=np.float64)
-    return float(np.mean([ece(predicted, rng.random(len(predicted)) < predicted, bins) for _ in range(draws)]))
+    return float(
+        np.mean(
+            [ece(predicted, rng.random(len(predicted)) < predicted, bins) for _ in range(draws)]
+        )
+    )
 
 
 def auc(predicted, observed) -> float:
@@ -85,7 +102,11 @@ def auc(predicted, observed) -> float:
 
     predicted, observed = np.asarray(predicted), np.asarray(observed, dtype=bool)
     up, down = predicted[observed], predicted[~observed]
-    return float(mannwhitneyu(up, down, method="asymptotic").statistic / (len(up) * len(down))) if len(up) and len(down) else float("nan")
+    return (
+        float(mannwhitneyu(up, down, method="asymptotic").statistic / (len(up) * len(down)))
+        if len(up) and len(down)
+        else float("nan")
+    )
 
 
 def brier(predicted, observed) -> float:
@@ -99,7 +120,10 @@ def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[s
     predicted = survivals(logits, temperatures).T
     observed = survived(accepted, len(predicted)).T
     measures = {"ece": lambda p, o: ece(p, o, bins), "auc": auc, "brier": brier}
-    return {name: [measure(p, o) for p, o in zip(predicted, observed)] for name, measure in measures.items()}
+    return {
+        name: [measure(p, o) for p, o in zip(predicted, observed)]
+        for name, measure in measures.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -118,24 +142,35 @@ class STS:
     draft: str = ""
 
     def __post_init__(self):
-        if not (np.iterable(self.temperatures) and len(self.temperatures)
-                and all(isinstance(t, Real) and 0 < t < np.inf for t in self.temperatures)):
-            raise RequestError(f"the temperatures are {self.temperatures}; a calibration needs a list of them, one positive number a position")
+        if not (
+            np.iterable(self.temperatures)
+            and len(self.temperatures)
+            and all(isinstance(t, Real) and 0 < t < np.inf for t in self.temperatures)
+        ):
+            raise RequestError(
+                f"the temperatures are {self.temperatures}; a calibration needs a list of them, one positive number a position"
+            )
 
     def check_draft(self, drafter) -> None:
         """Raises RequestError for a drafter of another gamma, for another draft, and for one without a confidence head."""
         check_confidence_head(drafter)
         if len(self.temperatures) != drafter.gamma:
-            raise RequestError(f"the calibration is for blocks of {len(self.temperatures)} drafts, and {drafter.name} drafts "
-                               f"{drafter.gamma}; fit one on its own rollouts")
+            raise RequestError(
+                f"the calibration is for blocks of {len(self.temperatures)} drafts, and {drafter.name} drafts "
+                f"{drafter.gamma}; fit one on its own rollouts"
+            )
         if self.draft and self.draft != (own := fingerprint(drafter)):
-            raise RequestError(f"the calibration is for the draft with the fingerprint {self.draft}, and {drafter.name} has "
-                               f"{own}; fit one on its own rollouts (python -m dspark_lite calibrate)")
+            raise RequestError(
+                f"the calibration is for the draft with the fingerprint {self.draft}, and {drafter.name} has "
+                f"{own}; fit one on its own rollouts (python -m dspark_lite calibrate)"
+            )
 
     def attach(self, drafter) -> None:
         """Has the drafter divide its confidence logits by these temperatures; raises RequestError as `check_draft` does."""
         self.check_draft(drafter)
-        drafter.temperatures = torch.tensor(self.temperatures, dtype=torch.float32, device=drafter.lm_head.weight.device)
+        drafter.temperatures = torch.tensor(
+            self.temperatures, dtype=torch.float32, device=drafter.lm_head.weight.device
+        )
 
     def save(self, path: Path | str) -> None:
         """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field "draft" is ours."""
@@ -144,23 +179,33 @@ class STS:
     @classmethod
     def load(cls, path: Path | str) -> "STS":
         """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
-        return load_fields(cls, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft="")
+        return load_fields(
+            cls, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft=""
+        )
 
 
 def check_observations(logits, accepted) -> None:
     """Raises RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N at least 1."""
     logits, accepted = np.asarray(logits), np.asarray(accepted)
     if logits.ndim != 2 or not logits.size or accepted.shape != logits.shape[:1]:
-        raise RequestError(f"logits have shape {logits.shape} and accepted {accepted.shape}; they must be [N, gamma] and "
-                           "[N], with at least one block")
+        raise RequestError(
+            f"logits have shape {logits.shape} and accepted {accepted.shape}; they must be [N, gamma] and "
+            "[N], with at least one block"
+        )
     if not np.isfinite(logits).all():
-        raise RequestError("a confidence logit is not a finite number; drop that block, or find out why the drafter gave it")
+        raise RequestError(
+            "a confidence logit is not a finite number; drop that block, or find out why the drafter gave it"
+        )
     if accepted.min() < 0 or accepted.max() > logits.shape[1]:
-        raise RequestError(f"accepted counts go from {accepted.min()} to {accepted.max()}; in blocks of {logits.shape[1]} "
-                           f"they lie between 0 and {logits.shape[1]}")
+        raise RequestError(
+            f"accepted counts go from {accepted.min()} to {accepted.max()}; in blocks of {logits.shape[1]} "
+            f"they lie between 0 and {logits.shape[1]}"
+        )
 
 
-def fit_sts(logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "", draft: str = "") -> STS:
+def fit_sts(
+    logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "", draft: str = ""
+) -> STS:
     """Sequential temperature scaling (section 3.2.1): position by position, with the earlier temperatures fixed, the one
     of `grid` whose predicted survival has the least ECE, the earliest where several have.
 
@@ -179,7 +224,14 @@ def fit_sts(logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "",
         best = int(np.argmin(errors))
         alive = tried[best]
         temperatures.append(float(grid[best])), after.append(errors[best])
-    return STS(temperatures, [ece(before[:, k], observed[:, k], bins) for k in range(logits.shape[1])], after, dataset, len(logits), draft)
+    return STS(
+        temperatures,
+        [ece(before[:, k], observed[:, k], bins) for k in range(logits.shape[1])],
+        after,
+        dataset,
+        len(logits),
+        draft,
+    )
 
 
 class Check(NamedTuple):
@@ -200,7 +252,14 @@ def check(sts: STS, logits, accepted) -> Check:
     check_observations(logits, accepted)
     gamma = np.asarray(logits).shape[1]
     if len(sts.temperatures) != gamma:
-        raise RequestError(f"the calibration is for blocks of {len(sts.temperatures)} drafts, and these have {gamma}; fit a "
-                           "new one")
-    fresh, stored = fit_sts(logits, accepted), by_position(logits, accepted, sts.temperatures)["ece"]
-    return Check(float(np.mean(fresh.ece_before)), float(np.mean(stored)), float(np.mean(fresh.ece_after)))
+        raise RequestError(
+            f"the calibration is for blocks of {len(sts.temperatures)} drafts, and these have {gamma}; fit a "
+            "new one"
+        )
+    fresh, stored = (
+        fit_sts(logits, accepted),
+        by_position(logits, accepted, sts.temperatures)["ece"],
+    )
+    return Check(
+        float(np.mean(fresh.ece_before)), float(np.mean(stored)), float(np.mean(fresh.ece_after))
+    )

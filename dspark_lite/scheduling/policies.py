@@ -49,7 +49,9 @@ def fixed(length: int) -> Policy:
 def threshold(least: float) -> Policy:
     """Cuts the block at the first position whose confidence is below `least`."""
 
-    return Memoryless(lambda proposal: (confidence_of(proposal) >= least).long().cumprod(-1).sum(-1))
+    return Memoryless(
+        lambda proposal: (confidence_of(proposal) >= least).long().cumprod(-1).sum(-1)
+    )
 
 
 def algorithm1(cost_table: Costs) -> Policy:
@@ -63,7 +65,9 @@ def retrospective(cost_table: Costs) -> Policy:
     Survival after a position was computed from the token drawn there, so that token takes part in deciding whether it
     is verified at all: lossy.
     """
-    return Memoryless(lambda proposal: global_optimum(survival(confidence_of(proposal)), cost_table))
+    return Memoryless(
+        lambda proposal: global_optimum(survival(confidence_of(proposal)), cost_table)
+    )
 
 
 class LaggedTopK:
@@ -85,7 +89,9 @@ class LaggedTopK:
 
     def __init__(self, cost_table: Costs, lag: int = LAG):
         if lag < 1:
-            raise RequestError(f"the lag is {lag} steps; at 0 a draw would decide about itself, so it must be 1 or more")
+            raise RequestError(
+                f"the lag is {lag} steps; at 0 a draw would decide about itself, so it must be 1 or more"
+            )
         self.cost_table, self.lag = cost_table, lag
         self.begin()
 
@@ -103,7 +109,11 @@ class LaggedTopK:
 def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
     """Resamples the rows of survivals [R, g] evenly to `requests` rows."""
     held = len(survival)
-    return survival[torch.arange(requests, device=survival.device) * held // requests] if held != requests else survival
+    return (
+        survival[torch.arange(requests, device=survival.device) * held // requests]
+        if held != requests
+        else survival
+    )
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
@@ -122,7 +132,9 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """
     survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
-    fails = torch.ones_like(theta, dtype=torch.uint8)  # whatever is admitted last, after it is the end
+    fails = torch.ones_like(
+        theta, dtype=torch.uint8
+    )  # whatever is admitted last, after it is the end
     torch.le(theta[1:], theta[:-1], out=fails[:-1])
     candidates = (survival > 0).sum()  # those of survival 0 are last in the order
     return _lengths(order, torch.minimum(fails.argmax(), candidates), survival.shape)
@@ -165,14 +177,18 @@ def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     never grow along a block.
     """
     if survival.ndim != 2:
-        raise RequestError(f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]")
+        raise RequestError(
+            f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]"
+        )
     survival = survival.cpu()
     ranked, order = survival.t().flatten().sort(descending=True, stable=True)  # nan comes first
     ranked = ranked.double()
     falling = (survival[:, 1:] <= survival[:, :-1]).all()
     if len(ranked) and not (falling and ranked[0] <= 1 and ranked[-1] >= 0):
-        raise RequestError("survival holds a number that is not a probability or is larger than the one before it; give "
-                           "the running product of confidences between 0 and 1")
+        raise RequestError(
+            "survival holds a number that is not a probability or is larger than the one before it; give "
+            "the running product of confidences between 0 and 1"
+        )
     return order, ranked
 
 
@@ -184,6 +200,8 @@ def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
 def confidence_of(proposal: Proposal) -> torch.Tensor:
     """The confidences [R, g] of drafted blocks; raises RequestError where the drafter has no confidence head."""
     if proposal.confidence_logits is None:
-        raise RequestError("this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
-                           "fixed length")
+        raise RequestError(
+            "this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "
+            "fixed length"
+        )
     return proposal.confidence

@@ -18,7 +18,15 @@ from ..common.timing import clock
 from ..decoding.answer import Generation, Round
 from ..decoding.checks import check_models, check_request, stop_set, until_stop
 from ..decoding.proposal import Proposal, started
-from ..decoding.sampling import RandomSource, Verdict, check_seed, check_temperature, draw, probabilities, undefined
+from ..decoding.sampling import (
+    RandomSource,
+    Verdict,
+    check_seed,
+    check_temperature,
+    draw,
+    probabilities,
+    undefined,
+)
 from ..decoding.sequence import Outcome, Sequence
 from ..decoding.together import play_round
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
@@ -82,15 +90,19 @@ class PerRequestRandom(RandomSource):
     def _next(self, shape: torch.Size) -> torch.Tensor:
         """The next uniform numbers, [R] or [R, g]."""
         first, self.used = self.used, self.used + shape[1:].numel()
-        return self.uniforms[:, first:self.used].reshape(shape)
+        return self.uniforms[:, first : self.used].reshape(shape)
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
         """Tokens [R] or [R, g] of distributions [..., V], by the inverse of the distribution function."""
         if self.uniforms is None:
             return probs.argmax(-1)
         cumulated = probs.double().cumsum(-1)
-        at = (1 - self._next(probs.shape[:-1])).unsqueeze(-1) * cumulated[..., -1:]  # above 0: nothing impossible is drawn
-        return torch.searchsorted(cumulated, at).squeeze(-1).clamp(max=probs.shape[-1] - 1)  # nan lies after the last
+        at = (1 - self._next(probs.shape[:-1])).unsqueeze(-1) * cumulated[
+            ..., -1:
+        ]  # above 0: nothing impossible is drawn
+        return (
+            torch.searchsorted(cumulated, at).squeeze(-1).clamp(max=probs.shape[-1] - 1)
+        )  # nan lies after the last
 
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
         """How many of the leading coins [R, g] come up, [R]."""
@@ -143,13 +155,27 @@ class _Batch(Sequence):
     def __init__(self, engine: "Engine", running: list[_Running], observe):
         self.store, self.contexts = engine.store, engine.contexts
         self.buckets = engine.buckets
-        self.slots, self.starts = [request.slot for request in running], [request.length for request in running]
+        self.slots, self.starts = (
+            [request.slot for request in running],
+            [request.length for request in running],
+        )
         self.lacking = [request.lacking for request in running]
         state = self.contexts.drafting(self.slots, self.starts) if engine.drafter else None
-        anchor = torch.tensor([request.anchor for request in running], device=engine.target.device)  # [R]
+        anchor = torch.tensor(
+            [request.anchor for request in running], device=engine.target.device
+        )  # [R]
         random = engine._random(running, 2 * engine.gamma + 1)
-        super().__init__(engine.target, engine.drafter, engine.store, state, anchor, engine.temperature, random,
-                         rule=engine.rule, observe=observe)
+        super().__init__(
+            engine.target,
+            engine.drafter,
+            engine.store,
+            state,
+            anchor,
+            engine.temperature,
+            random,
+            rule=engine.rule,
+            observe=observe,
+        )
 
     @property
     def room(self) -> list[int]:
@@ -162,9 +188,15 @@ class _Batch(Sequence):
         counts = np.array(block.lengths) + 1
         counts = padded_to(counts, next_size(self.buckets, counts.sum()), self.block + 1)
         self.layout = Layout(self.store, self.slots, self.starts, counts)
-        offset = self.layout.offset.clamp(max=block.tokens.shape[1])  # a token of padding may be any: nobody looks at it
-        self.entering = torch.cat([self.anchor[:, None], block.tokens], 1)[self.layout.row, offset]  # [N]
-        output = ragged_step(self.target, self.entering, self.layout, self.drafter.taps if self.drafter else ())
+        offset = self.layout.offset.clamp(
+            max=block.tokens.shape[1]
+        )  # a token of padding may be any: nobody looks at it
+        self.entering = torch.cat([self.anchor[:, None], block.tokens], 1)[
+            self.layout.row, offset
+        ]  # [N]
+        output = ragged_step(
+            self.target, self.entering, self.layout, self.drafter.taps if self.drafter else ()
+        )
         self.features = output.features  # [1, N, taps * H]
         return self.layout.by_request(output.logits[0])
 
@@ -210,15 +242,28 @@ class Engine:
     Every request is answered once: in the `answers` of one step, or by `abort`.
     """
 
-    def __init__(self, target, drafter=None, *, policy=None, slots: int = 8, capacity: int = 512, temperature: float = 0.0,
-                 stop_token_ids=None, buckets=(), rule: Callable[..., Verdict] | None = None):
+    def __init__(
+        self,
+        target,
+        drafter=None,
+        *,
+        policy=None,
+        slots: int = 8,
+        capacity: int = 512,
+        temperature: float = 0.0,
+        stop_token_ids=None,
+        buckets=(),
+        rule: Callable[..., Verdict] | None = None,
+    ):
         check_models(target, drafter)
         check_temperature(temperature)
         if slots < 1:
             raise RequestError(f"the engine has {slots} slots; it needs at least one")
         if target.has_windows or target.has_states:
-            raise RequestError(f"{target.name} has layers with a sliding window or a recurrent state, which the engine's slots do not have; decode "
-                               "one request with generate")
+            raise RequestError(
+                f"{target.name} has layers with a sliding window or a recurrent state, which the engine's slots do not have; decode "
+                "one request with generate"
+            )
         self.target, self.drafter, self.temperature, self.rule = target, drafter, temperature, rule
         self.taps, self.gamma = (drafter.taps, drafter.gamma) if drafter else ((), 0)
         self.capacity, self.buckets = capacity, sorted(buckets)
@@ -255,7 +300,9 @@ class Engine:
     def submit(self, request: Request) -> int:
         """Queue a request and return its id. Raise RequestError for a request that cannot be served."""
         self._check(request)
-        self._waiting.append(Answer(id=self._next_id, request=request, arrived=clock(self.target.device)))
+        self._waiting.append(
+            Answer(id=self._next_id, request=request, arrived=clock(self.target.device))
+        )
         self._next_id += 1
         return self._next_id - 1
 
@@ -266,9 +313,11 @@ class Engine:
         block = self.gamma + 1  # drafted, and dropped, after the last token that counts
         needed = request.input_ids.shape[1] + request.max_new_tokens + block
         if needed > self.capacity:
-            raise RequestError(f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
-                               f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
-                               "capacity")
+            raise RequestError(
+                f"the request needs {needed} positions (its prompt, {request.max_new_tokens} new tokens and a "
+                f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
+                "capacity"
+            )
 
     def abort(self, request_id: int) -> Answer | None:
         """Ends a request and returns its answer as far as it got; None where it was answered before.
@@ -276,7 +325,9 @@ class Engine:
         Raises RequestError for an id that was never given.
         """
         if not 0 <= request_id < self._next_id:
-            raise RequestError(f"there is no request {request_id}; abort takes an id that submit has returned")
+            raise RequestError(
+                f"there is no request {request_id}; abort takes an id that submit has returned"
+            )
         for running in self._in_slots():
             if running.answer.id == request_id:
                 self._release(running, "aborted")
@@ -328,22 +379,40 @@ class Engine:
         reading = clock(self.target.device)
         free = [slot for slot, running in enumerate(self._slots) if running is None]
         fresh = [_Running(answer, slot) for answer, slot in zip(self._waiting, free)]
-        token_ids = torch.cat([one.answer.request.input_ids[0] for one in fresh]).to(self.target.device)
+        token_ids = torch.cat([one.answer.request.input_ids[0] for one in fresh]).to(
+            self.target.device
+        )
         slots, counts = [one.slot for one in fresh], np.array([one.length for one in fresh])
-        starts, last = np.zeros_like(counts), torch.from_numpy(counts.cumsum() - 1).to(self.target.device)
-        read = ragged_step(self.target, token_ids, Layout(self.store, slots, starts, counts), self.taps, last)
+        starts, last = (
+            np.zeros_like(counts),
+            torch.from_numpy(counts.cumsum() - 1).to(self.target.device),
+        )
+        read = ragged_step(
+            self.target, token_ids, Layout(self.store, slots, starts, counts), self.taps, last
+        )
         if self.drafter:
-            self.drafter.extend(self.contexts.appending(slots, starts, counts), token_ids[None], read.features)
+            self.drafter.extend(
+                self.contexts.appending(slots, starts, counts), token_ids[None], read.features
+            )
         logits = read.logits[0]  # [R, V]
         first = draw(probabilities(logits, self.temperature), self._random(fresh, 1))
-        outcomes = [Outcome(0, token, [], bool(failed))
-                    for token, failed in torch.stack([first, undefined(logits)], 1).tolist()]
+        outcomes = [
+            Outcome(0, token, [], bool(failed))
+            for token, failed in torch.stack([first, undefined(logits)], 1).tolist()
+        ]
         now = clock(self.target.device)
         for one, outcome in zip(fresh, outcomes):
             self._slots[one.slot], answer = one, self._waiting.popleft()
-            answer.admitted, answer.first_token, answer.prefill_seconds = reading, now, now - reading
+            answer.admitted, answer.first_token, answer.prefill_seconds = (
+                reading,
+                now,
+                now - reading,
+            )
             report.written[answer.id] = self._write(one, outcome)
-        report.admitted, report.prefilled = report.admitted + len(fresh), report.prefilled + len(token_ids)
+        report.admitted, report.prefilled = (
+            report.admitted + len(fresh),
+            report.prefilled + len(token_ids),
+        )
 
     def _round(self, running: list[_Running], report: StepReport, watch: "_Watch") -> None:
         """One round of every running request, written to answers and report."""
@@ -358,13 +427,22 @@ class Engine:
         """The random numbers of a step, `count` for each request."""
         if self.temperature == 0:
             return PerRequestRandom(None)
-        return PerRequestRandom(torch.stack([one.uniforms(count) for one in running]).to(self.target.device), count // 2)
+        return PerRequestRandom(
+            torch.stack([one.uniforms(count) for one in running]).to(self.target.device), count // 2
+        )
 
     def _note(self, one: _Running, outcome: Outcome, report: StepReport) -> None:
         """Writes a request's round to its answer and to the report."""
         tokens = self._write(one, outcome)
-        played = Round(len(outcome.drafts), outcome.accepted, len(tokens), outcome.drafts, tokens,
-                       report.seconds["draft"], report.seconds["verify"])
+        played = Round(
+            len(outcome.drafts),
+            outcome.accepted,
+            len(tokens),
+            outcome.drafts,
+            tokens,
+            report.seconds["draft"],
+            report.seconds["verify"],
+        )
         one.answer.rounds.append(played)
         report.written.setdefault(one.answer.id, []).extend(tokens)
         report.verified += played.proposed + 1

@@ -50,7 +50,13 @@ class PlannedTopK:
         return top_k(self.told, self.told.numel() if self.budget is None else self.budget)
 
 
-def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], object], *, overlapped: bool = True) -> list[StepEvent]:
+def serve(
+    engine: Engine,
+    cost_table: Costs,
+    deliver: Callable[[StepReport], object],
+    *,
+    overlapped: bool = True,
+) -> list[StepEvent]:
     """Steps the engine until it is idle and returns what was done when.
 
     `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
@@ -82,7 +88,9 @@ def serve(engine: Engine, cost_table: Costs, deliver: Callable[[StepReport], obj
             if not overlapped:
                 wait([running])
             if before is not None:
-                report, told = before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
+                report, told = (
+                    before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
+                )
                 began = clock(engine.target.device)
                 budget = None if told is None else policy.plan(told)
                 began = note("host", "plan", number - 1, began)

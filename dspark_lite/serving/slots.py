@@ -36,7 +36,9 @@ class SlotStore:
         self.keys, self.values = [None] * layers, [None] * layers
         self.flex = block_sparse(device)  # FlexAttention skips what the mask hides
 
-    def write(self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def write(
+        self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> None:
         """Writes keys and values [m, N, d] to slot_index [N], slot * capacity + position."""
         for held, new in ((self.keys, keys), (self.values, values)):
             if held[layer] is None:
@@ -45,7 +47,9 @@ class SlotStore:
 
     def read(self, layer: int, rows, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The first `longest` keys and values [R, m, S, d] of the slots that `rows` selects."""
-        return tuple(held[layer][:, rows, :longest].transpose(0, 1) for held in (self.keys, self.values))
+        return tuple(
+            held[layer][:, rows, :longest].transpose(0, 1) for held in (self.keys, self.values)
+        )
 
     def whole(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [1, m, slots * capacity, d] of all slots."""
@@ -53,7 +57,11 @@ class SlotStore:
 
     def rows(self, slots: list[int]):
         """What selects these slots: where they are the first ones a slice, which copies nothing, else their indices."""
-        return slice(len(slots)) if slots == list(range(len(slots))) else torch.tensor(slots, device=self.device)
+        return (
+            slice(len(slots))
+            if slots == list(range(len(slots)))
+            else torch.tensor(slots, device=self.device)
+        )
 
     def clear(self, slot: int) -> None:
         """Forgets a slot that may hold numbers which are not finite: a mask does not keep those from spreading."""
@@ -88,9 +96,18 @@ class Layout:
         starts, counts = np.asarray(starts), np.asarray(counts)
         row, offset = spans(counts)
         position = starts[row] + offset
-        indices = np.stack([row, offset, position, np.asarray(slots)[row] * store.capacity + position])
-        self.store, self.rows, self.counts, self.device = store, store.rows(slots), counts, store.device
-        self.row, self.offset, self.position, self.slot_index = torch.from_numpy(indices).to(self.device)
+        indices = np.stack(
+            [row, offset, position, np.asarray(slots)[row] * store.capacity + position]
+        )
+        self.store, self.rows, self.counts, self.device = (
+            store,
+            store.rows(slots),
+            counts,
+            store.device,
+        )
+        self.row, self.offset, self.position, self.slot_index = torch.from_numpy(indices).to(
+            self.device
+        )
         self.starts = torch.from_numpy(starts).to(self.device)
         self._stacked: torch.Tensor | None = None
         self.max_count, self.max_length = int(counts.max()), int((starts + counts).max())
@@ -104,7 +121,9 @@ class Layout:
     @cached_property
     def block_mask(self):
         """The mask over the whole store, block-sparse, for FlexAttention."""
-        from torch.nn.attention.flex_attention import create_block_mask  # a slow import, needed on a GPU only
+        from torch.nn.attention.flex_attention import (
+            create_block_mask,
+        )  # a slow import, needed on a GPU only
 
         capacity, keys = self.store.capacity, self.store.slots * self.store.capacity
 
@@ -112,7 +131,9 @@ class Layout:
             own = self.slot_index[query]
             return sees(own // capacity, own % capacity, key // capacity, key % capacity)
 
-        return create_block_mask(visible, None, None, len(self.slot_index), keys, device=self.device)
+        return create_block_mask(
+            visible, None, None, len(self.slot_index), keys, device=self.device
+        )
 
     def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
         """The mask [R, 1, groups * L, S] as numbers to add to scores; made once per step, for all layers."""
@@ -141,11 +162,17 @@ class Layout:
         """Absolute positions [1, N]."""
         return self.position[None]
 
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [1, m, N, d] to the store and returns what `ragged_attention` reads: those of the
         requests up to the longest, [R, m, S, d], or on the block-sparse path those of all slots."""
         self.store.write(layer, self.slot_index, keys[0], values[0])
-        return self.store.whole(layer) if self.store.flex else self.store.read(layer, self.rows, self.max_length)
+        return (
+            self.store.whole(layer)
+            if self.store.flex
+            else self.store.read(layer, self.rows, self.max_length)
+        )
 
     def advance(self, tokens: int) -> None:
         """No-op: the engine tracks lengths."""
@@ -154,12 +181,16 @@ class Layout:
         """Where a sequence goes on, which transformers 5.0 asks for; here every token has a position of its own."""
         return 0
 
-    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """`append`, as transformers asks a cache for it."""
         return self.append(layer, keys, values)
 
 
-def ragged_attention(module, query, key, value, attention_mask, *, scaling, layout: Layout, **options):
+def ragged_attention(
+    module, query, key, value, attention_mask, *, scaling, layout: Layout, **options
+):
     """transformers' attention interface for a step: query [1, n, N, d], key and value as `Layout.update` gave them;
     returns [1, N, n, d] and no weights."""
     if layout.store.flex:
@@ -172,11 +203,20 @@ def ragged_attention(module, query, key, value, attention_mask, *, scaling, layo
 AttentionInterface.register(RAGGED, ragged_attention)
 
 
-def ragged_step(target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0) -> Step:
+def ragged_step(
+    target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0
+) -> Step:
     """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
     and features [1, N, taps * H]. The layout is the pass's cache, and reaches `ragged_attention` by its keyword."""
     with attending(target.model, RAGGED):
-        return target.read(token_ids[None], layout, taps, logits_at, position_ids=layout.position[None], layout=layout)
+        return target.read(
+            token_ids[None],
+            layout,
+            taps,
+            logits_at,
+            position_ids=layout.position[None],
+            layout=layout,
+        )
 
 
 class DraftView:
@@ -190,7 +230,9 @@ class DraftView:
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
         """Absolute positions [R, T] of what enters, [R, T, ...]."""
-        return self.length[:, None] + torch.arange(self.ahead, self.ahead + entering.shape[1], device=self.device)
+        return self.length[:, None] + torch.arange(
+            self.ahead, self.ahead + entering.shape[1], device=self.device
+        )
 
     def mask(self, tokens: int) -> torch.Tensor | None:
         """Hides what stands after the shorter contexts, [R, 1, 1, S]; None where all are equally long."""
@@ -198,10 +240,14 @@ class DraftView:
         seen = torch.arange(self.max_length + end, device=self.device) < self.length[:, None] + end
         return None if self.even else seen[:, None, None]
 
-    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes keys and values [R, m, T, d] after the contexts and returns everything up to them, [R, m, S, d]."""
         slot_index = (self.first[:, None] + self.positions(keys.transpose(1, 2))).flatten()
-        self.store.write(layer, slot_index, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values)))
+        self.store.write(
+            layer, slot_index, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values))
+        )
         return self.store.read(layer, self.rows, self.max_length + self.ahead + keys.shape[2])
 
     def advance(self, tokens: int) -> None:
@@ -236,9 +282,12 @@ class ChainAppendView:
         first = last + 1 - counts
         entered = np.delete(np.arange(counts.sum()), first[fresh])
         self.slots, self.first, self.last, self.entered = (
-            torch.as_tensor(index, device=store.device) for index in (slots, first, last, entered))
+            torch.as_tensor(index, device=store.device) for index in (slots, first, last, entered)
+        )
 
-    def pair(self, token_ids: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(
+        self, token_ids: torch.Tensor, features: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Those of newly committed tokens [1, N] that make an entry, and the feature before each; features [1, N, H] are
         their own."""
         before = features.roll(1, 1)
@@ -253,5 +302,7 @@ def drafter_slots(drafter, slots: int, capacity: int, device: torch.device) -> S
         return ChainStore(drafter, slots, capacity, device)
     if isinstance(drafter, Backbone):
         return SlotStore(len(drafter.layers), slots, capacity, device)
-    raise RequestError(f"{drafter.name} keeps no context that the engine can hold in slots; serve with DSpark, DFlash, Eagle3 "
-                       "or MTP, or decode one request with generate")
+    raise RequestError(
+        f"{drafter.name} keeps no context that the engine can hold in slots; serve with DSpark, DFlash, Eagle3 "
+        "or MTP, or decode one request with generate"
+    )

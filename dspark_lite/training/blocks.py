@@ -39,14 +39,18 @@ class TrainingBatch(NamedTuple):
 # Anchors and packing --------------------------------------------------------------------------------------------------
 
 
-def draw_anchors(supervised: torch.Tensor, count: int, generator: torch.Generator | None) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_anchors(
+    supervised: torch.Tensor, count: int, generator: torch.Generator | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions [B, K] of up to `count` random anchors a sequence, ascending, and which of them are `valid` [B, K].
 
     An anchor is a position that is supervised and followed by a supervised one; supervised [B, n] is boolean.
     """
     possible = torch.zeros_like(supervised)
     possible[:, :-1] = supervised[:, :-1] & supervised[:, 1:]
-    order = torch.rand(supervised.shape, generator=generator, device=supervised.device).masked_fill(~possible, 2.0)
+    order = torch.rand(supervised.shape, generator=generator, device=supervised.device).masked_fill(
+        ~possible, 2.0
+    )
     chosen = order.argsort(-1)[:, :count]
     valid = possible.gather(1, chosen)
     anchors, place = chosen.masked_fill(~valid, supervised.shape[1]).sort(-1)
@@ -59,6 +63,7 @@ def visible(anchors: torch.Tensor, length: int, gamma: int):
 
     It is called with index tensors of row, head, query slot and key, as FlexAttention asks for.
     """
+
     def sees(row, head, query, key):
         block = query // gamma
         return (key < anchors[row, block]) | ((key >= length) & ((key - length) // gamma == block))
@@ -78,7 +83,9 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
     """The same for FlexAttention, which leaves out every tile of 128 x 128 that nobody sees."""
     batch, count = anchors.shape
     slots = count * gamma
-    return create_block_mask(visible(anchors, length, gamma), batch, None, slots, length + slots, device=anchors.device)
+    return create_block_mask(
+        visible(anchors, length, gamma), batch, None, slots, length + slots, device=anchors.device
+    )
 
 
 def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | None:
@@ -86,7 +93,13 @@ def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | No
     return sparse_mask(anchors, length, gamma) if block_sparse(anchors.device) else None
 
 
-def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Tensor, valid: torch.Tensor, gamma: int):
+def block_targets(
+    ids: torch.Tensor,
+    supervised: torch.Tensor,
+    anchors: torch.Tensor,
+    valid: torch.Tensor,
+    gamma: int,
+):
     """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `loss_mask` and `target_position`
     [B, K, g].
 
@@ -99,7 +112,9 @@ def block_targets(ids: torch.Tensor, supervised: torch.Tensor, anchors: torch.Te
     place = place.clamp(max=ids.shape[1] - 1)
     rows = torch.arange(len(ids), device=ids.device)[:, None, None]
     tokens = ids[rows, place]
-    loss_mask = (supervised[rows, place] & inside)[..., 1:].long().cumprod(-1).bool() & valid[..., None]
+    loss_mask = (supervised[rows, place] & inside)[..., 1:].long().cumprod(-1).bool() & valid[
+        ..., None
+    ]
     return tokens, loss_mask, place[..., 1:] - 1
 
 
@@ -119,9 +134,17 @@ class Losses(NamedTuple):
     acceptance: torch.Tensor
     weight: torch.Tensor
 
-    def total(self, cross_entropy: float, l1: float, confidence: float, position_decay: float | None = None) -> torch.Tensor:
+    def total(
+        self,
+        cross_entropy: float,
+        l1: float,
+        confidence: float,
+        position_decay: float | None = None,
+    ) -> torch.Tensor:
         """The training loss with a recipe's factors, normalised by the weights, which its `position_decay` has shaped already."""
-        return (cross_entropy * self.cross_entropy + l1 * self.l1 + confidence * self.confidence) / self.weight
+        return (
+            cross_entropy * self.cross_entropy + l1 * self.l1 + confidence * self.confidence
+        ) / self.weight
 
 
 class BlockPredictions(NamedTuple):
@@ -150,12 +173,26 @@ def loss_factors(weights: LossWeights, progress: float) -> dict[str, float]:
     """
     first = weights.cross_entropy_first
     final = min(1.0, max(0.0, (progress - first) / RAMP)) if first else 1.0
-    factors = {"cross_entropy": (1 - final) + final * weights.cross_entropy, "l1": final * weights.l1, "confidence": final * weights.confidence}
-    return factors if weights.acceptance is None else {**factors, "acceptance": final * weights.acceptance}
+    factors = {
+        "cross_entropy": (1 - final) + final * weights.cross_entropy,
+        "l1": final * weights.l1,
+        "confidence": final * weights.confidence,
+    }
+    return (
+        factors
+        if weights.acceptance is None
+        else {**factors, "acceptance": final * weights.acceptance}
+    )
 
 
-def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens: torch.Tensor, loss_mask: torch.Tensor,
-                 confidence_logits: torch.Tensor | None, decay: float = RELEASED_DECAY) -> Losses:
+def block_losses(
+    draft_logits: torch.Tensor,
+    target_logits: torch.Tensor,
+    tokens: torch.Tensor,
+    loss_mask: torch.Tensor,
+    confidence_logits: torch.Tensor | None,
+    decay: float = RELEASED_DECAY,
+) -> Losses:
     """Cross-entropy with the text, L1 distance to the target's distribution, binary cross-entropy of the confidence, and direct
     acceptance; positions decay as in the released configs, unless another `decay` is given.
 
@@ -164,28 +201,49 @@ def block_losses(draft_logits: torch.Tensor, target_logits: torch.Tensor, tokens
     weight = position_weights(tokens.shape[-1], tokens.device, decay) * loss_mask
     log_probs = torch.log_softmax(draft_logits.float(), -1)
     cross_entropy = -log_probs.gather(-1, tokens[..., None]).squeeze(-1)
-    distance = F.l1_loss(log_probs.exp(), torch.softmax(target_logits.float(), -1), reduction="none").sum(-1)
+    distance = F.l1_loss(
+        log_probs.exp(), torch.softmax(target_logits.float(), -1), reduction="none"
+    ).sum(-1)
     confidence = torch.zeros_like(weight)
     if confidence_logits is not None:
         label = (1 - distance.detach() / 2).clamp(0, 1)
-        confidence = F.binary_cross_entropy_with_logits(confidence_logits.float(), label, reduction="none")
-    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(-1)  # accepted drafts of a block, [B, K]
-    return Losses((cross_entropy * weight).sum(), (distance * weight).sum(), (confidence * weight).sum(), -(expected * weight.sum(-1)).sum(),
-                  weight.sum())
+        confidence = F.binary_cross_entropy_with_logits(
+            confidence_logits.float(), label, reduction="none"
+        )
+    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(
+        -1
+    )  # accepted drafts of a block, [B, K]
+    return Losses(
+        (cross_entropy * weight).sum(),
+        (distance * weight).sum(),
+        (confidence * weight).sum(),
+        -(expected * weight.sum(-1)).sum(),
+        weight.sum(),
+    )
 
 
 def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -> BlockPredictions:
     """One teacher-forced pass over packed blocks; `mask` as in `Backbone.packed_hidden`."""
-    tokens, loss_mask, target_position = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    tokens, loss_mask, target_position = block_targets(
+        ids, supervised, anchors, valid, drafter.gamma
+    )
     hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
     logits = drafter.lm_head(hidden)
     previous = tokens[..., :-1]
     if drafter.markov_head is not None:
         logits = logits + transition_biases(drafter.markov_head, previous, hidden)
-    return BlockPredictions(logits, drafter.confidence_logits(hidden, previous), tokens[..., 1:], loss_mask, target_position)
+    return BlockPredictions(
+        logits,
+        drafter.confidence_logits(hidden, previous),
+        tokens[..., 1:],
+        loss_mask,
+        target_position,
+    )
 
 
-def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+def block_loss(
+    drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float
+) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """The three losses of packed blocks, and direct acceptance where it is asked for, with their factors at this progress."""
     ids, supervised, features, last_hidden, anchors, valid = batch
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
@@ -195,7 +253,14 @@ def block_loss(drafter: DSpark, batch: TrainingBatch, weights: LossWeights, prog
         rows = torch.arange(len(ids), device=ids.device)[:, None, None]
         target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
     decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay
-    losses = block_losses(blocks.logits, target_logits, blocks.tokens, blocks.loss_mask, blocks.confidence_logits, decay)
+    losses = block_losses(
+        blocks.logits,
+        target_logits,
+        blocks.tokens,
+        blocks.loss_mask,
+        blocks.confidence_logits,
+        decay,
+    )
     factors = loss_factors(weights, progress)
     terms = {name: getattr(losses, name) for name in factors}
     return sum(factors[name] * term for name, term in terms.items()), losses.weight, terms

@@ -71,14 +71,18 @@ class Shard:
 
     def row(self, index: int) -> list[torch.Tensor]:
         """Features [n, taps * H] and last hidden states [n, H] of the shard's row `index`, bfloat16."""
-        found = [self.slices[name][self.ends[index]:self.ends[index + 1]] for name in CACHED_TENSORS]
+        found = [
+            self.slices[name][self.ends[index] : self.ends[index + 1]] for name in CACHED_TENSORS
+        ]
         if checksum(*found) != self.checksums[index]:
             raise self._refused("is damaged")
         return found
 
     def _refused(self, reason: str) -> CheckpointError:
-        return CheckpointError(f"{self.path} of the target cache {reason}; delete this file and train again: it alone "
-                               "is then written anew")
+        return CheckpointError(
+            f"{self.path} of the target cache {reason}; delete this file and train again: it alone "
+            "is then written anew"
+        )
 
 
 def checksum(*tensors: torch.Tensor) -> int:
@@ -89,11 +93,15 @@ def checksum(*tensors: torch.Tensor) -> int:
     return found
 
 
-def padded_ids(rows: list[tuple[list[int], int]], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def padded_ids(
+    rows: list[tuple[list[int], int]], indices: list[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids of some rows and which of them are supervised, [B, n], padded on the right."""
     ids = [torch.tensor(rows[index][0]) for index in indices]
     # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
-    supervised = [torch.arange(len(tokens)) >= rows[index][1] for tokens, index in zip(ids, indices)]
+    supervised = [
+        torch.arange(len(tokens)) >= rows[index][1] for tokens, index in zip(ids, indices)
+    ]
     return pad_sequence(ids, batch_first=True), pad_sequence(supervised, batch_first=True)
 
 
@@ -106,7 +114,10 @@ class TargetCache:
     def batch(self, indices: list[int], device):
         """Padded ids, supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
         hidden = zip(*(self._row(index) for index in indices))
-        parts = *padded_ids(self.rows, indices), *(pad_sequence(part, batch_first=True) for part in hidden)
+        parts = (
+            *padded_ids(self.rows, indices),
+            *(pad_sequence(part, batch_first=True) for part in hidden),
+        )
         return tuple(part.to(device) for part in parts)
 
     def _row(self, index: int) -> list[torch.Tensor]:
@@ -126,13 +137,20 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
     lengths = [len(ids) for ids, _ in rows]
     spans, shards = shard_spans(lengths, token_bytes(len(taps), target.hidden_size)), []
     paths = [folder / f"shard_{number:05d}.safetensors" for number in range(len(spans))]
-    _check_space(folder, sum(sum(lengths[start:end]) for path, (start, end) in zip(paths, spans) if not path.exists())
-                 * token_bytes(len(taps), target.hidden_size))
+    _check_space(
+        folder,
+        sum(
+            sum(lengths[start:end]) for path, (start, end) in zip(paths, spans) if not path.exists()
+        )
+        * token_bytes(len(taps), target.hidden_size),
+    )
     with tqdm(spans, desc="target cache", unit="shard") as bar:
         for (start, end), path in zip(bar, paths):
             identity = digest([source, rows[start:end]])
             if not path.exists():
-                write_tensors(path, _hidden_states(target, rows[start:end], taps), {"identity": identity})
+                write_tensors(
+                    path, _hidden_states(target, rows[start:end], taps), {"identity": identity}
+                )
             shards.append(Shard(path, identity, lengths[start:end]))
     return TargetCache(rows, shards, [start for start, _ in spans])
 
@@ -140,15 +158,19 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
 def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise CheckpointError(f"the target cache needs {needed / 1e9:.1f} GB more in {folder}, which has "
-                              f"{free / 1e9:.1f} GB free; make room, or let the recipe have fewer prompts or taps")
+        raise CheckpointError(
+            f"the target cache needs {needed / 1e9:.1f} GB more in {folder}, which has "
+            f"{free / 1e9:.1f} GB free; make room, or let the recipe have fewer prompts or taps"
+        )
 
 
 def _check_identity(folder: Path, identity: dict) -> None:
     path = folder / "cache.json"
     if path.exists() and path.read_text() != json.dumps(identity):
-        raise CheckpointError(f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for "
-                              f"{json.dumps(identity)}; use another folder, or delete {folder}")
+        raise CheckpointError(
+            f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for "
+            f"{json.dumps(identity)}; use another folder, or delete {folder}"
+        )
     write_text(path, json.dumps(identity))
 
 
@@ -165,9 +187,13 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
         last_hidden, features = target.last_hidden(ids.to(target.device), taps)
         for row, index in enumerate(group):
             length = len(rows[index][0])
-            found[index] = [part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)]
-    return {**{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*found))},
-            "checksums": torch.tensor([checksum(*parts) for parts in found])}
+            found[index] = [
+                part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)
+            ]
+    return {
+        **{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*found))},
+        "checksums": torch.tensor([checksum(*parts) for parts in found]),
+    }
 
 
 class OnlineFeatures:

@@ -19,7 +19,16 @@ from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
 from .blocks import TrainingBatch, block_loss, draw_anchors
 from .cache import OnlineFeatures, TargetCache
-from .loop import Allowance, Plan, autocast, by_length, forget_others, optimise, precision_on, processes
+from .loop import (
+    Allowance,
+    Plan,
+    autocast,
+    by_length,
+    forget_others,
+    optimise,
+    precision_on,
+    processes,
+)
 from .recipe import DraftRecipe, digest_of
 from .unrolled import eagle3_loss, mtp_loss
 
@@ -29,8 +38,15 @@ ANSWERING = 0.4  # share of a bounded time after which no more answers are begun
 DECAY_SHARE = 0.25  # updates, as a share of a pass, over which a branch's rates fall where a recipe has `patience`
 
 
-TRAINED_HEADS = ("markov_head", "confidence_head")  # what a recipe may train alone, on a backbone that stays as it is
-OBJECTIVES = {"block": (DSpark, block_loss), "eagle3": (Eagle3, eagle3_loss), "mtp": (MTP, mtp_loss)}  # name: (class, loss)
+TRAINED_HEADS = (
+    "markov_head",
+    "confidence_head",
+)  # what a recipe may train alone, on a backbone that stays as it is
+OBJECTIVES = {
+    "block": (DSpark, block_loss),
+    "eagle3": (Eagle3, eagle3_loss),
+    "mtp": (MTP, mtp_loss),
+}  # name: (class, loss)
 
 
 def objective(recipe: DraftRecipe | dict):
@@ -38,22 +54,44 @@ def objective(recipe: DraftRecipe | dict):
     return OBJECTIVES[DraftRecipe.of(recipe).config.drafter]
 
 
-def draft_config(recipe: DraftRecipe | dict, target, kind: type | None = None, **fields) -> DraftConfig:
+def draft_config(
+    recipe: DraftRecipe | dict, target, kind: type | None = None, **fields
+) -> DraftConfig:
     """The config of the drafter that a recipe asks for beside this target. A class `kind` takes the place of the recipe's, and `fields` are
     those of its config that a recipe does not know. Raises CheckpointError or DSparkLiteError for one that could not be drafted with, or is
     not trained here."""
     recipe, source = DraftRecipe.of(recipe), target.config
     kind = kind or objective(recipe)[0]
-    inherited = {name: getattr(source, name) for name in ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
-                                                          "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters")}
+    inherited = {
+        name: getattr(source, name)
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "rms_norm_eps",
+            "rope_parameters",
+        )
+    }
     # Checked as a config.json is: the class's own fields, whatever else the target's config says.
-    config = replace(parse_draft_config(kind, {**inherited, "num_target_layers": target.num_layers, **recipe.config.given()}), **fields)
+    config = replace(
+        parse_draft_config(
+            kind, {**inherited, "num_target_layers": target.num_layers, **recipe.config.given()}
+        ),
+        **fields,
+    )
     if issubclass(kind, DSpark) and not config.sample_from_anchor:
-        raise DSparkLiteError("the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
-                              "but only those that predict from it are trained here")
+        raise DSparkLiteError(
+            "the recipe asks for blocks whose anchor slot does not predict (sample_from_anchor: false); such drafts are read, "
+            "but only those that predict from it are trained here"
+        )
     if recipe.trained and not recipe.initial:
-        raise DSparkLiteError("the recipe trains \"heads\" and has no draft to begin from; it may leave \"trained\" out, or train \"heads\" on the "
-                              "backbone of an \"initial\" draft")
+        raise DSparkLiteError(
+            'the recipe trains "heads" and has no draft to begin from; it may leave "trained" out, or train "heads" on the '
+            'backbone of an "initial" draft'
+        )
     check_pair(kind, config, target)
     return config
 
@@ -77,7 +115,9 @@ def new_draft(recipe: DraftRecipe | dict, target, kind: type | None = None, **fi
     for name, theirs in of_target(target).items():
         # Shared where no number changes: a 16-bit target's are copied, because what is trained computes in float32.
         held = theirs.to(drafter.get_parameter(name).dtype)
-        drafter.get_submodule(name.removesuffix(".weight")).weight = torch.nn.Parameter(held, requires_grad=False)
+        drafter.get_submodule(name.removesuffix(".weight")).weight = torch.nn.Parameter(
+            held, requires_grad=False
+        )
     return drafter
 
 
@@ -109,12 +149,16 @@ def _begin_from(drafter, name: str, target, new_heads: bool) -> None:
     weights = load_drafter(name, target).state_dict()
     for head in TRAINED_HEADS if new_heads else ():
         if not any(map(_within(head), weights)):
-            weights |= {key: value for key, value in drafter.state_dict().items() if _within(head)(key)}
+            weights |= {
+                key: value for key, value in drafter.state_dict().items() if _within(head)(key)
+            }
     try:
         drafter.load_state_dict(weights)
     except RuntimeError as error:
-        raise CheckpointError(f"{name} cannot be trained on as this recipe's drafter ({' '.join(str(error).split())}); only "
-                              "the block size may differ") from None
+        raise CheckpointError(
+            f"{name} cannot be trained on as this recipe's drafter ({' '.join(str(error).split())}); only "
+            "the block size may differ"
+        ) from None
 
 
 def _within(head: str):
@@ -130,7 +174,9 @@ def freeze_backbone(drafter, dtype: torch.dtype) -> None:
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(dtype)
     if not any(parameter.requires_grad for parameter in drafter.parameters()):
-        raise DSparkLiteError("the recipe trains the heads alone and its draft has none; give its config a markov_rank or a confidence head")
+        raise DSparkLiteError(
+            "the recipe trains the heads alone and its draft has none; give its config a markov_rank or a confidence head"
+        )
 
 
 class Rows:
@@ -142,17 +188,25 @@ class Rows:
         held_out = self.recipe.data.held_out if self.recipe.data else 0
         learned = len(cache.rows) - held_out
         if learned < 1:
-            raise DSparkLiteError(f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
-                                  "learn from; hold out fewer")
+            raise DSparkLiteError(
+                f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
+                "learn from; hold out fewer"
+            )
         self.held_out = range(learned, len(cache.rows))
         self.updates_a_pass = math.ceil(learned / self.recipe.batch)
         # One pass more than the most there are: a branch reads the beginning of the next.
         passes = self.recipe.epochs + (self.recipe.patience is not None)
-        batches = [batch for epoch in range(passes) for batch in self._batches(range(learned), self.recipe.seed * 1_000_003 + epoch)]
-        self.batches = batches[:self.recipe.steps]
+        batches = [
+            batch
+            for epoch in range(passes)
+            for batch in self._batches(range(learned), self.recipe.seed * 1_000_003 + epoch)
+        ]
+        self.batches = batches[: self.recipe.steps]
 
     def _batches(self, rows: range, seed: int) -> list[list[int]]:
-        return by_length(list(rows), self.recipe.batch, seed, lambda index: len(self.cache.rows[index][0]))
+        return by_length(
+            list(rows), self.recipe.batch, seed, lambda index: len(self.cache.rows[index][0])
+        )
 
     def at(self, step: int) -> TrainingBatch:
         """The batch of an update, its anchors drawn anew, on the CPU: a resumed run sees what it would have seen."""
@@ -160,7 +214,9 @@ class Rows:
 
     def held_out_batches(self) -> list[TrainingBatch]:
         """The rows held out, with the same anchors every time."""
-        return [self._batch(rows, index) for index, rows in enumerate(self._batches(self.held_out, 0))]
+        return [
+            self._batch(rows, index) for index, rows in enumerate(self._batches(self.held_out, 0))
+        ]
 
     def _batch(self, rows: list[int], seed: int) -> TrainingBatch:
         ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
@@ -177,14 +233,25 @@ def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
     if recipe.patience is None:
         return
     if allowance is not None or recipe.steps is not None or processes().num_processes > 1:
-        raise DSparkLiteError(f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
-                              "--minutes, \"steps\" and further processes")
+        raise DSparkLiteError(
+            f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
+            '--minutes, "steps" and further processes'
+        )
     if not recipe.data.held_out:
-        raise DSparkLiteError(f"recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a \"held_out\"")
+        raise DSparkLiteError(
+            f'recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a "held_out"'
+        )
 
 
-def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineFeatures, folder: Path, allowance: Allowance | None = None,
-                kind: type | None = None, **fields):
+def train_draft(
+    recipe: DraftRecipe | dict,
+    target,
+    cache: TargetCache | OnlineFeatures,
+    folder: Path,
+    allowance: Allowance | None = None,
+    kind: type | None = None,
+    **fields,
+):
     """Trains the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
     unless what was saved there is of another recipe, class, target or initial checkpoint."""
     recipe = DraftRecipe.of(recipe)
@@ -194,7 +261,14 @@ def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineF
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
     other = [kind.__name__, fields] if kind else []  # what takes the place of the recipe's
     # What is trained on what; a fingerprint is a digest of every number of a model.
-    identity = digest_of([recipe.digest, fingerprint(target), fingerprint(drafter) if recipe.initial else None, *other])
+    identity = digest_of(
+        [
+            recipe.digest,
+            fingerprint(target),
+            fingerprint(drafter) if recipe.initial else None,
+            *other,
+        ]
+    )
 
     def batch_at(step: int):
         return tuple(tensor.to(device) for tensor in rows.at(step))
@@ -207,7 +281,14 @@ def train_draft(recipe: DraftRecipe | dict, target, cache: TargetCache | OnlineF
         optimise(drafter, batch_at, loss_of, plan, place, title=recipe.name, identity=identity)
 
     forget_others(folder, identity)
-    plan = Plan(len(rows.batches), recipe.learning_rate, recipe.matrix_rate, precision=precision, allowance=allowance, window=(ANSWERING, 1.0))
+    plan = Plan(
+        len(rows.batches),
+        recipe.learning_rate,
+        recipe.matrix_rate,
+        precision=precision,
+        allowance=allowance,
+        window=(ANSWERING, 1.0),
+    )
     if recipe.patience is None:
         learn(plan, folder)
     else:
@@ -228,18 +309,25 @@ def _learn_passes(learn, plan: Plan, rows: Rows, folder: Path, measure) -> None:
     recipe, a_pass, losses = rows.recipe, rows.updates_a_pass, []
     decay = max(1, round(DECAY_SHARE * a_pass))
     for passes in range(1, recipe.epochs + 1):
-        trunk, branch = (folder / name / "progress.safetensors" for name in ("trunk", f"pass_{passes}"))
+        trunk, branch = (
+            folder / name / "progress.safetensors" for name in ("trunk", f"pass_{passes}")
+        )
         if not branch.exists():
             learn(replace(plan, steps=passes * a_pass, span=a_pass, decay=0), trunk.parent)
             for name in ("log.jsonl", trunk.name):
-                write_atomically(branch.with_name(name), partial(shutil.copyfile, trunk.with_name(name)))
+                write_atomically(
+                    branch.with_name(name), partial(shutil.copyfile, trunk.with_name(name))
+                )
         learn(replace(plan, steps=passes * a_pass + decay, span=a_pass, decay=decay), branch.parent)
         losses.append(measure())
         write_json(folder / "held_out.json", {"passes": losses})
         if passes > 1 and losses[-1]["loss"] > (1 - recipe.patience) * losses[-2]["loss"]:
             break
     best = min(range(len(losses)), key=lambda index: losses[index]["loss"]) + 1
-    learn(replace(plan, steps=best * a_pass + decay, span=a_pass, decay=decay), folder / f"pass_{best}")  # finished: it is loaded
+    learn(
+        replace(plan, steps=best * a_pass + decay, span=a_pass, decay=decay),
+        folder / f"pass_{best}",
+    )  # finished: it is loaded
 
 
 @torch.no_grad()
@@ -250,7 +338,9 @@ def held_out_losses(drafter, recipe: DraftRecipe | dict, cache: TargetCache) -> 
     device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
     with autocast(device, precision_on(device, recipe.precision)):
         for batch in Rows(recipe, cache).held_out_batches():
-            numerator, share, terms = loss(drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe.loss, 1.0)
+            numerator, share, terms = loss(
+                drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe.loss, 1.0
+            )
             for name, value in {"loss": numerator, **terms}.items():
                 totals[name] = totals.get(name, 0.0) + float(value)
             weight += float(share)

@@ -31,8 +31,18 @@ from ..models.checkpoints import default_dtype
 from .muon import Muon
 
 MUON_MOMENTUM = 0.95
-VOCABULARY = ("embed_tokens", "lm_head", "markov_w1", "markov_w2")  # tables with a row a token: AdamW's, as vectors are
-MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")  # what AdamW and Muon remember of a parameter
+VOCABULARY = (
+    "embed_tokens",
+    "lm_head",
+    "markov_w1",
+    "markov_w2",
+)  # tables with a row a token: AdamW's, as vectors are
+MOMENTS = (
+    "step",
+    "exp_avg",
+    "exp_avg_sq",
+    "momentum_buffer",
+)  # what AdamW and Muon remember of a parameter
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3) in glibc's malloc.h
 KEPT_UPDATES = 20  # updates for which a CPU's freed memory is kept: the longer, the more of it lies in pieces that fit nothing
 REACHED = 0.4  # share of the fastest matrix product that a pass reaches
@@ -49,11 +59,25 @@ class Allowance:
     `clock` gives seconds. Raises DSparkLiteError for a time that is not above 0 or has no end.
     """
 
-    def __init__(self, path: Path, seconds: float, identity: str = "", clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        path: Path,
+        seconds: float,
+        identity: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ):
         if not 0 < seconds < math.inf:
-            raise DSparkLiteError(f"--minutes is {seconds / 60:g}; a training needs some time and an end, "
-                                  "5 minutes for the tiny target, an evening on a T4")
-        self.path, self.seconds, self.identity, self.clock, self.started = path, seconds, identity, clock, clock()
+            raise DSparkLiteError(
+                f"--minutes is {seconds / 60:g}; a training needs some time and an end, "
+                "5 minutes for the tiny target, an evening on a T4"
+            )
+        self.path, self.seconds, self.identity, self.clock, self.started = (
+            path,
+            seconds,
+            identity,
+            clock,
+            clock(),
+        )
         earlier = json.loads(path.read_text()) if path.exists() else {}
         self.before = earlier["seconds"] if earlier.get("identity") == identity else 0.0
 
@@ -64,7 +88,10 @@ class Allowance:
 
     def keep(self) -> None:
         """Writes down the seconds so far, for the run after a stop."""
-        write_json(self.path, {"seconds": self.before + self.clock() - self.started, "identity": self.identity})
+        write_json(
+            self.path,
+            {"seconds": self.before + self.clock() - self.started, "identity": self.identity},
+        )
 
 
 @dataclass(frozen=True)
@@ -73,16 +100,27 @@ class Plan:
 
     steps: int  # updates, unless the time is over sooner
     learning_rate: float  # AdamW's, at its peak
-    matrix_rate: float | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    matrix_rate: float | None = (
+        None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    )
     warm_up: float = 0.04  # share of the progress over which the rates rise
     weight_decay: float = 0.0
     final_share: float = 0.02  # of the peak rates, at the end of the cosine
-    decay: int | None = None  # the last updates, over which constant rates fall linearly to 0; None: they fall along a cosine
-    span: int | None = None  # updates from progress 0 to 1, where that is not the end (a training of several passes); None: `steps`
-    precision: str = "float32"  # of the matrix products; float16 gradients would vanish, so its loss is scaled
+    decay: int | None = (
+        None  # the last updates, over which constant rates fall linearly to 0; None: they fall along a cosine
+    )
+    span: int | None = (
+        None  # updates from progress 0 to 1, where that is not the end (a training of several passes); None: `steps`
+    )
+    precision: str = (
+        "float32"  # of the matrix products; float16 gradients would vanish, so its loss is scaled
+    )
     save_seconds: float = 60.0  # between saves
     allowance: Allowance | None = None  # the time, where it is bounded
-    window: tuple[float, float] = (0.0, 1.0)  # start and end of these updates in that time, as shares of it
+    window: tuple[float, float] = (
+        0.0,
+        1.0,
+    )  # start and end of these updates in that time, as shares of it
 
     def time_over(self) -> float:
         """The share of the time for these updates that is over; 0 where it is not bounded."""
@@ -120,33 +158,59 @@ def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
     draw.shuffle(rows)
     group, batches = batch * max(1, min(64, len(rows) // (4 * batch))), []
     for start in range(0, len(rows), group):
-        alike = sorted(rows[start:start + group], key=length_of)
-        batches += [alike[at:at + batch] for at in range(0, len(alike), batch)]
+        alike = sorted(rows[start : start + group], key=length_of)
+        batches += [alike[at : at + batch] for at in range(0, len(alike), batch)]
     draw.shuffle(batches)
     return batches
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that the optimisers move, by name."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+    }
 
 
 def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
     """Whether Muon is meant for this parameter: a matrix between hidden states, no vector and no vocabulary's table."""
-    return parameter.ndim == 2 and min(parameter.shape) > 1 and not any(table in name for table in VOCABULARY)
+    return (
+        parameter.ndim == 2
+        and min(parameter.shape) > 1
+        and not any(table in name for table in VOCABULARY)
+    )
 
 
 def make_optimisers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
     """AdamW for everything or, with a `matrix_rate`, beside Muon for the layers' matrices, which moves each along its momentum made
     orthogonal (Jordan et al. 2024), scaled by the root of rows over columns where that is more than 1."""
     named = trainable(model)
-    matrices = {name: p for name, p in named.items() if plan.matrix_rate is not None and is_layer_matrix(name, p)}
+    matrices = {
+        name: p
+        for name, p in named.items()
+        if plan.matrix_rate is not None and is_layer_matrix(name, p)
+    }
     others = [p for name, p in named.items() if name not in matrices]
-    optimisers = [torch.optim.AdamW(others, lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay)] if others else []
+    optimisers = (
+        [
+            torch.optim.AdamW(
+                others, lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay
+            )
+        ]
+        if others
+        else []
+    )
     if matrices:
         device = next(iter(matrices.values())).device
         dtype = torch.bfloat16 if precision_on(device, "bfloat16") == "bfloat16" else torch.float32
-        optimisers.append(Muon(matrices.values(), dtype, lr=plan.matrix_rate, momentum=MUON_MOMENTUM, weight_decay=plan.weight_decay))
+        optimisers.append(
+            Muon(
+                matrices.values(),
+                dtype,
+                lr=plan.matrix_rate,
+                momentum=MUON_MOMENTUM,
+                weight_decay=plan.weight_decay,
+            )
+        )
     return optimisers
 
 
@@ -155,7 +219,9 @@ def make_optimisers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]
 
 def processes() -> Accelerator:
     """The processes of this training: those of `accelerate launch`, or this one alone, which stays on its device."""
-    return Accelerator(device_placement=False, kwargs_handlers=[InitProcessGroupKwargs(timeout=WAIT)])
+    return Accelerator(
+        device_placement=False, kwargs_handlers=[InitProcessGroupKwargs(timeout=WAIT)]
+    )
 
 
 def training_device(device: str | None) -> torch.device:
@@ -168,7 +234,11 @@ def training_device(device: str | None) -> torch.device:
 
 def autocast(device: torch.device, precision: str):
     """16-bit matrix products, "bfloat16" or "float16", plain float32 for "float32"."""
-    return nullcontext() if precision == "float32" else torch.autocast(device.type, getattr(torch, precision))
+    return (
+        nullcontext()
+        if precision == "float32"
+        else torch.autocast(device.type, getattr(torch, precision))
+    )
 
 
 @cache
@@ -179,7 +249,9 @@ def precision_on(device: torch.device, asked: str) -> str:
         return str(default_dtype(device)).removeprefix("torch.")
     if device.type != "cpu" or asked == "float32":
         return asked
-    faster = operations_a_second(device, getattr(torch, asked)) > operations_a_second(device, torch.float32)
+    faster = operations_a_second(device, getattr(torch, asked)) > operations_a_second(
+        device, torch.float32
+    )
     return asked if faster else "float32"
 
 
@@ -221,15 +293,26 @@ def keep_freed_memory(device: torch.device) -> None:
 # Saves ----------------------------------------------------------------------------------------------------------------
 
 
-def save_progress(path: Path, model: nn.Module, optimisers, scaler, step: int, finished: bool, identity: str) -> None:
+def save_progress(
+    path: Path, model: nn.Module, optimisers, scaler, step: int, finished: bool, identity: str
+) -> None:
     """Parameters, the optimisers' moments, the loss scale, the number of finished updates, whether the last one is among them,
     and what is trained on what, in one safetensors file."""
     tensors = {}
     for name, parameter in trainable(model).items():
         tensors[f"model.{name}"] = parameter.detach().contiguous()
-        for key, value in [entry for optimiser in optimisers for entry in optimiser.state.get(parameter, {}).items()]:
+        for key, value in [
+            entry
+            for optimiser in optimisers
+            for entry in optimiser.state.get(parameter, {}).items()
+        ]:
             tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
-    metadata = {"step": str(step), "finished": json.dumps(finished), "scaler": json.dumps(scaler.state_dict()), "identity": identity}
+    metadata = {
+        "step": str(step),
+        "finished": json.dumps(finished),
+        "scaler": json.dumps(scaler.state_dict()),
+        "identity": identity,
+    }
     write_tensors(path, tensors, metadata)
 
 
@@ -239,30 +322,51 @@ def load_progress(path: Path, model: nn.Module, optimisers, scaler) -> tuple[int
     False) where there is no save. Raises CheckpointError for a damaged one."""
     if not path.exists():
         return 0, False
-    mover = {id(parameter): optimiser for optimiser in optimisers for group in optimiser.param_groups for parameter in group["params"]}
+    mover = {
+        id(parameter): optimiser
+        for optimiser in optimisers
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    }
     try:
         with safe_open(path, "pt") as saved:
             for name, parameter in trainable(model).items():
                 parameter.copy_(saved.get_tensor(f"model.{name}"))
-                moments = {key: saved.get_tensor(f"optimiser.{key}.{name}") for key in MOMENTS if f"optimiser.{key}.{name}" in saved.keys()}
+                moments = {
+                    key: saved.get_tensor(f"optimiser.{key}.{name}")
+                    for key in MOMENTS
+                    if f"optimiser.{key}.{name}" in saved.keys()
+                }
                 if moments:
-                    mover[id(parameter)].state[parameter] = {key: value if key == "step" else value.to(parameter.device)
-                                                             for key, value in moments.items()}
-            step, finished, scale = (json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler"))
+                    mover[id(parameter)].state[parameter] = {
+                        key: value if key == "step" else value.to(parameter.device)
+                        for key, value in moments.items()
+                    }
+            step, finished, scale = (
+                json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler")
+            )
         scaler.load_state_dict(scale)
         return step, finished
     except (SafetensorError, RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path} cannot be resumed from ({reason}); delete its folder to train from the start") from None
+        raise CheckpointError(
+            f"{path} cannot be resumed from ({reason}); delete its folder to train from the start"
+        ) from None
 
 
 def forget_others(folder: Path, identity: str) -> None:
     """Deletes the saves in `folder` of a training of another `identity` (what is trained on what), after one sentence, so that
     this one starts anew; damaged ones stay."""
     with processes().main_process_first():
-        others = [path for path in sorted(folder.rglob("progress.safetensors")) if _identity_of(path) not in (None, identity)]
+        others = [
+            path
+            for path in sorted(folder.rglob("progress.safetensors"))
+            if _identity_of(path) not in (None, identity)
+        ]
         if others:
-            print(f"{folder.name}: what was saved in {folder} is of another recipe or another target; the training starts anew")
+            print(
+                f"{folder.name}: what was saved in {folder} is of another recipe or another target; the training starts anew"
+            )
         for path in others:
             path.unlink()
             path.with_name("log.jsonl").unlink(missing_ok=True)
@@ -282,24 +386,32 @@ def read_log(path: Path, steps: int | None = None) -> list[dict]:
 
     Raises CheckpointError for another line that is no record.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.exists() else []
+    lines = (
+        path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        if path.exists()
+        else []
+    )
     try:
         return [json.loads(line) for line in lines if line.endswith("\n")][:steps]
     except ValueError:
-        raise CheckpointError(f"{path} has a line that is no record of an update; delete this line and train again") from None
+        raise CheckpointError(
+            f"{path} has a line that is no record of an update; delete this line and train again"
+        ) from None
 
 
 # Updates --------------------------------------------------------------------------------------------------------------
 
 
-def update(accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float) -> dict[str, float]:
+def update(
+    accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float
+) -> dict[str, float]:
     """One update of the parameters on a batch; returns the losses to record.
 
     Each process takes every `num_processes`-th row. Processes average their gradients, so each one's numerator is multiplied
     by their number; the weight is that of all. Raises FloatingPointError, in all processes and before any parameter moves, where
     a loss or the gradient is not finite; with a scaled loss (float16) such gradients are the scaler's to skip.
     """
-    own = tuple(tensor[accelerator.process_index::accelerator.num_processes] for tensor in batch)
+    own = tuple(tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch)
     numerator, weight, record = objective(own, progress)
     total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
     total = total.clamp(min=1e-6)  # a batch with nothing to predict
@@ -319,7 +431,9 @@ def update(accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor
     return record
 
 
-def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = "") -> list[dict]:
+def optimise(
+    model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = ""
+) -> list[dict]:
     """Runs the plan and returns its log, one record of named losses an update.
 
     `batch_at(step)` gives the batch of an update, a tuple of tensors whose first dimension is the row: a resumed run sees the
@@ -337,17 +451,31 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
     step, finished = load_progress(path, model, optimisers, scaler)
     log, saved_at = read_log(log_path, step), time.monotonic()
     objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
-    finished = step >= plan.steps or finished and plan.time_over() == 1  # more time than before: it goes on
-    with tqdm(total=plan.steps, initial=step, desc=title, unit="step", disable=not accelerator.is_main_process) as bar:
+    finished = (
+        step >= plan.steps or finished and plan.time_over() == 1
+    )  # more time than before: it goes on
+    with tqdm(
+        total=plan.steps,
+        initial=step,
+        desc=title,
+        unit="step",
+        disable=not accelerator.is_main_process,
+    ) as bar:
         while not finished:
             progress = plan.progress(step)
-            for group, peak in zip([group for optimiser in optimisers for group in optimiser.param_groups], peaks):
+            for group, peak in zip(
+                [group for optimiser in optimisers for group in optimiser.param_groups], peaks
+            ):
                 group["lr"] = peak * plan.rate(step, progress)
             try:
-                record = update(accelerator, objective, optimisers, scaler, batch_at(step), progress)
+                record = update(
+                    accelerator, objective, optimisers, scaler, batch_at(step), progress
+                )
             except FloatingPointError as error:
-                raise DSparkLiteError(f"{title} stops at step {step}, whose losses are no numbers any more ({error}); nothing of it is saved: train "
-                                      "with a smaller learning_rate, or a smaller matrix_rate where the recipe has one") from None
+                raise DSparkLiteError(
+                    f"{title} stops at step {step}, whose losses are no numbers any more ({error}); nothing of it is saved: train "
+                    "with a smaller learning_rate, or a smaller matrix_rate where the recipe has one"
+                ) from None
             log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
             step += 1
             finished = step >= plan.steps or plan.allowance is not None and progress == 1
@@ -355,7 +483,9 @@ def optimise(model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, t
                 library.malloc_trim(0)
             bar.update()
             bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
-            if accelerator.is_main_process and (finished or time.monotonic() - saved_at > plan.save_seconds):
+            if accelerator.is_main_process and (
+                finished or time.monotonic() - saved_at > plan.save_seconds
+            ):
                 # The log first: it may hold more updates than the save (a resumed run drops them), never fewer.
                 write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
                 save_progress(path, model, optimisers, scaler, step, finished, identity)

@@ -3,7 +3,9 @@
 import torch
 
 
-def orthogonalised(matrices: torch.Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> torch.Tensor:
+def orthogonalised(
+    matrices: torch.Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> torch.Tensor:
     """Matrices [k, a, b] with their singular values brought near 1 by Newton-Schulz iterations, all at once."""
     a, b, c = coefficients
     wide = matrices.shape[1] <= matrices.shape[2]
@@ -35,11 +37,17 @@ class Muon(torch.optim.Muon):
                 if parameter.grad is not None:
                     by_shape.setdefault(parameter.shape, []).append(parameter)
             for (rows, columns), parameters in by_shape.items():
-                directions = torch.stack([self._direction(parameter, group) for parameter in parameters]).to(self.dtype)
-                updates = orthogonalised(directions, group["ns_coefficients"], group["ns_steps"], group["eps"])
+                directions = torch.stack(
+                    [self._direction(parameter, group) for parameter in parameters]
+                ).to(self.dtype)
+                updates = orthogonalised(
+                    directions, group["ns_coefficients"], group["ns_steps"], group["eps"]
+                )
                 rate = group["lr"] * max(1, rows / columns) ** 0.5  # torch's "original" adjustment
                 for parameter, update in zip(parameters, updates):
-                    parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-rate)
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(
+                        update, alpha=-rate
+                    )
 
     def _direction(self, parameter: torch.Tensor, group: dict) -> torch.Tensor:
         """The gradient with Nesterov's momentum, which is kept under torch's name."""

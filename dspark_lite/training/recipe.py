@@ -10,14 +10,28 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 
 from ..common.errors import DSparkLiteError
 
-ABOVE_ZERO, IN_FLOAT32 = 1e-30, 1e30  # the least and the largest of numbers: float32 still holds what is made of them
-Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]  # the least and the largest value, and both in words
+ABOVE_ZERO, IN_FLOAT32 = (
+    1e-30,
+    1e30,
+)  # the least and the largest of numbers: float32 still holds what is made of them
+Count = Annotated[
+    int, 1, math.inf, "a whole number of at least 1"
+]  # the least and the largest value, and both in words
 Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
-Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]  # what is derived from it still fits torch's 64 bits
+Seed = Annotated[
+    int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"
+]  # what is derived from it still fits torch's 64 bits
 NonNegative = Annotated[float, 0.0, IN_FLOAT32, "a number of at least 0, at most 1e30"]
 Positive = Annotated[float, ABOVE_ZERO, IN_FLOAT32, "a number above 0, at most 1e30"]
 Precision = Literal["float32", "bfloat16", "float16"]
-WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", NoneType: "null", object: "anything"}
+WORDS = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    NoneType: "null",
+    object: "anything",
+}
 
 
 def read_fields(kind: type, fields: object, where: str):
@@ -26,14 +40,22 @@ def read_fields(kind: type, fields: object, where: str):
     Raises DSparkLiteError for an unknown or a missing field and for a value of another type, nested ones included.
     """
     if not isinstance(fields, dict):
-        raise DSparkLiteError(f"{where} is {fields!r}; it must be an object with the fields {', '.join(kind.__dataclass_fields__)}")
+        raise DSparkLiteError(
+            f"{where} is {fields!r}; it must be an object with the fields {', '.join(kind.__dataclass_fields__)}"
+        )
     hints = get_type_hints(kind, include_extras=True)
     for name in sorted(fields.keys() - hints.keys()):
-        raise DSparkLiteError(f"{where} has a field {name!r} that is not known; its fields are {', '.join(hints)}")
+        raise DSparkLiteError(
+            f"{where} has a field {name!r} that is not known; its fields are {', '.join(hints)}"
+        )
     for one in dataclasses.fields(kind):
         if one.name not in fields and one.default is one.default_factory is dataclasses.MISSING:
-            raise DSparkLiteError(f"{where} has no field {one.name!r}; it must be {says(hints[one.name])}")
-    return kind(**{name: _value(hints[name], value, f"{where}: {name}") for name, value in fields.items()})
+            raise DSparkLiteError(
+                f"{where} has no field {one.name!r}; it must be {says(hints[one.name])}"
+            )
+    return kind(
+        **{name: _value(hints[name], value, f"{where}: {name}") for name, value in fields.items()}
+    )
 
 
 def _value(hint, value, where: str):
@@ -45,21 +67,37 @@ def _value(hint, value, where: str):
         kinds = [one for one in inner if one is not NoneType]
         if value is None and NoneType in inner:
             return None
-        if fitting := [one for one in kinds if len(kinds) == 1 or isinstance(value, getattr(one, "__origin__", one))]:
+        if fitting := [
+            one
+            for one in kinds
+            if len(kinds) == 1 or isinstance(value, getattr(one, "__origin__", one))
+        ]:
             return _value(fitting[0], value, where)
     elif hint is object:
         return value
     elif origin is Annotated:
         number = int if inner[0] is int else (int, float)
-        if isinstance(value, number) and not isinstance(value, bool) and inner[1] <= value <= inner[2]:
+        if (
+            isinstance(value, number)
+            and not isinstance(value, bool)
+            and inner[1] <= value <= inner[2]
+        ):
             return inner[0](value)
     elif origin is Literal and value in inner:
         return value
     elif origin is tuple and isinstance(value, (list, tuple)):
         return tuple(_value(inner[0], one, where) for one in value)
     elif origin is dict and isinstance(value, dict):
-        return {_value(inner[0], key, where): _value(inner[1], one, f"{where}: {key}") for key, one in value.items()}
-    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool) and -IN_FLOAT32 <= value <= IN_FLOAT32:
+        return {
+            _value(inner[0], key, where): _value(inner[1], one, f"{where}: {key}")
+            for key, one in value.items()
+        }
+    elif (
+        hint is float
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and -IN_FLOAT32 <= value <= IN_FLOAT32
+    ):
         return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value
@@ -78,7 +116,11 @@ def says(hint) -> str:
     if origin is Literal:
         return ("one of " if len(inner) > 1 else "") + ", ".join(map(repr, inner))
     if origin in (tuple, dict):
-        return f"a list, each of it {says(inner[0])}" if origin is tuple else f"an object of names, each with {says(inner[1])}"
+        return (
+            f"a list, each of it {says(inner[0])}"
+            if origin is tuple
+            else f"an object of names, each with {says(inner[1])}"
+        )
     return WORDS[hint]
 
 
@@ -113,7 +155,9 @@ class LossWeights:
     confidence: NonNegative = 1.0
     acceptance: NonNegative | None = None  # of direct acceptance (blocks.py); None: not computed
     cross_entropy_first: NonNegative = 0.0  # share of the progress with cross-entropy alone
-    position_decay: Positive | None = None  # of the position weights; None: the draft length, as in the paper
+    position_decay: Positive | None = (
+        None  # of the position weights; None: the draft length, as in the paper
+    )
 
 
 @dataclass(frozen=True)
@@ -133,7 +177,9 @@ class DraftShape:
     confidence_head_with_markov: bool | None = None
     sample_from_anchor: bool | None = None
     ttt_length: Count | None = None  # passes of Eagle3, in training and at most when drafting
-    step_loss_decay: float | None = None  # weight of each of its passes' losses, of that of the one before
+    step_loss_decay: float | None = (
+        None  # weight of each of its passes' losses, of that of the one before
+    )
     intermediate_size: Count | None = None
     num_attention_heads: Count | None = None
     num_key_value_heads: Count | None = None
@@ -156,26 +202,48 @@ class DraftRecipe:
     precision: Precision  # of the matrix products
     config: DraftShape
     kind: Literal["draft"] = "draft"
-    target: str | None = None  # an embedded checkpoint, a folder or a Hub id; None only where hidden states are handed over
+    target: str | None = (
+        None  # an embedded checkpoint, a folder or a Hub id; None only where hidden states are handed over
+    )
     data: Data | None = None  # None only where hidden states are handed over
     loss: LossWeights = field(default_factory=LossWeights)  # of block drafters
-    matrix_rate: NonNegative | None = None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    matrix_rate: NonNegative | None = (
+        None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
+    )
     steps: Count | None = None  # updates, at most
-    patience: float | None = None  # ends the training where a further pass lowers the loss held out by a smaller share (drafts.py)
-    initialisation: Literal["width"] | None = None  # deviations that a width asks for (drafts.py); None: the target's
+    patience: float | None = (
+        None  # ends the training where a further pass lowers the loss held out by a smaller share (drafts.py)
+    )
+    initialisation: Literal["width"] | None = (
+        None  # deviations that a width asks for (drafts.py); None: the target's
+    )
     initial: str | None = None  # a checkpoint to begin from, which may have another draft length
     trained: Literal["heads"] | None = None  # what is trained of `initial`; None: everything
-    features: Literal["cached", "online"] = "cached"  # hidden states on the disk, or computed anew for each batch
-    cached_layer_ids: tuple[int, ...] | None = None  # taps of the cache, where another recipe's is to be shared
-    evaluate: Count | None = None  # held-out prompts a domain to measure the accepted length on after the training
+    features: Literal["cached", "online"] = (
+        "cached"  # hidden states on the disk, or computed anew for each batch
+    )
+    cached_layer_ids: tuple[int, ...] | None = (
+        None  # taps of the cache, where another recipe's is to be shared
+    )
+    evaluate: Count | None = (
+        None  # held-out prompts a domain to measure the accepted length on after the training
+    )
     mean_tokens: Count | None = None  # of a prompt and its answer, for estimates
-    target_config: dict[str, object] | None = None  # the target's config.json, for estimates without a download
-    published_cache_bytes: Positive | None = None  # what the publisher says of the cache, for estimates
+    target_config: dict[str, object] | None = (
+        None  # the target's config.json, for estimates without a download
+    )
+    published_cache_bytes: Positive | None = (
+        None  # what the publisher says of the cache, for estimates
+    )
 
     @classmethod
     def of(cls, fields: "DraftRecipe | dict") -> "DraftRecipe":
         """A recipe, or one from the fields of its JSON object."""
-        return fields if isinstance(fields, cls) else read_fields(cls, fields, f"recipe {fields.get('name', 'without a name')}")
+        return (
+            fields
+            if isinstance(fields, cls)
+            else read_fields(cls, fields, f"recipe {fields.get('name', 'without a name')}")
+        )
 
     @property
     def digest(self) -> str:

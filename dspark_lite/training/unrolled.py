@@ -14,7 +14,9 @@ from .blocks import TrainingBatch, block_targets
 from .recipe import LossWeights
 
 
-def unrolled_hidden(drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor):
+def unrolled_hidden(
+    drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor
+):
     """Yields the normed hidden states [B, K, H] of every pass over features [B, n, taps * H] and ids [B, n].
 
     The chains start at the positions anchors [B, K], from 1; tokens [B, K, g] are the anchors and the text behind them.
@@ -36,51 +38,75 @@ def unrolled_hidden(drafter, features: torch.Tensor, ids: torch.Tensor, tokens: 
         yield drafter.norm(hidden)
 
 
-def chain_attention(queries: torch.Tensor, context, own: list, hidden_from: torch.Tensor) -> torch.Tensor:
+def chain_attention(
+    queries: torch.Tensor, context, own: list, hidden_from: torch.Tensor
+) -> torch.Tensor:
     """What queries [B, heads, K, d], one a chain, mix of the shared context and of their own chain's passes; [B, K, heads * d].
 
     `context` and each of `own` are keys and values [B, key heads, n or K, d]; `hidden_from` [B, K, n] is -inf where a
     chain must not look.
     """
     keys, values = context
-    grouped = queries.unflatten(1, (keys.shape[1], -1)) * queries.shape[-1] ** -0.5  # [B, m, heads / m, K, d]
-    scores = (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4]) + hidden_from[:, None, None]
+    grouped = (
+        queries.unflatten(1, (keys.shape[1], -1)) * queries.shape[-1] ** -0.5
+    )  # [B, m, heads / m, K, d]
+    scores = (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4]) + hidden_from[
+        :, None, None
+    ]
     own_scores = [(grouped * own_keys[:, :, None]).sum(-1, keepdim=True) for own_keys, _ in own]
-    weights = torch.softmax(torch.cat([scores, *own_scores], -1), -1).to(values.dtype)  # [B, m, heads / m, K, n + len(own)]
-    mixed = (weights[..., :keys.shape[2]].flatten(2, 3) @ values).unflatten(2, grouped.shape[2:4])
+    weights = torch.softmax(torch.cat([scores, *own_scores], -1), -1).to(
+        values.dtype
+    )  # [B, m, heads / m, K, n + len(own)]
+    mixed = (weights[..., : keys.shape[2]].flatten(2, 3) @ values).unflatten(2, grouped.shape[2:4])
     for index, (_, own_values) in enumerate(own, keys.shape[2]):
         mixed = mixed + weights[..., index, None] * own_values[:, :, None]
     return mixed.flatten(1, 2).transpose(1, 2).flatten(2)
 
 
-def eagle3_loss(drafter, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+def eagle3_loss(
+    drafter, batch: TrainingBatch, weights: LossWeights, progress: float
+) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """Cross-entropy with the target's distribution in every pass, each weighing `step_loss_decay` of the one before, whatever
     `weights` and `progress`, which are a block drafter's."""
     ids, supervised, features, last_hidden, anchors, valid = batch
-    tokens, loss_mask, target_position = block_targets(ids, supervised, anchors, valid, drafter.gamma)
+    tokens, loss_mask, target_position = block_targets(
+        ids, supervised, anchors, valid, drafter.gamma
+    )
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(anchors)
     # What a slot that counts imitates is the target after some anchor: every position between two supervised tokens is one.
     place = torch.zeros_like(ids)
     place[rows[valid], anchors[valid]] = torch.arange(int(valid.sum()), device=ids.device)
     with torch.no_grad():
-        target_probs = torch.softmax(drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1)  # [N, V]
+        target_probs = torch.softmax(
+            drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1
+        )  # [N, V]
         # p . logits = p . (W h) = (p W) . h, so that a pass handles its [N, V] logits once and gathers [N, H] only.
         wanted = target_probs @ drafter.lm_head.weight
     numerator, weight, decay = 0.0, 0.0, 1.0
-    for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1))):
+    for k, hidden in enumerate(
+        unrolled_hidden(drafter, features, ids, tokens[..., :-1], anchors.clamp(min=1))
+    ):
         chosen = loss_mask[..., k]
         hidden = hidden[chosen]  # [N, H]
-        imitated = (hidden * wanted[place[rows, target_position[..., k]][chosen]]).sum(dtype=torch.float32)
-        numerator = numerator + decay * (drafter.lm_head(hidden).float().logsumexp(-1).sum() - imitated)
+        imitated = (hidden * wanted[place[rows, target_position[..., k]][chosen]]).sum(
+            dtype=torch.float32
+        )
+        numerator = numerator + decay * (
+            drafter.lm_head(hidden).float().logsumexp(-1).sum() - imitated
+        )
         weight, decay = weight + decay * chosen.sum(), decay * drafter.config.step_loss_decay
     return numerator, weight, {"cross_entropy": numerator}
 
 
-def mtp_loss(drafter, batch: TrainingBatch, weights: LossWeights, progress: float) -> tuple[torch.Tensor, torch.Tensor, dict]:
+def mtp_loss(
+    drafter, batch: TrainingBatch, weights: LossWeights, progress: float
+) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """Cross-entropy with the text, whatever `weights` and `progress`, which are a block drafter's."""
     ids, supervised, _, last_hidden, anchors, valid = batch
     tokens, loss_mask, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
-    hidden, = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
+    (hidden,) = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
     chosen = loss_mask[..., 0]
-    numerator = F.cross_entropy(drafter.lm_head(hidden[chosen]).float(), tokens[..., 1][chosen], reduction="sum")
+    numerator = F.cross_entropy(
+        drafter.lm_head(hidden[chosen]).float(), tokens[..., 1][chosen], reduction="sum"
+    )
     return numerator, chosen.sum(), {"cross_entropy": numerator}

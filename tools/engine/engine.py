@@ -26,44 +26,89 @@ from tools.local_server import first_error, serving
 
 MEASURED = ROOT / "assets" / "measurements" / "engine.json"
 SCRATCH = ROOT / "build" / "engine"
-COUNTERS = {"rounds": "vllm:spec_decode_num_drafts_total", "proposed": "vllm:spec_decode_num_draft_tokens_total",
-            "accepted": "vllm:spec_decode_num_accepted_tokens_total"}
+COUNTERS = {
+    "rounds": "vllm:spec_decode_num_drafts_total",
+    "proposed": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+}
 BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 
 def settings():
     """The servers that are started: every drafter with and without prefix cache, and DSpark with several requests at once."""
-    runs = [{"drafter": name, "prefix_cache": cache, "at_once": 1} for name in DRAFTERS for cache in (True, False)]
+    runs = [
+        {"drafter": name, "prefix_cache": cache, "at_once": 1}
+        for name in DRAFTERS
+        for cache in (True, False)
+    ]
     return [*runs, {"drafter": "dspark", "prefix_cache": True, "at_once": 4}]
 
 
 def command(python, run, folder, port):
     """The words that start a server."""
-    words = [python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port, "--model", EMBEDDED / "tiny-target",
-             "--served-model-name", "tiny-target", "--dtype", "float32", "--enforce-eager", "--max-model-len", 512, "--max-num-seqs", 8,
-             "--enable-prefix-caching" if run["prefix_cache"] else "--no-enable-prefix-caching"]
+    words = [
+        python,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+        "--model",
+        EMBEDDED / "tiny-target",
+        "--served-model-name",
+        "tiny-target",
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+        "--max-model-len",
+        512,
+        "--max-num-seqs",
+        8,
+        "--enable-prefix-caching" if run["prefix_cache"] else "--no-enable-prefix-caching",
+    ]
     if folder:
-        words += ["--speculative-config", json.dumps({"method": "dspark", "model": str(folder), "num_speculative_tokens": 7})]
+        words += [
+            "--speculative-config",
+            json.dumps({"method": "dspark", "model": str(folder), "num_speculative_tokens": 7}),
+        ]
     return words
 
 
 def counted(text, positions=7):
     """The counters of speculation in a page of Prometheus metrics: totals, and accepted drafts by position."""
     values = re.findall(r"^([\w:]+)(?:\{(.*)\})? (\S+)$", text, flags=re.M)
-    found = {name: int(sum(float(value) for metric, _, value in values if metric == counter)) for name, counter in COUNTERS.items()}
-    found["accepted_by_position"] = [int(sum(float(value) for metric, labels, value in values
-                                             if metric == BY_POSITION and f'position="{k}"' in labels)) for k in range(positions)]
+    found = {
+        name: int(sum(float(value) for metric, _, value in values if metric == counter))
+        for name, counter in COUNTERS.items()
+    }
+    found["accepted_by_position"] = [
+        int(
+            sum(
+                float(value)
+                for metric, labels, value in values
+                if metric == BY_POSITION and f'position="{k}"' in labels
+            )
+        )
+        for k in range(positions)
+    ]
     return found
 
 
 def ours(lab, name, prompts, max_new_tokens, positions=7):
     """Texts and counters of `generate` for the same prompts."""
     drafter = load_drafter(DRAFTERS[name], lab.target) if DRAFTERS[name] else None
-    runs = [generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens) for prompt in prompts]
+    runs = [
+        generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens)
+        for prompt in prompts
+    ]
     rounds = [r for run in runs for r in run.rounds] if drafter else []
     return [lab.decode(run.token_ids) for run in runs], {
-        "rounds": len(rounds), "proposed": sum(r.proposed for r in rounds), "accepted": sum(r.accepted for r in rounds),
-        "accepted_by_position": [sum(r.accepted > k for r in rounds) for k in range(positions)]}
+        "rounds": len(rounds),
+        "proposed": sum(r.proposed for r in rounds),
+        "accepted": sum(r.accepted for r in rounds),
+        "accepted_by_position": [sum(r.accepted > k for r in rounds) for k in range(positions)],
+    }
 
 
 def log_of(run):
@@ -80,21 +125,41 @@ def measure(run, prompts, max_new_tokens, texts, own):
     cases, answers = SCRATCH / "cases.json", SCRATCH / "answers.json"
     variables = environments.vllm_variables()
     with serving(lambda port: command(python, run, folder, port), log, variables) as address:
-        cases.write_text(json.dumps({"url": f"{address}/v1", "model": "tiny-target", "prompts": prompts, "max_new_tokens": max_new_tokens,
-                                     "at_once": run["at_once"]}))
+        cases.write_text(
+            json.dumps(
+                {
+                    "url": f"{address}/v1",
+                    "model": "tiny-target",
+                    "prompts": prompts,
+                    "max_new_tokens": max_new_tokens,
+                    "at_once": run["at_once"],
+                }
+            )
+        )
         environments.run(python, Path(__file__).with_name("engine_client.py"), cases, answers)
         theirs = counted(urllib.request.urlopen(f"{address}/metrics").read().decode())
     found = json.loads(answers.read_text())
     same = sum(one["text"].strip() == text.strip() for one, text in zip(found, texts, strict=True))
-    return {**run, "same_texts": same, "of": len(texts), "vllm": theirs, "generate": own, "answers": found}
+    return {
+        **run,
+        "same_texts": same,
+        "of": len(texts),
+        "vllm": theirs,
+        "generate": own,
+        "answers": found,
+    }
 
 
 def line(row):
     how = f"prefix cache {'on' if row['prefix_cache'] else 'off'}, {row['at_once']} at once"
     if "not_run" in row:
         return f"{row['drafter']:7} {how}: not run: {row['not_run']}"
-    counts = f", rounds {row['vllm']['rounds']} and {row['generate']['rounds']}, accepted {row['vllm']['accepted']} and " \
-             f"{row['generate']['accepted']}" if row["generate"]["rounds"] else ""
+    counts = (
+        f", rounds {row['vllm']['rounds']} and {row['generate']['rounds']}, accepted {row['vllm']['accepted']} and "
+        f"{row['generate']['accepted']}"
+        if row["generate"]["rounds"]
+        else ""
+    )
     return f"{row['drafter']:7} {how}: {row['same_texts']} of {row['of']} texts{counts}"
 
 
@@ -103,7 +168,10 @@ def tried(run, prompts, max_new_tokens, own):
     try:
         return measure(run, prompts, max_new_tokens, *own)
     except subprocess.CalledProcessError:  # the client's words are only that there was no answer
-        return {**run, "not_run": f"the server started and broke down at a request ({first_error(log_of(run))})"}
+        return {
+            **run,
+            "not_run": f"the server started and broke down at a request ({first_error(log_of(run))})",
+        }
     except (DSparkLiteError, OSError) as error:
         return {**run, "not_run": str(error)}
 
@@ -112,14 +180,24 @@ def tried(run, prompts, max_new_tokens, own):
 def main(arguments):
     """Start the servers one after the other and ask them; return the exit code: 1 where a text is not ours or no server ran."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prompts", type=int, default=2, metavar="N", help="a domain (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=48, metavar="N", help="longest answer (default: %(default)s)")
+    parser.add_argument(
+        "--prompts", type=int, default=2, metavar="N", help="a domain (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=48, metavar="N", help="longest answer (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     SCRATCH.mkdir(parents=True, exist_ok=True)
     lab = lab_of(options)
     prompts, rows = prompts_of(lab), []
-    made = {**header(lab), "engine": f"vLLM {environments.VLLM}", "prompts": options.prompts, "tokens": options.tokens, "rows": rows}
+    made = {
+        **header(lab),
+        "engine": f"vLLM {environments.VLLM}",
+        "prompts": options.prompts,
+        "tokens": options.tokens,
+        "rows": rows,
+    }
     own = {name: ours(lab, name, prompts, options.tokens) for name in DRAFTERS}
     for run in settings():
         rows.append(tried(run, prompts, options.tokens, own[run["drafter"]]))

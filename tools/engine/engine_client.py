@@ -15,15 +15,25 @@ from openai import OpenAI
 def ask(client, asked, prompt):
     """One streamed answer."""
     begun, first, pieces = time.perf_counter(), None, []
-    stream = client.chat.completions.create(model=asked["model"], messages=[{"role": "user", "content": prompt}], temperature=0.0,
-                                            max_tokens=asked["max_new_tokens"], stream=True,
-                                            extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    stream = client.chat.completions.create(
+        model=asked["model"],
+        messages=[{"role": "user", "content": prompt}],
+        temperature=0.0,
+        max_tokens=asked["max_new_tokens"],
+        stream=True,
+        extra_body={"chat_template_kwargs": {"enable_thinking": False}},
+    )
     for event in stream:
         piece = event.choices[0].delta.content if event.choices else None
         if piece:
             first = first or time.perf_counter() - begun
             pieces.append(piece)
-    return {"text": "".join(pieces), "pieces": len(pieces), "first_seconds": first, "seconds": time.perf_counter() - begun}
+    return {
+        "text": "".join(pieces),
+        "pieces": len(pieces),
+        "first_seconds": first,
+        "seconds": time.perf_counter() - begun,
+    }
 
 
 def main(cases, answers):

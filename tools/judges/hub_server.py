@@ -21,7 +21,11 @@ from typing import NamedTuple
 from unittest.mock import patch
 from urllib.parse import unquote
 
-LARGE = (".safetensors", ".bin", "tokenizer.json")  # endings of what the real Hub keeps in its large-file store
+LARGE = (
+    ".safetensors",
+    ".bin",
+    "tokenizer.json",
+)  # endings of what the real Hub keeps in its large-file store
 MODEL = "([^/]+/[^/]+)"
 FETCHED = 100_001  # bytes of a safetensors file that the client fetches at first, as its header is mostly shorter
 
@@ -55,7 +59,9 @@ class Hub:
         self.models = models or {}
         self.requests: list[Request] = []
         self.bytes_sent = 0  # in bodies
-        self.cuts: dict[str, list[int]] = {}  # bytes after which the next transfers of a file break off
+        self.cuts: dict[
+            str, list[int]
+        ] = {}  # bytes after which the next transfers of a file break off
         self.spoiled: set[str] = set()  # files of which another byte is sent than is listed
         self.missing: set[str] = set()  # files that are listed, but not there
         self.gated: dict[str, str] = {}  # the token that may read the files of a model
@@ -73,7 +79,9 @@ class Hub:
 
     def start(self) -> None:
         """Listens, on the ports of the last time if it was stopped."""
-        self._servers = [_Server(self, name, port) for name, port in zip(("hub", "cdn"), self._ports)]
+        self._servers = [
+            _Server(self, name, port) for name, port in zip(("hub", "cdn"), self._ports)
+        ]
         self._ports = [server.server_port for server in self._servers]
         for server in self._servers:
             Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -92,19 +100,38 @@ class Hub:
 
     def environment(self, home: Path, **others: str) -> dict[str, str]:
         """The environment of a process whose Hub this is and whose HF_HOME is `home`; nothing else of HF_ is kept."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
-        return kept | {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1",
-                       "no_proxy": "127.0.0.1", **others}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HF_", "TRANSFORMERS_"))
+        }
+        return kept | {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+            **others,
+        }
 
     @contextmanager
     def used_here(self, home: Path) -> Iterator[None]:
         """Make this the Hub of the client in this process, which has read its environment when it was imported."""
         from huggingface_hub import close_session, constants
 
-        settings = {"ENDPOINT": self.endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
-                    "HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_OFFLINE": False,
-                    "HF_HUB_DISABLE_TELEMETRY": True}
-        with patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"), patch.multiple(constants, **settings):
+        settings = {
+            "ENDPOINT": self.endpoint,
+            "HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint
+            + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_TOKEN_PATH": str(home / "token"),
+            "HF_HUB_OFFLINE": False,
+            "HF_HUB_DISABLE_TELEMETRY": True,
+        }
+        with (
+            patch.dict(os.environ, NO_PROXY="127.0.0.1", no_proxy="127.0.0.1"),
+            patch.multiple(constants, **settings),
+        ):
             for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
                 os.environ.pop(name, None)
             close_session()
@@ -112,36 +139,63 @@ class Hub:
 
     def sent(self) -> list[str]:
         """Names of the files that were asked for in a GET, in order, from the hub or its CDN."""
-        found = [re.fullmatch(rf"/{MODEL}/(resolve|blob)/[^/]+/(.+)", request.path) for request in self.requests
-                 if request.method == "GET" and (request.at == "cdn" or not request.path.endswith(LARGE))]
+        found = [
+            re.fullmatch(rf"/{MODEL}/(resolve|blob)/[^/]+/(.+)", request.path)
+            for request in self.requests
+            if request.method == "GET" and (request.at == "cdn" or not request.path.endswith(LARGE))
+        ]
         return [match.group(3) for match in found if match]
 
     def commit(self, model: str, revision: str) -> str:
         """The commit hash of a revision."""
-        return hashlib.sha1(json.dumps(self._listing(self.models[model][revision])).encode()).hexdigest()
+        return hashlib.sha1(
+            json.dumps(self._listing(self.models[model][revision])).encode()
+        ).hexdigest()
 
     def answer(self, request: Request) -> Reply:
         """The reply to a request, before a transfer breaks off."""
         if self.down:
             return Reply(self.down)
         if request.at == "cdn":
-            model, commit, file = re.fullmatch(rf"/{MODEL}/blob/([^/]+)/(.+)", request.path).groups()
+            model, commit, file = re.fullmatch(
+                rf"/{MODEL}/blob/([^/]+)/(.+)", request.path
+            ).groups()
             return Reply(200, {}, self._content(self._folder(model, commit) / file), file)
         if request.token and request.token.removeprefix("Bearer ") in self.expired:
             return Reply(401, {"X-Error-Message": "Invalid credentials in Authorization header"})
-        for pattern, reply in ((rf"/api/models/{MODEL}(?:/revision/(.+))?", self._facts), (rf"/api/models/{MODEL}/tree/([^/]+)", self._tree),
-                               (rf"/{MODEL}/resolve/([^/]+)/(.+)", self._file)):
+        for pattern, reply in (
+            (rf"/api/models/{MODEL}(?:/revision/(.+))?", self._facts),
+            (rf"/api/models/{MODEL}/tree/([^/]+)", self._tree),
+            (rf"/{MODEL}/resolve/([^/]+)/(.+)", self._file),
+        ):
             if match := re.fullmatch(pattern, request.path):
                 model, revision = match.group(1), match.group(2) or "main"
-                if model not in self.models:  # the real one does not tell a stranger whether a model is private or not there
+                if (
+                    model not in self.models
+                ):  # the real one does not tell a stranger whether a model is private or not there
                     return Reply(404 if request.token else 401, {"X-Error-Code": "RepoNotFound"})
                 folder = self._folder(model, revision)
-                return reply(request, model, folder, *match.groups()[2:]) if folder else Reply(404, {"X-Error-Code": "RevisionNotFound"})
+                return (
+                    reply(request, model, folder, *match.groups()[2:])
+                    if folder
+                    else Reply(404, {"X-Error-Code": "RevisionNotFound"})
+                )
         return Reply(404)
 
     def _facts(self, request, model, folder) -> Reply:
-        files = [{"rfilename": file["path"], "size": file["size"]} for file in self._listing(folder)]
-        return _json({"id": model, "sha": self._commit_of(model, folder), "tags": [], "siblings": files, "private": False, "downloads": 0})
+        files = [
+            {"rfilename": file["path"], "size": file["size"]} for file in self._listing(folder)
+        ]
+        return _json(
+            {
+                "id": model,
+                "sha": self._commit_of(model, folder),
+                "tags": [],
+                "siblings": files,
+                "private": False,
+                "downloads": 0,
+            }
+        )
 
     def _tree(self, request, model, folder) -> Reply:
         return _json(self._listing(folder))
@@ -154,25 +208,53 @@ class Hub:
         if listed is None or file in self.missing:
             return Reply(404, {"X-Error-Code": "EntryNotFound", **commit})
         if "lfs" not in listed:
-            return Reply(200, {"ETag": f'"{listed["oid"]}"', **commit}, self._content(folder / file), file)
+            return Reply(
+                200, {"ETag": f'"{listed["oid"]}"', **commit}, self._content(folder / file), file
+            )
         cdn = f"http://localhost:{self._ports[1]}/{model}/blob/{commit['X-Repo-Commit']}/{file}"
-        return Reply(302, {"Location": cdn, "X-Linked-Etag": f'"{listed["lfs"]["oid"]}"', "X-Linked-Size": str(listed["size"]), **commit})
+        return Reply(
+            302,
+            {
+                "Location": cdn,
+                "X-Linked-Etag": f'"{listed["lfs"]["oid"]}"',
+                "X-Linked-Size": str(listed["size"]),
+                **commit,
+            },
+        )
 
     def _folder(self, model: str, revision: str) -> Path | None:
         """What a revision, or the commit that one names, holds."""
         revisions = self.models[model]
-        return revisions.get(revision) or {self.commit(model, name): folder for name, folder in revisions.items()}.get(revision)
+        return revisions.get(revision) or {
+            self.commit(model, name): folder for name, folder in revisions.items()
+        }.get(revision)
 
     def _commit_of(self, model: str, folder: Path) -> str:
-        return next(self.commit(model, revision) for revision, held in self.models[model].items() if held == folder)
+        return next(
+            self.commit(model, revision)
+            for revision, held in self.models[model].items()
+            if held == folder
+        )
 
     def _listing(self, folder: Path) -> list[dict]:
         """Path, size and hashes of each file, as the Hub lists them."""
         files = []
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             size, sha1, sha256 = _size_and_hashes(path, path.stat().st_mtime_ns)
-            large = {"lfs": {"oid": sha256, "size": size, "pointerSize": 130}} if path.name.endswith(LARGE) else {}
-            files.append({"type": "file", "path": str(path.relative_to(folder)), "size": size, "oid": sha1, **large})
+            large = (
+                {"lfs": {"oid": sha256, "size": size, "pointerSize": 130}}
+                if path.name.endswith(LARGE)
+                else {}
+            )
+            files.append(
+                {
+                    "type": "file",
+                    "path": str(path.relative_to(folder)),
+                    "size": size,
+                    "oid": sha1,
+                    **large,
+                }
+            )
         return files
 
     def _content(self, path: Path) -> bytes:
@@ -190,7 +272,11 @@ def _json(value) -> Reply:
 def _size_and_hashes(path: Path, changed: int) -> tuple[int, str, str]:
     """Size, git's SHA-1 and SHA-256 of a file that was last `changed` then."""
     content = path.read_bytes()
-    return len(content), hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(), hashlib.sha256(content).hexdigest()
+    return (
+        len(content),
+        hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest(),
+        hashlib.sha256(content).hexdigest(),
+    )
 
 
 class _Server(ThreadingHTTPServer):
@@ -207,8 +293,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         """Answers with a body."""
         hub = self.server.hub
-        request = Request(self.server.name, self.command, unquote(self.path.split("?")[0]), self.headers.get("Range"),
-                          self.headers.get("Authorization"))
+        request = Request(
+            self.server.name,
+            self.command,
+            unquote(self.path.split("?")[0]),
+            self.headers.get("Range"),
+            self.headers.get("Authorization"),
+        )
         hub.requests.append(request)
         if not hub.hangs_up:
             with suppress(ConnectionError):  # a client may go before its answer has come
@@ -223,18 +314,26 @@ class _Handler(BaseHTTPRequestHandler):
             return reply
         size, (first, last) = len(reply.body), re.fullmatch(r"bytes=(\d+)-(\d*)", asked).groups()
         start, end = int(first), min(int(last or size), size - 1)
-        return reply._replace(status=206, body=reply.body[start:end + 1], headers={**reply.headers, "Content-Range": f"bytes {start}-{end}/{size}"})
+        return reply._replace(
+            status=206,
+            body=reply.body[start : end + 1],
+            headers={**reply.headers, "Content-Range": f"bytes {start}-{end}/{size}"},
+        )
 
     def _send(self, hub: Hub, request: Request, reply: Reply) -> None:
         self.send_response(reply.status)
-        for name, value in {"Content-Length": str(len(reply.body)), "Accept-Ranges": "bytes", **reply.headers}.items():
+        for name, value in {
+            "Content-Length": str(len(reply.body)),
+            "Accept-Ranges": "bytes",
+            **reply.headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if request.method == "HEAD":
             return
         hub.bytes_sent += len(reply.body)
         cuts = hub.cuts.get(reply.file)
-        self.wfile.write(reply.body[:cuts.pop(0)] if cuts else reply.body)
+        self.wfile.write(reply.body[: cuts.pop(0)] if cuts else reply.body)
 
     def log_message(self, *_):
         """Quiet."""
@@ -249,5 +348,7 @@ def write_headers(folder: Path, config: dict, tensors: dict[str, list[int]]) -> 
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * prod(shape)]}
         at = header[name]["data_offsets"][1]
     text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(2 * FETCHED))
+    (folder / "model.safetensors").write_bytes(
+        struct.pack("<Q", len(text)) + text + bytes(2 * FETCHED)
+    )
     return at

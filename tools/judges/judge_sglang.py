@@ -30,16 +30,36 @@ from tools.judges import environments
 from tools.judges.questions import rows_of
 
 PARTS = "sglang/srt/speculative/dspark_components"
-FILES = (f"{PARTS}/dspark_sps.py", f"{PARTS}/dspark_sts.py", f"{PARTS}/dspark_planner.py", "sglang/benchmark/dspark_sts_fit.py")
-PLANNER = ("DSparkScheduleConfig", "VerifyBudgetDecision", "compute_verify_token_budget", "_lookup_sps_tensor", "_additive_step_time_tensor")
+FILES = (
+    f"{PARTS}/dspark_sps.py",
+    f"{PARTS}/dspark_sts.py",
+    f"{PARTS}/dspark_planner.py",
+    "sglang/benchmark/dspark_sts_fit.py",
+)
+PLANNER = (
+    "DSparkScheduleConfig",
+    "VerifyBudgetDecision",
+    "compute_verify_token_budget",
+    "_lookup_sps_tensor",
+    "_additive_step_time_tensor",
+)
 PINNED = "0.5.23"
 CASES = 300  # random steps of the budget
 
 
 def fetch(folder, newest):
     """Downloads the wheel and msgspec, its structures' library, to a folder and returns (version, folder of files)."""
-    environments.pip(sys.executable, "download", "--no-deps", "sglang" if newest else f"sglang=={PINNED}", "-d", folder / "wheel")
-    environments.pip(sys.executable, "install", "--upgrade", "--target", folder / "library", "msgspec")
+    environments.pip(
+        sys.executable,
+        "download",
+        "--no-deps",
+        "sglang" if newest else f"sglang=={PINNED}",
+        "-d",
+        folder / "wheel",
+    )
+    environments.pip(
+        sys.executable, "install", "--upgrade", "--target", folder / "library", "msgspec"
+    )
     wheel = max((folder / "wheel").glob("sglang-*.whl"), key=lambda path: path.stat().st_mtime)
     with zipfile.ZipFile(wheel) as held:
         for file in FILES:
@@ -53,20 +73,34 @@ def judge(folder, newest=False):
     with patch.object(sys, "path", [str(folder / "library"), *sys.path]), patch.dict(sys.modules):
         sps, planner, fitter, sts = parts(files)
         additive = both_additive(sps, folder)
-        lines = {"cost table, SPS at every size": read_table(sps), "additive cost table, seconds of every step": read_additive(*additive),
-                 "calibration file, temperatures": read_sts(sts), "temperatures fitted to our recorded blocks": fitted(fitter),
-                 "verification budget of random steps, cost table": budgets(planner, sps.load_sps_table_from_path(COST_TABLE), stored_cost_table()),
-                 "verification budget of random steps, additive table": budgets(planner, *additive)}
+        lines = {
+            "cost table, SPS at every size": read_table(sps),
+            "additive cost table, seconds of every step": read_additive(*additive),
+            "calibration file, temperatures": read_sts(sts),
+            "temperatures fitted to our recorded blocks": fitted(fitter),
+            "verification budget of random steps, cost table": budgets(
+                planner, sps.load_sps_table_from_path(COST_TABLE), stored_cost_table()
+            ),
+            "verification budget of random steps, additive table": budgets(planner, *additive),
+        }
     return rows_of("SGLang", version, lines)
 
 
 def parts(files):
     """Their modules of cost tables, of budgets, of the calibration's fit, and of its file."""
-    for name in ("sglang", "sglang.srt", "sglang.srt.speculative", "sglang.srt.speculative.dspark_components"):
+    for name in (
+        "sglang",
+        "sglang.srt",
+        "sglang.srt.speculative",
+        "sglang.srt.speculative.dspark_components",
+    ):
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__path__ = []
     dotted = PARTS.replace("/", ".")
-    sps, sts = (by_path(f"{dotted}.{name}", files / PARTS / f"{name}.py") for name in ("dspark_sps", "dspark_sts"))
+    sps, sts = (
+        by_path(f"{dotted}.{name}", files / PARTS / f"{name}.py")
+        for name in ("dspark_sps", "dspark_sts")
+    )
     fitter = by_path("dspark_sts_fit", files / "sglang/benchmark/dspark_sts_fit.py")
     import msgspec
 
@@ -89,7 +123,12 @@ def definitions(path, names, known):
     module = types.ModuleType(path.stem)
     sys.modules[path.stem] = module
     vars(module).update({name: value for name, value in known.items() if not name.startswith("__")})
-    exec(compile(tree, str(path), "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True), vars(module))
+    exec(
+        compile(
+            tree, str(path), "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True
+        ),
+        vars(module),
+    )
     missing = set(names) - vars(module).keys()
     if missing:
         raise ValueError(f"{path.name} has no {', '.join(sorted(missing))} any more")
@@ -99,7 +138,9 @@ def definitions(path, names, known):
 def read_table(sps):
     """Look-ups of our stored cost table at every size it covers, a truth a size."""
     read, table = sps.load_sps_table_from_path(COST_TABLE), stored_cost_table()
-    return [read.lookup(size) == table.sps(1, size) for size in range(1, table.max_batch_tokens + 1)]
+    return [
+        read.lookup(size) == table.sps(1, size) for size in range(1, table.max_batch_tokens + 1)
+    ]
 
 
 def both_additive(sps, folder):
@@ -111,14 +152,26 @@ def both_additive(sps, folder):
 
 def read_additive(read, table):
     """Seconds of every step of up to 64 requests whose blocks are of one length, a truth a step."""
-    return [abs(read.step_time(num_reqs=requests, budget=requests * drafts) - table.seconds(requests, requests * (1 + drafts))) < 1e-12
-            for requests in range(1, 65) for drafts in range(8)]
+    return [
+        abs(
+            read.step_time(num_reqs=requests, budget=requests * drafts)
+            - table.seconds(requests, requests * (1 + drafts))
+        )
+        < 1e-12
+        for requests in range(1, 65)
+        for drafts in range(8)
+    ]
 
 
 def read_sts(sts):
     """The stored temperatures, a truth a position."""
     ours = stored_sts().temperatures
-    return [theirs == own for theirs, own in zip(sts.load_sts_calibration_from_path(STS_FILE).temperatures, ours, strict=True)]
+    return [
+        theirs == own
+        for theirs, own in zip(
+            sts.load_sts_calibration_from_path(STS_FILE).temperatures, ours, strict=True
+        )
+    ]
 
 
 def fitted(fitter):
@@ -127,8 +180,15 @@ def fitted(fitter):
     for held in observations().values():
         ours = fit_sts(held.logits, held.accepted).temperatures
         survived = torch.arange(held.logits.shape[1]) < torch.from_numpy(held.accepted)[:, None]
-        theirs = fitter.fit_sts_temperatures(logits=torch.from_numpy(held.logits), prefix_mask=survived, grid=fitter.default_temperature_grid())
-        agreed += [abs(own / other - 1) < 1e-5 for own, other in zip(ours, theirs["temperatures"], strict=True)]
+        theirs = fitter.fit_sts_temperatures(
+            logits=torch.from_numpy(held.logits),
+            prefix_mask=survived,
+            grid=fitter.default_temperature_grid(),
+        )
+        agreed += [
+            abs(own / other - 1) < 1e-5
+            for own, other in zip(ours, theirs["temperatures"], strict=True)
+        ]
     return agreed
 
 
@@ -138,6 +198,10 @@ def budgets(planner, read, table, gamma=7, most=8):
     for case in range(CASES):
         requests = 1 + case % most
         survival = torch.rand(requests, gamma, generator=generator).pow(0.5).cumprod(1)
-        theirs = planner.compute_verify_token_budget(history_survival_probs=survival, sps_table=read, cfg=planner.DSparkScheduleConfig(gamma=gamma))
+        theirs = planner.compute_verify_token_budget(
+            history_survival_probs=survival,
+            sps_table=read,
+            cfg=planner.DSparkScheduleConfig(gamma=gamma),
+        )
         agreed.append(theirs.budget == int(global_optimum(survival, table).sum()))
     return agreed

@@ -19,7 +19,9 @@ GIVEN = ("ids", "features", "anchor", "previous")  # of each prompt, from specul
 def read(folder):
     """The draft in a folder, with embedding and LM head of the verifier that it names."""
     config = SpeculatorModelConfig.from_pretrained(folder)
-    config.transformer_layer_config._attn_implementation = "sdpa" if config.speculators_model_type == "mtp" else "eager"
+    config.transformer_layer_config._attn_implementation = (
+        "sdpa" if config.speculators_model_type == "mtp" else "eager"
+    )
     return SpeculatorModel.from_pretrained(folder, config=config, dtype=torch.float32).eval()
 
 
@@ -31,9 +33,14 @@ def block(model, features, anchor, previous):
     positions = torch.arange(features.shape[1] + ids.shape[1])[None]
     turned = model.rotary_emb(x, positions)
     for layer in model.layers:
-        x = layer(hidden_states=x, target_hidden=context, attention_mask=None, position_ids=positions,
-                  position_embeddings=turned)
-    hidden = model.norm(x)[:, 0 if model.config.sample_from_anchor else 1:]
+        x = layer(
+            hidden_states=x,
+            target_hidden=context,
+            attention_mask=None,
+            position_ids=positions,
+            position_embeddings=turned,
+        )
+    hidden = model.norm(x)[:, 0 if model.config.sample_from_anchor else 1 :]
     found = {"logits": model.lm_head(hidden)[0]}
     if model.config.speculators_model_type == "dspark":
         bias = model.markov_head.block_bias(prev_token_ids=previous, hidden_states=hidden)
@@ -48,13 +55,22 @@ def first_draft(model, ids, features, anchor):
     seen = []
     watch = model.lm_head.register_forward_hook(lambda module, inputs, output: seen.append(output))
     entered = torch.cat([ids[:, 1:], anchor[None]], 1)
-    if model.config.speculators_model_type == "mtp":  # which reads a token later itself, and needs two to come
-        model(input_ids=torch.cat([ids, anchor[None], anchor[None]], 1),
-              hidden_states=torch.cat([features, features[:, :2]], 1))
+    if (
+        model.config.speculators_model_type == "mtp"
+    ):  # which reads a token later itself, and needs two to come
+        model(
+            input_ids=torch.cat([ids, anchor[None], anchor[None]], 1),
+            hidden_states=torch.cat([features, features[:, :2]], 1),
+        )
     else:
-        model(hidden_states=features, input_ids=entered, document_ids=torch.zeros_like(entered), ttt_steps=1)
+        model(
+            hidden_states=features,
+            input_ids=entered,
+            document_ids=torch.zeros_like(entered),
+            ttt_steps=1,
+        )
     watch.remove()
-    return {"logits": seen[0][0, ids.shape[1] - 1:ids.shape[1]]}
+    return {"logits": seen[0][0, ids.shape[1] - 1 : ids.shape[1]]}
 
 
 @torch.inference_mode()
@@ -67,8 +83,14 @@ def main(cases, answers):
         for prompt in range(asked["prompts"]):
             ids, features, anchor, previous = (given[f"{name}/{prompt}/{what}"] for what in GIVEN)
             chain = model.config.speculators_model_type in ("eagle3", "mtp")
-            answer = first_draft(model, ids, features, anchor) if chain else block(model, features, anchor, previous)
-            found |= {f"{name}/{prompt}/{what}": value.contiguous() for what, value in answer.items()}
+            answer = (
+                first_draft(model, ids, features, anchor)
+                if chain
+                else block(model, features, anchor, previous)
+            )
+            found |= {
+                f"{name}/{prompt}/{what}": value.contiguous() for what, value in answer.items()
+            }
         model.to(torch.bfloat16).save_pretrained(folders["write"])
     save_file(found, asked["found"])
     Path(answers).write_text(json.dumps({"version": version("speculators")}))

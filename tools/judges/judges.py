@@ -44,13 +44,32 @@ def ours(lab, max_new_tokens, drafters):
     """What is asked of the engines, with our own answers by drafter: tokens, and by round the proposed and accepted drafts and how
     many tokens were committed; and the logits of the first block of the first prompt."""
     ids, answers = [lab.encode(prompt) for prompt in prompts_of(lab)], {}
-    logits = {name: drafter and first_block(lab.target, drafter, ids[0]) for name, drafter in drafters.items()}
+    logits = {
+        name: drafter and first_block(lab.target, drafter, ids[0])
+        for name, drafter in drafters.items()
+    }
     for name, drafter in drafters.items():
-        runs = [generate(lab.target, drafter, prompt, max_new_tokens=max_new_tokens) for prompt in ids]
-        answers[name] = [{"tokens": run.token_ids, **{field: [getattr(r, field) for r in run.rounds] for field in COUNTED}} for run in runs]
-    return {"target": str(EMBEDDED / "tiny-target"), "drafters": {name: folder and str(EMBEDDED / folder) for name, folder in DRAFTERS.items()},
-            "prompts": [prompt[0].tolist() for prompt in ids], "max_new_tokens": max_new_tokens, "stop": list(lab.stop_token_ids),
-            "gamma": 7, "longest": 512, "answers": answers, "logits": logits}
+        runs = [
+            generate(lab.target, drafter, prompt, max_new_tokens=max_new_tokens) for prompt in ids
+        ]
+        answers[name] = [
+            {
+                "tokens": run.token_ids,
+                **{field: [getattr(r, field) for r in run.rounds] for field in COUNTED},
+            }
+            for run in runs
+        ]
+    return {
+        "target": str(EMBEDDED / "tiny-target"),
+        "drafters": {name: folder and str(EMBEDDED / folder) for name, folder in DRAFTERS.items()},
+        "prompts": [prompt[0].tolist() for prompt in ids],
+        "max_new_tokens": max_new_tokens,
+        "stop": list(lab.stop_token_ids),
+        "gamma": 7,
+        "longest": 512,
+        "answers": answers,
+        "logits": logits,
+    }
 
 
 @torch.inference_mode()
@@ -66,15 +85,31 @@ def compared(judge, asked, found):
     rows = []
     for name, theirs in found["answers"].items():
         own = asked["answers"][name]
-        texts = [[[token for token in answer["tokens"] if token not in asked["stop"]] for answer in answers] for answers in (own, theirs)]
-        lines = {"greedy texts": [one == other for one, other in zip(*texts, strict=True)]}  # some leave the stop token out
+        texts = [
+            [
+                [token for token in answer["tokens"] if token not in asked["stop"]]
+                for answer in answers
+            ]
+            for answers in (own, theirs)
+        ]
+        lines = {
+            "greedy texts": [one == other for one, other in zip(*texts, strict=True)]
+        }  # some leave the stop token out
         if asked["drafters"][name]:
-            field, said = ("accepted", "accepted drafts") if "accepted" in theirs[0] else ("committed", "tokens committed")
-            lines[f"{said} by round"] = [agreed for one, other in zip(own, theirs) for agreed in by_round(one, other, field)]
+            field, said = (
+                ("accepted", "accepted drafts")
+                if "accepted" in theirs[0]
+                else ("committed", "tokens committed")
+            )
+            lines[f"{said} by round"] = [
+                agreed for one, other in zip(own, theirs) for agreed in by_round(one, other, field)
+            ]
         if found.get("logits", {}).get(name):
             both = (torch.tensor(one["logits"][name]) for one in (asked, found))
             lines["logits of the first block"] = torch.sub(*both).abs().amax(1).lt(SAME).tolist()
-        rows += rows_of(judge, found["version"], {f"{name}, {what}": agreed for what, agreed in lines.items()})
+        rows += rows_of(
+            judge, found["version"], {f"{name}, {what}": agreed for what, agreed in lines.items()}
+        )
     return rows
 
 
@@ -84,7 +119,10 @@ def by_round(own, theirs, field):
         room = [count + 1 for count in own["proposed"]]
     else:
         room = list(map(min, own["proposed"], own["committed"]))
-    return [None not in three and three[0] == min(three[1], three[2]) for three in zip_longest(own[field], theirs[field], room)]
+    return [
+        None not in three and three[0] == min(three[1], three[2])
+        for three in zip_longest(own[field], theirs[field], room)
+    ]
 
 
 def asked_of(script, python, asked, **options):
@@ -107,12 +145,20 @@ def with_sglang(lab, options):
 
 def with_mlx(lab, options):
     asked = planted(ours(lab, options.tokens, loaded(lab)), options)
-    return compared("mlx-dspark", asked, asked_of("judge_mlx.py", environments.mlx_environment(options.newest), asked))
+    return compared(
+        "mlx-dspark",
+        asked,
+        asked_of("judge_mlx.py", environments.mlx_environment(options.newest), asked),
+    )
 
 
 def with_llama_cpp(lab, options):
     asked = ours(lab, options.tokens, loaded(lab))
-    asked["drafters"] |= {name: str(exported(name, "llama.cpp", SCRATCH)) for name, folder in DRAFTERS.items() if folder}
+    asked["drafters"] |= {
+        name: str(exported(name, "llama.cpp", SCRATCH))
+        for name, folder in DRAFTERS.items()
+        if folder
+    }
     asked = planted(asked, options)
     return compared("llama.cpp", asked, judge_llama_cpp.judge(asked, SCRATCH / "llama.cpp"))
 
@@ -120,15 +166,28 @@ def with_llama_cpp(lab, options):
 def with_vllm(lab, options):
     """Every drafter with its kernel called layer by layer, and as it is, beside ours with its mistake; and its shares of a budget."""
     drafters, python = loaded(lab), environments.vllm_environment()
-    asked = ours(lab, options.tokens, drafters | {f"{name}{MISTAKEN}": as_in_the_engine(drafter) for name, drafter in drafters.items() if drafter})
+    asked = ours(
+        lab,
+        options.tokens,
+        drafters
+        | {
+            f"{name}{MISTAKEN}": as_in_the_engine(drafter)
+            for name, drafter in drafters.items()
+            if drafter
+        },
+    )
     asked["drafters"]["dflash"] = str(exported("dflash", "vllm", SCRATCH))
     asked = planted(asked, options)
     asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
     asked["drafters"] |= {f"{name}{MISTAKEN}": asked["drafters"][name] for name in asked["mended"]}
     variables = environments.vllm_variables(VLLM_ENABLE_V1_MULTIPROCESSING="0")
     agreed = shares(next(python.parent.parent.glob(f"lib/python*/site-packages/{BUDGET}")))
-    return [*compared("vLLM", asked, asked_of("judge_vllm.py", python, asked, env=variables)),
-            *rows_of("vLLM", environments.VLLM, {"a verification budget's shares, random steps": agreed})]
+    return [
+        *compared("vLLM", asked, asked_of("judge_vllm.py", python, asked, env=variables)),
+        *rows_of(
+            "vLLM", environments.VLLM, {"a verification budget's shares, random steps": agreed}
+        ),
+    ]
 
 
 def with_speculators(lab, options):
@@ -138,16 +197,25 @@ def with_speculators(lab, options):
     if options.planted == "tap":
         move_taps(Path(asked["drafts"]["dspark"]["read"]), "aux_hidden_state_layer_ids")
     found = asked_of("judge_speculators.py", environments.speculators_environment(), asked)
-    return rows_of("speculators", found["version"], speculators_cases.compared(lab.target, asked, drafted, ours))
+    return rows_of(
+        "speculators",
+        found["version"],
+        speculators_cases.compared(lab.target, asked, drafted, ours),
+    )
 
 
 def shares(file, gamma=7, most=8):
     """Whether vLLM, by its function in a `file`, and we give each request as much of a step's budget: a truth a case."""
     generator, agreed = torch.Generator().manual_seed(0), []
-    assign = judge_sglang.definitions(file, ("_assign_draft_token_budget",), {"torch": torch})._assign_draft_token_budget
+    assign = judge_sglang.definitions(
+        file, ("_assign_draft_token_budget",), {"torch": torch}
+    )._assign_draft_token_budget
     for case in range(judge_sglang.CASES):
         requests = 1 + case % most
-        confidence, lengths = torch.rand(requests, gamma, generator=generator).pow(0.5), torch.full((requests,), gamma, dtype=torch.int32)
+        confidence, lengths = (
+            torch.rand(requests, gamma, generator=generator).pow(0.5),
+            torch.full((requests,), gamma, dtype=torch.int32),
+        )
         budget = int(torch.randint(requests * gamma, (), generator=generator))
         assign(confidence, torch.arange(requests), lengths, budget, gamma)  # in place
         agreed.append(lengths.tolist() == top_k(survival(confidence), budget).tolist())
@@ -167,7 +235,9 @@ def planted(asked, options):
 def move_taps(folder, field):
     """Has the draft in a folder, which names its taps in a field of its config, read them one layer early."""
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {field: [layer - 1 for layer in config[field]]}))
+    (folder / "config.json").write_text(
+        json.dumps(config | {field: [layer - 1 for layer in config[field]]})
+    )
 
 
 def warmer():
@@ -182,8 +252,14 @@ def warmer():
     return patch.object(judge_sglang, "fit_sts", wrong)
 
 
-JUDGES = {"transformers": with_transformers, "SGLang": with_sglang, "mlx-dspark": with_mlx, "llama.cpp": with_llama_cpp, "vLLM": with_vllm,
-          "speculators": with_speculators}
+JUDGES = {
+    "transformers": with_transformers,
+    "SGLang": with_sglang,
+    "mlx-dspark": with_mlx,
+    "llama.cpp": with_llama_cpp,
+    "vLLM": with_vllm,
+    "speculators": with_speculators,
+}
 
 
 def heard(name, lab, options):
@@ -193,8 +269,12 @@ def heard(name, lab, options):
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout or "").strip().splitlines() or [str(error)]
         return [{"judge": name, "not_run": said[-1]}]
-    except Exception as error:  # another program's insides: whatever breaks there is that judge's own
-        return [{"judge": name, "not_run": f"{type(error).__name__}: {' '.join(str(error).split())}"}]
+    except (
+        Exception
+    ) as error:  # another program's insides: whatever breaks there is that judge's own
+        return [
+            {"judge": name, "not_run": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+        ]
 
 
 def line(row):
@@ -207,11 +287,25 @@ def line(row):
 @report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=JUDGES, default=list(JUDGES), help="default: all of them")
-    parser.add_argument("--newest", action="store_true", help="the newest versions of SGLang and mlx-dspark instead of the pinned ones")
-    parser.add_argument("--prompts", type=int, default=6, metavar="N", help="a domain (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="longest answer (default: %(default)s)")
-    parser.add_argument("--planted", choices=("tap", "temperature"), help="make this mistake on our side, to see a line turn red; nothing is written")
+    parser.add_argument(
+        "--only", nargs="+", choices=JUDGES, default=list(JUDGES), help="default: all of them"
+    )
+    parser.add_argument(
+        "--newest",
+        action="store_true",
+        help="the newest versions of SGLang and mlx-dspark instead of the pinned ones",
+    )
+    parser.add_argument(
+        "--prompts", type=int, default=6, metavar="N", help="a domain (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=64, metavar="N", help="longest answer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--planted",
+        choices=("tap", "temperature"),
+        help="make this mistake on our side, to see a line turn red; nothing is written",
+    )
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     lab = lab_of(options)
@@ -222,11 +316,21 @@ def main(arguments):
             found = [{**row, "commit": made["commit"]} for row in heard(name, lab, options)]
             print(*map(line, found), sep="\n", flush=True)
         else:
-            found = [row for row in earlier if row["judge"] == name] or [{"judge": name, "not_run": "not asked yet", "commit": made["commit"]}]
+            found = [row for row in earlier if row["judge"] == name] or [
+                {"judge": name, "not_run": "not asked yet", "commit": made["commit"]}
+            ]
         rows += found
     if not options.planted:
         write_json(options.out, {**made, "rows": rows})
-    return 1 if any("not_run" not in row and row["agreed"] < row["of"] for row in rows if row["judge"] in options.only) else 0
+    return (
+        1
+        if any(
+            "not_run" not in row and row["agreed"] < row["of"]
+            for row in rows
+            if row["judge"] in options.only
+        )
+        else 0
+    )
 
 
 if __name__ == "__main__":

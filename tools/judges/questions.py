@@ -20,8 +20,16 @@ def prompts_of(lab):
 
 def rows_of(judge, version, compared):
     """A row for each {what was compared: a truth a case}: how many agreed."""
-    return [{"judge": judge, "version": version, "compared": what, "agreed": sum(agreed), "of": len(agreed)}
-            for what, agreed in compared.items()]
+    return [
+        {
+            "judge": judge,
+            "version": version,
+            "compared": what,
+            "agreed": sum(agreed),
+            "of": len(agreed),
+        }
+        for what, agreed in compared.items()
+    ]
 
 
 def exported(name, engine, scratch):

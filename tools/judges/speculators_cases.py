@@ -11,8 +11,13 @@ from dspark_lite.models.export import export
 
 FILLING = "dflash that fills itself in"
 REDUCED = "dspark of half the vocabulary"
-TINY = {"dspark": "tiny-dspark", "dspark_rnn": "tiny-dspark-rnn", "dflash": "tiny-dflash", "eagle3": "tiny-eagle3",
-        "mtp": "tiny-mtp"}
+TINY = {
+    "dspark": "tiny-dspark",
+    "dspark_rnn": "tiny-dspark-rnn",
+    "dflash": "tiny-dflash",
+    "eagle3": "tiny-eagle3",
+    "mtp": "tiny-mtp",
+}
 SAME = 1e-3  # between two programs' numbers in float32
 
 
@@ -20,7 +25,10 @@ def drafters(target):
     """The drafters asked about, by name: the tiny ones, a DFlash in its first layout and a DSpark that drafts every
     second id."""
     found = {name: load_drafter(folder, target) for name, folder in TINY.items()}
-    return found | {FILLING: variant(found["dflash"], sample_from_anchor=False), REDUCED: halved(found["dspark"])}
+    return found | {
+        FILLING: variant(found["dflash"], sample_from_anchor=False),
+        REDUCED: halved(found["dspark"]),
+    }
 
 
 def variant(drafter, **fields):
@@ -33,9 +41,18 @@ def variant(drafter, **fields):
 def halved(drafter):
     """A DSpark that has every second id of the vocabulary."""
     ids = torch.arange(0, drafter.config.vocab_size, 2)
-    other = type(drafter)(replace(drafter.config, draft_vocab_size=len(ids))).requires_grad_(False).eval()
-    other.load_state_dict({name: value[ids] if name.split(".")[-2] in ("lm_head", "markov_w2") else value
-                           for name, value in drafter.state_dict().items()} | {"d2t": ids - torch.arange(len(ids))})
+    other = (
+        type(drafter)(replace(drafter.config, draft_vocab_size=len(ids)))
+        .requires_grad_(False)
+        .eval()
+    )
+    other.load_state_dict(
+        {
+            name: value[ids] if name.split(".")[-2] in ("lm_head", "markov_w2") else value
+            for name, value in drafter.state_dict().items()
+        }
+        | {"d2t": ids - torch.arange(len(ids))}
+    )
     return other
 
 
@@ -44,7 +61,10 @@ def answered(target, drafter, ids):
     """What a drafter is given after a prompt [1, n], and its greedy answer: logits [g, U] and confidence [g] by slot."""
     step, _ = target.prefill(ids, drafter.taps)
     state, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
-    given, answer = {"ids": ids, "features": step.features, "anchor": anchor, "previous": anchor[None]}, {}
+    given, answer = (
+        {"ids": ids, "features": step.features, "anchor": anchor, "previous": anchor[None]},
+        {},
+    )
     if isinstance(drafter, Autoregressive):
         _, logits, _ = drafter.draw_chain(state, anchor, 1, 0.0, None)
     else:
@@ -70,11 +90,22 @@ def cases(target, prompts, scratch):
         export(str(own), "speculators", scratch / "read" / own.name, str(EMBEDDED / "tiny-target"))
         for number, ids in enumerate(prompts):
             seen, answer = answered(target, drafter, ids)
-            given |= {f"{name}/{number}/{what}": value.clone().contiguous() for what, value in seen.items()}
+            given |= {
+                f"{name}/{number}/{what}": value.clone().contiguous()
+                for what, value in seen.items()
+            }
             ours |= {f"{name}/{number}/{what}": value for what, value in answer.items()}
     save_file(given, scratch / "given.safetensors")
-    return {"drafts": folders, "prompts": len(prompts), "given": str(scratch / "given.safetensors"),
-            "found": str(scratch / "found.safetensors")}, asked, ours
+    return (
+        {
+            "drafts": folders,
+            "prompts": len(prompts),
+            "given": str(scratch / "given.safetensors"),
+            "found": str(scratch / "found.safetensors"),
+        },
+        asked,
+        ours,
+    )
 
 
 def compared(target, asked, drafted, ours):
@@ -83,13 +114,17 @@ def compared(target, asked, drafted, ours):
     for name, drafter in drafted.items():
         for what in ("logits", "confidence"):
             keys = [key for key in ours if key.startswith(f"{name}/") and key.endswith(what)]
-            agreed = [bool((one - other).abs().max() < SAME)
-                      for key in keys for one, other in zip(ours[key], found[key], strict=True)]
+            agreed = [
+                bool((one - other).abs().max() < SAME)
+                for key in keys
+                for one, other in zip(ours[key], found[key], strict=True)
+            ]
             if keys:
                 rows[f"{name}, {what} by slot"] = agreed
         written = load_drafter(asked["drafts"][name]["write"], target).state_dict()
         own = drafter.state_dict()
         rows[f"{name}, tensors of the draft that it writes"] = [
             tensor in own and tensor in written and torch.equal(own[tensor], written[tensor])
-            for tensor in own.keys() | written.keys()]
+            for tensor in own.keys() | written.keys()
+        ]
     return rows

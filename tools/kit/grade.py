@@ -29,9 +29,17 @@ from .grading import serve
 from .lessons import code_exercises, lesson_paths, read_notebook, tagged
 
 HIDDEN = ROOT / "tools" / "kit" / "hidden"
-STARTING = 600.0  # seconds that a process may take to import everything, on a machine with other work
+STARTING = (
+    600.0  # seconds that a process may take to import everything, on a machine with other work
+)
 COLUMNS = ["student", "lesson", "exercise", "checker", "points", "of", "said"]
-QUIET = {"DSPARK_PROFILE": "tiny", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+QUIET = {
+    "DSPARK_PROFILE": "tiny",
+    "HF_HUB_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+    "MPLBACKEND": "agg",
+}
 
 
 @dataclass(frozen=True)
@@ -78,9 +86,17 @@ def ask(lesson: Path, cells: list[tuple[str, bool]], rules: Rules) -> dict[str, 
     verdicts, skipped = {}, []
     while True:
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        task = {"lesson": str(lesson), "cells": cells, "skipped": skipped, "judged": list(verdicts), "seed": rules.seed,
-                "hidden": list(map(str, rules.hidden))}
-        process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, json.dumps(task)), daemon=True)
+        task = {
+            "lesson": str(lesson),
+            "cells": cells,
+            "skipped": skipped,
+            "judged": list(verdicts),
+            "seed": rules.seed,
+            "hidden": list(map(str, rules.hidden)),
+        }
+        process = multiprocessing.get_context("spawn").Process(
+            target=serve, args=(theirs, json.dumps(task)), daemon=True
+        )
         process.start()
         theirs.close()
         step = listen(ours, verdicts, rules.seconds)
@@ -90,7 +106,10 @@ def ask(lesson: Path, cells: list[tuple[str, bool]], rules: Rules) -> dict[str, 
             return verdicts
         skipped.append(step)
         if step.startswith("check_"):
-            verdicts[step] = False, f"it took longer than {rules.seconds:g} seconds, or ended Python"
+            verdicts[step] = (
+                False,
+                f"it took longer than {rules.seconds:g} seconds, or ended Python",
+            )
 
 
 def listen(pipe, verdicts: dict, seconds: float) -> str | None:
@@ -117,13 +136,32 @@ def marks(student: str, file: Path, rules: Rules) -> list[dict]:
         notebook = read_notebook(file)
         lesson = lesson_of(file, notebook)
     except Exception as error:  # whatever was handed in, the others are marked
-        said = str(error) if isinstance(error, RequestError) else f"the file cannot be read: {type(error).__name__}"
+        said = (
+            str(error)
+            if isinstance(error, RequestError)
+            else f"the file cannot be read: {type(error).__name__}"
+        )
         return [dict(zip(COLUMNS, [student, file.name, "", "", 0, "", said]))]
-    verdicts = ask(lesson, [(cell.source, tagged(cell, "exercise")) for cell in notebook.cells if cell.cell_type == "code"], rules)
+    verdicts = ask(
+        lesson,
+        [
+            (cell.source, tagged(cell, "exercise"))
+            for cell in notebook.cells
+            if cell.cell_type == "code"
+        ],
+        rules,
+    )
     rows = []
     for exercise in code_exercises(read_notebook(lesson)):
         right, said = verdicts.get(exercise.checker, (False, "it was never reached"))
-        rows.append(dict(zip(COLUMNS, [student, lesson.stem, exercise.heading, exercise.checker, int(right), 1, said])))
+        rows.append(
+            dict(
+                zip(
+                    COLUMNS,
+                    [student, lesson.stem, exercise.heading, exercise.checker, int(right), 1, said],
+                )
+            )
+        )
     return rows
 
 
@@ -138,19 +176,55 @@ def table(rows: list[dict]) -> str:
 
 @report_errors
 def main(arguments: list[str] | None) -> None:
-    parser = argparse.ArgumentParser(prog="grade", description="Mark the exercises of lessons that were handed in.")
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a notebook, or a folder of them")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the marks here (default: only print them)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each step of a reader's code (default: %(default)g)")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**31), help="of the hidden cases (default: a new one each time)")
-    parser.add_argument("--hidden", type=Path, action="append", default=[HIDDEN], metavar="FOLDER", help="more hidden cases, lesson_NN.py")
+    parser = argparse.ArgumentParser(
+        prog="grade", description="Mark the exercises of lessons that were handed in."
+    )
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="a notebook, or a folder of them"
+    )
+    parser.add_argument(
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="also write the marks here (default: only print them)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="for each step of a reader's code (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=secrets.randbelow(2**31),
+        help="of the hidden cases (default: a new one each time)",
+    )
+    parser.add_argument(
+        "--hidden",
+        type=Path,
+        action="append",
+        default=[HIDDEN],
+        metavar="FOLDER",
+        help="more hidden cases, lesson_NN.py",
+    )
     options = parser.parse_args(arguments)
     os.environ.update(QUIET)
     rules, rows = Rules(options.seconds, options.seed, tuple(options.hidden)), []
     for student, file in submissions(options.paths):
         rows += (found := marks(student, file, rules))
-        print(f"{student}: {sum(row['points'] for row in found)} of {len(found)}, {found[0]['lesson']}", flush=True)
-        print(*(f"  {row['points']}  {row['exercise'] or row['lesson']}: {row['said']}" for row in found), sep="\n", flush=True)
+        print(
+            f"{student}: {sum(row['points'] for row in found)} of {len(found)}, {found[0]['lesson']}",
+            flush=True,
+        )
+        print(
+            *(
+                f"  {row['points']}  {row['exercise'] or row['lesson']}: {row['said']}"
+                for row in found
+            ),
+            sep="\n",
+            flush=True,
+        )
     if options.csv:
         write_text(options.csv, table(rows))
     print(f"Hidden cases of seed {rules.seed}; --seed {rules.seed} marks by the same ones again.")

@@ -43,7 +43,12 @@ def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> C
     except SyntaxError as error:
         text = f"raise SyntaxError({f'line {error.lineno}: {error.msg}'!r})"
         return Cell(step, ast.parse(text).body if named or exercise else [], named)
-    linecache.cache[step] = len(text), None, text.splitlines(keepends=True), step  # a checker may look at the source
+    linecache.cache[step] = (
+        len(text),
+        None,
+        text.splitlines(keepends=True),
+        step,
+    )  # a checker may look at the source
     if named or exercise:
         return Cell(step, [node for node in body if not checker_calls(node)], named)
     return Cell(step, [node for node in body if isinstance(node, DEFINITIONS)], [])
@@ -52,7 +57,11 @@ def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> C
 @contextmanager
 def hushed() -> Iterator[StringIO]:
     """Catches what is printed."""
-    with redirect_stdout(StringIO()) as said, redirect_stderr(StringIO()), warnings.catch_warnings():
+    with (
+        redirect_stdout(StringIO()) as said,
+        redirect_stderr(StringIO()),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         yield said
 
@@ -98,7 +107,9 @@ def verdict(check, answers: tuple, hidden: list, seed: int) -> tuple[bool, str]:
     right, said = asked(check, answers)
     for draw in hidden if isinstance(check, Exercise) else []:
         if right:
-            right, said = asked(with_cases(check, draw(torch.Generator().manual_seed(seed))), answers)
+            right, said = asked(
+                with_cases(check, draw(torch.Generator().manual_seed(seed))), answers
+            )
             said = said if right else f"on hidden cases: {said}"
     return right, said
 
@@ -120,13 +131,20 @@ def serve(pipe, task: str) -> None:
 def mark(task: dict, send) -> None:
     """Marks one submission; what is found is sent: "begun", step; "verdict", checker, right, said; "finished"."""
     lesson = Path(task["lesson"])
-    number, exercises = lesson.name[:2], {exercise.checker: exercise for exercise in code_exercises(read_notebook(lesson))}
+    number, exercises = (
+        lesson.name[:2],
+        {exercise.checker: exercise for exercise in code_exercises(read_notebook(lesson))},
+    )
     module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}")
     shown = without_references(module, answer_names(lesson))
     sys.modules[module.__name__] = shown
     setattr(sys.modules["dspark_lite.course.exercises"], f"lesson_{number}", shown)
     hidden = [hidden_cases(Path(folder), number) for folder in task["hidden"]]
-    scope, failed, left = {"__name__": "submission"}, "", [name for name in exercises if name not in task["judged"]]
+    scope, failed, left = (
+        {"__name__": "submission"},
+        "",
+        [name for name in exercises if name not in task["judged"]],
+    )
 
     def judge(name: str) -> None:
         send("begun", name)
@@ -134,11 +152,19 @@ def mark(task: dict, send) -> None:
         try:
             answers = eval(compile(exercises[name].arguments, name, "eval"), scope)
         except NameError as error:
-            return send("verdict", name, False, f"{error.name} is missing" + (f"; {failed}" if failed else ""))
+            return send(
+                "verdict",
+                name,
+                False,
+                f"{error.name} is missing" + (f"; {failed}" if failed else ""),
+            )
         drawn = [cases[name] for cases in hidden if name in cases]
         send("verdict", name, *verdict(getattr(module, name), answers, drawn, task["seed"]))
 
-    for cell in (read_cell(at, source, exercise, set(exercises)) for at, (source, exercise) in enumerate(task["cells"], 1)):
+    for cell in (
+        read_cell(at, source, exercise, set(exercises))
+        for at, (source, exercise) in enumerate(task["cells"], 1)
+    ):
         send("begun", cell.step)
         if cell.step not in task["skipped"]:
             failed = execute(cell, scope) or failed

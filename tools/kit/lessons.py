@@ -40,7 +40,11 @@ def tagged(cell, tag: str) -> bool:
 def checker_calls(node) -> list[ast.Call]:
     """The calls of checkers in a piece of code: check_NAME(...), of a module or by itself."""
     calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
-    return [call for call in calls if getattr(call.func, "attr", getattr(call.func, "id", "")).startswith("check_")]
+    return [
+        call
+        for call in calls
+        if getattr(call.func, "attr", getattr(call.func, "id", "")).startswith("check_")
+    ]
 
 
 def code_exercises(notebook) -> list[CodeExercise]:

@@ -28,9 +28,28 @@ from .fork import check_repository, renamed
 from .lessons import EXERCISE, answer_names, lesson_paths, read_notebook, tagged
 
 OUT = ROOT / "build" / "student"
-PARTS = ("LICENSE", "CITATION.cff", "course.py", "pyproject.toml", "requirements.txt", "constraints/pins.txt", "assets/", "docs/",
-         "dspark_lite/", "notebooks/", "tools/__init__.py", "tools/kit/__init__.py", "tools/kit/project.py")
-WITHHELD = ("docs/house.md", "docs/changelog.md", "docs/teaching/", "notebooks/solutions/", "notebooks/src/")
+PARTS = (
+    "LICENSE",
+    "CITATION.cff",
+    "course.py",
+    "pyproject.toml",
+    "requirements.txt",
+    "constraints/pins.txt",
+    "assets/",
+    "docs/",
+    "dspark_lite/",
+    "notebooks/",
+    "tools/__init__.py",
+    "tools/kit/__init__.py",
+    "tools/kit/project.py",
+)
+WITHHELD = (
+    "docs/house.md",
+    "docs/changelog.md",
+    "docs/teaching/",
+    "notebooks/solutions/",
+    "notebooks/src/",
+)
 EXERCISES = "dspark_lite/course/exercises/"
 FOLD = re.compile(r"<details><summary>(.*?)</summary>.*?</details>\n?", re.S)
 SECTION = re.compile(r"^#{1,6} [^\n]*$", re.M)
@@ -56,7 +75,7 @@ def unpack(scope, true, shown):
     linecache.cache[scope["__file__"]] = len(visible), None, visible.splitlines(keepends=True), scope["__file__"]
     exec(compile(source, scope["__file__"], "exec"), scope)
 '''
-README = '''# {title}
+README = """# {title}
 
 The student edition, version {version}: lessons without answers. You need Python 3.10 to 3.13; then, in this folder,
 
@@ -66,14 +85,16 @@ installs what the lessons need into `.venv` and opens them in JupyterLab. A less
 collects the right ones in `my_dspark.py`, and `python course.py progress` says how far you are. To hand a lesson in, save its notebook.
 
 {lessons}
-'''
+"""
 
 
 def tracked() -> list[str]:
     """The files that git tracks, relative to the root; raises RequestError outside a clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
-        raise RequestError("a release is made of what git tracks, and this folder is no clone; clone the repository and try again")
+        raise RequestError(
+            "a release is made of what git tracks, and this folder is no clone; clone the repository and try again"
+        )
     return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
@@ -90,13 +111,21 @@ def without_answers(notebook, lesson: str, badge: bool):
         for found in re.finditer(f"{SECTION.pattern}|{FOLD.pattern}", cell.source, re.M | re.S):
             if found[1] is None:
                 in_exercise = bool(EXERCISE.fullmatch(found[0]))
-            elif found[1].startswith(("Answer", "One answer")) or in_exercise and not found[1].startswith("Hint"):
-                text += cell.source[at:found.start()]
+            elif (
+                found[1].startswith(("Answer", "One answer"))
+                or in_exercise
+                and not found[1].startswith("Hint")
+            ):
+                text += cell.source[at : found.start()]
                 at = found.end()
         cell.source = (text + cell.source[at:]).rstrip("\n")
         if tagged(cell, "header"):
             cell.source = cell.source.replace(f" · [Solutions](solutions/{lesson}.ipynb)", "")
-            cell.source = cell.source if badge else re.sub(r"^\[!\[Open in Colab\].*\n\n", "", cell.source, flags=re.M)
+            cell.source = (
+                cell.source
+                if badge
+                else re.sub(r"^\[!\[Open in Colab\].*\n\n", "", cell.source, flags=re.M)
+            )
     return notebook
 
 
@@ -105,20 +134,27 @@ def blanked(source: str, shown) -> str:
     lines = source.splitlines()
     for node in ast.parse(source).body:
         if not shown(node):
-            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-            lines[first - 1:node.end_lineno] = [""] * (node.end_lineno - first + 1)
+            first = min(
+                [
+                    node.lineno,
+                    *(decorator.lineno for decorator in getattr(node, "decorator_list", [])),
+                ]
+            )
+            lines[first - 1 : node.end_lineno] = [""] * (node.end_lineno - first + 1)
     return "\n".join(lines)
 
 
 def pack(text: str) -> str:
     """A text as printable characters, 120 a line."""
     letters = base64.b85encode(zlib.compress(text.encode(), 9)).decode()
-    return "\n".join(letters[at:at + 120] for at in range(0, len(letters), 120))
+    return "\n".join(letters[at : at + 120] for at in range(0, len(letters), 120))
 
 
 def packed(source: str) -> str:
     """A module of checkers that runs as before and does not show how."""
-    shown = blanked(source, lambda node: isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef)))
+    shown = blanked(
+        source, lambda node: isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef))
+    )
     says = f'"""{ast.get_docstring(ast.parse(source)).splitlines()[0]}\n\nPacked, so that nobody reads an answer by accident.\n"""\n'
     return says + PACKED.format(true=pack(source), shown=pack(shown))
 
@@ -128,7 +164,7 @@ def hollow(source: str) -> str:
     lines = source.splitlines()
     for node in reversed(ast.parse(source).body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name not in GIVEN:
-            lines[node.lineno - 1:node.end_lineno] = [f"def {node.name}(*_): ..."]
+            lines[node.lineno - 1 : node.end_lineno] = [f"def {node.name}(*_): ..."]
     return "\n".join([*lines, "", PACKED.format(true=pack(source), shown=pack(""))])
 
 
@@ -141,7 +177,11 @@ def edition(name: str, answers: set[str], badge: bool) -> str | None:
         return hollow(path.read_text(encoding="utf-8"))
     if name.startswith(EXERCISES) and path.suffix == ".py":
         source = path.read_text(encoding="utf-8")
-        names = {node.name for node in ast.parse(source).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        names = {
+            node.name
+            for node in ast.parse(source).body
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        }
         if names & answers or path.name.startswith("lesson_"):
             return packed(source)
     return None
@@ -163,22 +203,43 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
         else:
             write_text(out / name, text)
         if repository and (out / name).suffix in (".ipynb", ".md", ".py", ".cff"):
-            write_text(out / name, renamed((out / name).read_text(encoding="utf-8"), REPOSITORY, repository, tag))
+            write_text(
+                out / name,
+                renamed((out / name).read_text(encoding="utf-8"), REPOSITORY, repository, tag),
+            )
     write_text(out / EXERCISES / "packed.py", UNPACK)
-    titles = {path: read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ") for path in lesson_paths()}
+    titles = {
+        path: read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ")
+        for path in lesson_paths()
+    }
     lessons = [f"- [{title}](notebooks/{path.name})" for path, title in titles.items()]
-    write_text(out / "README.md", README.format(title=REPOSITORY.split("/")[1], version=VERSION, lessons="\n".join(lessons)))
+    write_text(
+        out / "README.md",
+        README.format(title=REPOSITORY.split("/")[1], version=VERSION, lessons="\n".join(lessons)),
+    )
     files = sorted(path for path in out.rglob("*") if path.is_file())
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out).as_posix()}" for path in files]
+    sums = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(out).as_posix()}"
+        for path in files
+    ]
     write_text(out / "MANIFEST.txt", "\n".join(sums) + "\n")
     return [path.relative_to(out).as_posix() for path in files]
 
 
 @report_errors
 def main(arguments: list[str] | None) -> None:
-    parser = argparse.ArgumentParser(prog="release", description="Write the student edition to build/student and build/student.zip.")
-    parser.add_argument("--repository", metavar="OWNER/NAME", help="where the edition will lie; badges and setup cells lead there")
-    parser.add_argument("--tag", default="", help="the tag or branch there that badges open and setup cells clone")
+    parser = argparse.ArgumentParser(
+        prog="release",
+        description="Write the student edition to build/student and build/student.zip.",
+    )
+    parser.add_argument(
+        "--repository",
+        metavar="OWNER/NAME",
+        help="where the edition will lie; badges and setup cells lead there",
+    )
+    parser.add_argument(
+        "--tag", default="", help="the tag or branch there that badges open and setup cells clone"
+    )
     options = parser.parse_args(arguments)
     if options.tag and not options.repository:
         raise RequestError("a tag is one of a repository: give --repository OWNER/NAME too")
@@ -186,7 +247,9 @@ def main(arguments: list[str] | None) -> None:
         check_repository(options.repository, options.tag)
     files = release(OUT, options.repository, options.tag)
     archive = Path(shutil.make_archive(str(OUT), "zip", OUT.parent, OUT.name))
-    print(f"{len(files)} files in {OUT.relative_to(ROOT)}, packed in {archive.relative_to(ROOT)} ({archive.stat().st_size / 1e6:.0f} MB)")
+    print(
+        f"{len(files)} files in {OUT.relative_to(ROOT)}, packed in {archive.relative_to(ROOT)} ({archive.stat().st_size / 1e6:.0f} MB)"
+    )
 
 
 if __name__ == "__main__":

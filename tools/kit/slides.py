@@ -34,7 +34,12 @@ def plain(text: str) -> str:
 
 def pictures(cell) -> list[str]:
     """The pictures in a code cell's outputs, as addresses that hold them."""
-    found = [(kind, data) for output in cell.outputs for kind, data in output.get("data", {}).items() if kind in ("image/png", "image/gif")]
+    found = [
+        (kind, data)
+        for output in cell.outputs
+        for kind, data in output.get("data", {}).items()
+        if kind in ("image/png", "image/gif")
+    ]
     return [f"data:{kind};base64,{''.join(data.split())}" for kind, data in found]
 
 
@@ -48,10 +53,20 @@ def deck(notebook):
         if cell.cell_type == "markdown":
             heading = plain((HEADING.findall(cell.source) or [heading])[-1])
             continue
-        told = plain(HEADING.split(after.source)[0]) if after is not None and after.cell_type == "markdown" and not tagged(after, "claim") else ""
+        told = (
+            plain(HEADING.split(after.source)[0])
+            if after is not None and after.cell_type == "markdown" and not tagged(after, "claim")
+            else ""
+        )
         said = next((bold for bold in told.split("**")[1::2] if len(bold) > 20), "")
-        for picture in pictures(cell) if heading != title else []:  # what stands before the first section is the strip "you are here"
-            cells.append(slide(f'## {heading}\n\n<img alt="A figure of the section: {heading}" src="{picture}">\n\n{said}'))
+        for picture in (
+            pictures(cell) if heading != title else []
+        ):  # what stands before the first section is the strip "you are here"
+            cells.append(
+                slide(
+                    f'## {heading}\n\n<img alt="A figure of the section: {heading}" src="{picture}">\n\n{said}'
+                )
+            )
             cells.append(slide(told, "notes"))
     return nbformat.v4.new_notebook(cells=cells, metadata={"title": title})
 
@@ -59,7 +74,9 @@ def deck(notebook):
 def html(notebook) -> str:
     """The deck of a lesson as one page that needs no other file."""
     exporter = SlidesExporter(extra_template_basedirs=[str(DECK.parent)], template_name=DECK.name)
-    inlined = {kind: (DECK / f"reveal.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")}
+    inlined = {
+        kind: (DECK / f"reveal.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")
+    }
     return exporter.from_notebook_node(deck(notebook), resources={"deck": inlined})[0]
 
 
@@ -67,7 +84,9 @@ def main() -> int:
     """Writes every lesson's deck; returns the exit code."""
     for path in lesson_paths():
         write_text(OUT / f"{path.stem}.html", html(read_notebook(path)))
-    print(f"{len(lesson_paths())} decks in {OUT.relative_to(ROOT)}; open one in a browser; with ?print-pdf behind its address it prints, notes too.")
+    print(
+        f"{len(lesson_paths())} decks in {OUT.relative_to(ROOT)}; open one in a browser; with ?print-pdf behind its address it prints, notes too."
+    )
     return 0
 
 

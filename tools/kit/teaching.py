@@ -7,7 +7,10 @@ from tools.notebooks.build import effort, lesson_sources, read_cells, tags, titl
 
 from dspark_lite.course.exercises.checking import Exercise
 
-EXERCISE = re.compile(r"^### (Exercise \d+ · .+) \((code|think|open)\)$\n?(?:\*(\d+) minutes?(?: · (easy|medium|hard))?)?", re.M)
+EXERCISE = re.compile(
+    r"^### (Exercise \d+ · .+) \((code|think|open)\)$\n?(?:\*(\d+) minutes?(?: · (easy|medium|hard))?)?",
+    re.M,
+)
 GOALS = re.compile(r"^- .+(?:\n {2,}.+)*", re.M)
 NEEDS = re.compile(r"\*\*What you need:?\*\*:? *((?:.+\n?)+)")
 LINK = re.compile(r"\]\((?!https?:)(\.\./docs/)?")
@@ -44,10 +47,14 @@ def term() -> str:
         stated = minutes(source.name[:2]) or WEEK
         if spent + stated > WEEK:
             weeks, spent = [*weeks, []], 0
-        weeks[-1].append(f"[{source.name[:2]}](../../notebooks/{source.stem}.ipynb) {title(source)}")
+        weeks[-1].append(
+            f"[{source.name[:2]}](../../notebooks/{source.stem}.ipynb) {title(source)}"
+        )
         spent += stated
     rows = [f"| {week} | {', '.join(lessons)} | |" for week, lessons in enumerate(weeks, 1)]
-    return with_minutes("\n".join(["| week | lessons | minutes |", "|---|---|---|", *rows, f"{TOTAL} | |"])).rstrip("\n")
+    return with_minutes(
+        "\n".join(["| week | lessons | minutes |", "|---|---|---|", *rows, f"{TOTAL} | |"])
+    ).rstrip("\n")
 
 
 def mistakes(check) -> list[str]:
@@ -56,7 +63,13 @@ def mistakes(check) -> list[str]:
         return list(dict.fromkeys(sentence for step in check.steps for sentence in step.mistakes))
     module = importlib.import_module(check.__module__)
     known = [value for value in vars(module).values() if isinstance(value, dict) and value]
-    tables = [table for table in known if all(isinstance(key, str) and " " in key and callable(wrong) for key, wrong in table.items())]
+    tables = [
+        table
+        for table in known
+        if all(
+            isinstance(key, str) and " " in key and callable(wrong) for key, wrong in table.items()
+        )
+    ]
     return list(dict.fromkeys(sentence for table in tables for sentence in table))
 
 
@@ -66,12 +79,26 @@ def lesson(source) -> str:
     module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{source.name[:2]}")
     header = LINK.sub(lambda link: "](../" if link[1] else "](../../notebooks/", cells[0].source)
     needs = NEEDS.search(header)
-    lines = [f"## {source.name[:2]} · {title(source)}", "", f"{effort(cells[0]) or 'No minutes stated.'}", "", "Goals: a reader can", "",
-             *GOALS.findall(header), "", f"Needs: {' '.join(needs[1].split()) if needs else 'nothing.'}", ""]
+    lines = [
+        f"## {source.name[:2]} · {title(source)}",
+        "",
+        f"{effort(cells[0]) or 'No minutes stated.'}",
+        "",
+        "Goals: a reader can",
+        "",
+        *GOALS.findall(header),
+        "",
+        f"Needs: {' '.join(needs[1].split()) if needs else 'nothing.'}",
+        "",
+    ]
     for cell in cells:
         if cell.cell_type == "markdown":
-            lines += [f"- **{name}** ({kind}" + (f", {spent} min" if spent else "") + (f", {difficulty})" if difficulty else ")")
-                      for name, kind, spent, difficulty in EXERCISE.findall(cell.source)]
+            lines += [
+                f"- **{name}** ({kind}"
+                + (f", {spent} min" if spent else "")
+                + (f", {difficulty})" if difficulty else ")")
+                for name, kind, spent, difficulty in EXERCISE.findall(cell.source)
+            ]
         elif "solution" not in tags(cell):
             for name in re.findall(r"exercises\.(check_\w+)\(", cell.source):
                 lines += [f"  - {sentence}" for sentence in mistakes(getattr(module, name))]

@@ -17,16 +17,31 @@ from dspark_lite.common.files import write_json
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(arguments)
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args(arguments)
     check_writable(CLINIC)
     lab = setup("tiny", prompts=CHART_ANSWERS)
     drafter, charts = lab.drafter("dspark"), {}
-    healthy = patients.Service(lab.target, drafter, lab.encode, costs=price_table(step_milliseconds(drafter.gamma + 1)))
+    healthy = patients.Service(
+        lab.target, drafter, lab.encode, costs=price_table(step_milliseconds(drafter.gamma + 1))
+    )
     for cause in (*patients.CAUSES, *patients.QUIET):
         patient = patients.Patient(cause)
-        charts[cause] = as_row(take_chart(patient.service(healthy), lab.prompts, distance=patient.distance()))
+        charts[cause] = as_row(
+            take_chart(patient.service(healthy), lab.prompts, distance=patient.distance())
+        )
         print(cause, flush=True)
-    write_json(CLINIC, {**header(lab), "drafter": drafter.name, "answers": CHART_ANSWERS, "rounds": CHART_ROUNDS, "charts": charts})
+    write_json(
+        CLINIC,
+        {
+            **header(lab),
+            "drafter": drafter.name,
+            "answers": CHART_ANSWERS,
+            "rounds": CHART_ROUNDS,
+            "charts": charts,
+        },
+    )
 
 
 if __name__ == "__main__":

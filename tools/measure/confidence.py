@@ -58,8 +58,13 @@ def measure_own(prompts):
     """Measure the lab's own models on `prompts` prompts of each domain."""
     lab = setup(os.environ.get("DSPARK_PROFILE", "released"), prompts=2 * prompts)
     check_writable(own_folder(lab) / "calibration.json")
-    if own_confidence(lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True) is None:
-        raise DSparkLiteError("the models of this profile are the recorded ones; leave out --own, or set DSPARK_PROFILE=released")
+    if (
+        own_confidence(lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True)
+        is None
+    ):
+        raise DSparkLiteError(
+            "the models of this profile are the recorded ones; leave out --own, or set DSPARK_PROFILE=released"
+        )
     print(f"written to {own_folder(lab)}")
 
 
@@ -72,7 +77,13 @@ def main(arguments):
     for part in PARTS:
         parser.add_argument(f"--{part}", action="append_const", dest="parts", const=part)
     parser.add_argument("--own", action="store_true", help="the released profile's models instead")
-    parser.add_argument("--prompts", type=int, default=40, metavar="N", help="a domain, with --own (default: %(default)s)")
+    parser.add_argument(
+        "--prompts",
+        type=int,
+        default=40,
+        metavar="N",
+        help="a domain, with --own (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     if options.own:
         return measure_own(options.prompts)

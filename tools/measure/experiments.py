@@ -35,9 +35,15 @@ def measure(name, prompts):
         train(run.recipe, changes=run.changes, out=folder)
     recipe, lab = load_recipe(*run), setup("tiny", prompts=prompts)
     losses = BUILD / recipe["name"] / "held_out.json"  # on the rows held out, after each pass
-    slots = SLOTS if recipe["kind"] == "draft" else 1  # the engine holds no context of a second language model
+    slots = (
+        SLOTS if recipe["kind"] == "draft" else 1
+    )  # the engine holds no context of a second language model
     found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
-    measured = {**found, "recipe": recipe, **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {})}
+    measured = {
+        **found,
+        "recipe": recipe,
+        **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {}),
+    }
     write_json(path, measured)
     journal_path(path).unlink()
     return measured
@@ -52,8 +58,10 @@ def finished(name):
     measured = json.loads(path.read_text())
     if measured["recipe"] != recipe:
         made = [path, WORK / "checkpoints" / name, BUILD / recipe["name"]]
-        raise DSparkLiteError(f"{path.name} was measured before assets/recipes/{run.recipe}.json was changed; to begin again, delete "
-                              + ", ".join(str(one.relative_to(ROOT)) for one in made))
+        raise DSparkLiteError(
+            f"{path.name} was measured before assets/recipes/{run.recipe}.json was changed; to begin again, delete "
+            + ", ".join(str(one.relative_to(ROOT)) for one in made)
+        )
     return measured
 
 
@@ -65,21 +73,31 @@ def what_it_takes(names):
     for recipe in (load_recipe(*RUNS[name]) for name in left):
         if recipe["kind"] == "draft":
             one, config = {**recipe, "epochs": 1, "initial": None}, target_config(recipe)
-            seconds = training_seconds(one, config, dry_step(one, config, recipe["mean_tokens"]), speed, device)
-            lines.append(f"{recipe['name']}: about {duration(seconds.updates)} a pass, {recipe['epochs']} at most")
+            seconds = training_seconds(
+                one, config, dry_step(one, config, recipe["mean_tokens"]), speed, device
+            )
+            lines.append(
+                f"{recipe['name']}: about {duration(seconds.updates)} a pass, {recipe['epochs']} at most"
+            )
     return [*lines, f"{len(left)} of {len(names)} trainings to go, answers and target cache on top"]
 
 
 @report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="default: all, then the latency of a round")
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="default: all, then the latency of a round"
+    )
     parser.add_argument("--estimate", action="store_true", help="only say what it takes")
-    parser.add_argument("--prompts", type=int, default=100, help="held-out prompts a domain (default: %(default)s)")
+    parser.add_argument(
+        "--prompts", type=int, default=100, help="held-out prompts a domain (default: %(default)s)"
+    )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.runs if name not in RUNS]:
         raise DSparkLiteError(f"there is no run {', '.join(unknown)}; runs are {', '.join(RUNS)}")
-    names = options.runs or sorted(RUNS, key=lambda name: "initial" in RUNS[name].changes)  # those that others begin from first
+    names = options.runs or sorted(
+        RUNS, key=lambda name: "initial" in RUNS[name].changes
+    )  # those that others begin from first
     if options.estimate:
         return print(*what_it_takes(names), sep="\n")
     check_writable(MEASUREMENTS / f"{LATENCY}.json")

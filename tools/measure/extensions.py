@@ -20,20 +20,32 @@ def measure(lab, drafter):
     rows = []
     for domain, texts in lab.prompts.items():
         blocks = watch(lab, drafter, texts, temperature=TEMPERATURE)
-        rows.append({"domain": domain, "prompts": len(texts), "blocks": len(blocks.token),
-                     "accepted_length": {name: asdict(found) for name, found in block_gain(blocks).items()}})
+        rows.append(
+            {
+                "domain": domain,
+                "prompts": len(texts),
+                "blocks": len(blocks.token),
+                "accepted_length": {
+                    name: asdict(found) for name, found in block_gain(blocks).items()
+                },
+            }
+        )
     return rows
 
 
 def line(row):
     gain, token, block = (row["accepted_length"][name] for name in ("gain", "token", "block"))
-    return (f"{row['domain']:5} accepted length {token['value']:.3f} by the token rule, {block['value']:.3f} by block verification: "
-            f"{gain['value']:+.2%} [{gain['low']:+.2%}, {gain['high']:+.2%}]")
+    return (
+        f"{row['domain']:5} accepted length {token['value']:.3f} by the token rule, {block['value']:.3f} by block verification: "
+        f"{gain['value']:+.2%} [{gain['low']:+.2%}, {gain['high']:+.2%}]"
+    )
 
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)  # --help says so and measures nothing
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(
+        arguments
+    )  # --help says so and measures nothing
     check_writable(MEASURED)
     lab = setup("tiny", prompts=PROMPTS)
     rows = measure(lab, lab.drafter("dspark"))

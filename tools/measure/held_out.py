@@ -8,5 +8,7 @@ from dspark_lite.common.files import write_json
 PROMPTS = 100  # a domain: the most that lessons ask for
 
 if __name__ == "__main__":
-    drawn = {domain: [example.prompt for example in held_out(domain, PROMPTS)] for domain in DOMAINS}
+    drawn = {
+        domain: [example.prompt for example in held_out(domain, PROMPTS)] for domain in DOMAINS
+    }
     write_json(REFERENCE / HELD_OUT_PROMPTS, drawn)

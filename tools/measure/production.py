@@ -46,49 +46,83 @@ def trained_rows(lab, part, names, row_of, prompts, journal):
     """A row a drafter that is trained."""
     folder = FOLDER / part
     cache = cached_rows(lab, load_recipe(f"production-{part}"), folder)
-    return [kept(journal, (name,), partial(row_of, lab, name, cache, folder, prompts)) for name in names]
+    return [
+        kept(journal, (name,), partial(row_of, lab, name, cache, folder, prompts)) for name in names
+    ]
 
 
 def tree_rows(lab, prompts, journal):
     """A row a tree, and one the chain, greedy and at temperature 1."""
-    return [kept(journal, (nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
-            for temperature in (0.0, 1.0) for nodes in (0, *TREE_NODES)]
+    return [
+        kept(journal, (nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
+        for temperature in (0.0, 1.0)
+        for nodes in (0, *TREE_NODES)
+    ]
 
 
 def wrong_heads(lab, prompts, journal):
     """A row a wrong head; the model needs no prompts, and a journal no minute of it."""
-    return [{"name": name, "requests": LOAD, **asdict(found)} for name, found in throughput_by_head(LOAD).items()]
+    return [
+        {"name": name, "requests": LOAD, **asdict(found)}
+        for name, found in throughput_by_head(LOAD).items()
+    ]
 
 
 def retold_rows(lab, prompts, journal):
     """A row each: target and draft as they are, the target fine-tuned alone, and the draft fine-tuned on that one's answers."""
     folder = FOLDER / "retold"
     moved = retold_lab(lab, folder, prompts)
-    rows = {"as they are": (lab, None), "target retold": (moved, None), "draft refitted": (moved, folder)}
-    return [kept(journal, (name,), partial(retold_row, place, name, prompts, trained_in)) for name, (place, trained_in) in rows.items()]
+    rows = {
+        "as they are": (lab, None),
+        "target retold": (moved, None),
+        "draft refitted": (moved, folder),
+    }
+    return [
+        kept(journal, (name,), partial(retold_row, place, name, prompts, trained_in))
+        for name, (place, trained_in) in rows.items()
+    ]
 
 
-PARTS = {"wrong_heads": wrong_heads, "retold": retold_rows, "trees": tree_rows,
-         "v4": partial(trained_rows, part="v4", names=V4_VARIANTS, row_of=v4_row),
-         "heads": partial(trained_rows, part="heads", names=HEAD_KINDS, row_of=head_row)}
+PARTS = {
+    "wrong_heads": wrong_heads,
+    "retold": retold_rows,
+    "trees": tree_rows,
+    "v4": partial(trained_rows, part="v4", names=V4_VARIANTS, row_of=v4_row),
+    "heads": partial(trained_rows, part="heads", names=HEAD_KINDS, row_of=head_row),
+}
 
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
-    parser.add_argument("--prompts", type=int, default=40, help="held-out prompts a domain (default 40)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts"
+    )
+    parser.add_argument(
+        "--prompts", type=int, default=40, help="held-out prompts a domain (default 40)"
+    )
     options = parser.parse_args(arguments)
     check_writable(MEASURED)
     lab = setup("tiny", prompts=options.prompts)
-    recipes = {name: parse_recipe(load_recipe(name), name).digest
-               for name in ("production-v4", "production-heads", "production-retold", "production-refitted")}
+    recipes = {
+        name: parse_recipe(load_recipe(name), name).digest
+        for name in (
+            "production-v4",
+            "production-heads",
+            "production-retold",
+            "production-refitted",
+        )
+    }
     settings = {"target": lab.target.name, "seed": lab.seed, "prompts": options.prompts, **recipes}
     for part in options.parts:
         journal = Journal(journal_path(MEASURED.with_stem(f"{MEASURED.stem}-{part}")), settings)
         rows = PARTS[part](lab, prompts=options.prompts, journal=journal)
         held = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
-        write_json(MEASURED, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}})
+        write_json(
+            MEASURED, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}}
+        )
         journal.path.unlink()
         print(f"{part}: {len(rows)} rows in {MEASURED}")
 

@@ -31,9 +31,17 @@ def measure(concurrencies, turns, blocks, path):
     lab = setup("tiny", prompts=PROMPTS)  # held-out prompts, answers of at most 160 tokens
     drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
     stored_sts().attach(drafters["dspark"])  # as `make confidence` has calibrated it
-    weights = [fingerprint(model) for model in (lab.target, *drafters.values()) if model is not None]
-    settings = {"turns": turns, "blocks": blocks, "temperature": TEMPERATURE, "capacity": lab.max_new_tokens + PROMPT_ROOM,
-                "prompts": PROMPTS, "weights": weights}
+    weights = [
+        fingerprint(model) for model in (lab.target, *drafters.values()) if model is not None
+    ]
+    settings = {
+        "turns": turns,
+        "blocks": blocks,
+        "temperature": TEMPERATURE,
+        "capacity": lab.max_new_tokens + PROMPT_ROOM,
+        "prompts": PROMPTS,
+        "weights": weights,
+    }
     journal, loads = Journal(journal_path(path), settings), []
     for concurrency in concurrencies:
         if (concurrency,) not in journal:
@@ -48,10 +56,33 @@ def measure(concurrencies, turns, blocks, path):
 @report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--turns", type=int, default=5, help="of each configuration at a load (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=20, help="counted in a turn, in four steps or more (default: %(default)s)")
-    parser.add_argument("--concurrency", type=int, nargs="+", default=CONCURRENCY, metavar="R", help="default: 1 to 64 by doubling")
-    parser.add_argument("--out", type=Path, metavar="FILE", default=MEASURED, help="default: where the lessons read it")
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=5,
+        help="of each configuration at a load (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--blocks",
+        type=int,
+        default=20,
+        help="counted in a turn, in four steps or more (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        nargs="+",
+        default=CONCURRENCY,
+        metavar="R",
+        help="default: 1 to 64 by doubling",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        default=MEASURED,
+        help="default: where the lessons read it",
+    )
     options = parser.parse_args(arguments)
     check_writable(options.out)
     measure(options.concurrency, options.turns, options.blocks, options.out)

@@ -143,7 +143,9 @@ def lesson_sources(only=None):
         return sources
     chosen = [source for source in sources if source.name[:2] == only]
     if not chosen:
-        raise LessonError(f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}.")
+        raise LessonError(
+            f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}."
+        )
     return chosen
 
 
@@ -171,22 +173,43 @@ def tags(cell):
 def read_cells(source):
     """Return a source's cells, checked: one header (first), one setup, exercises followed by their solutions, claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
-    kinds = [next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "") for c in cells]
+    kinds = [
+        next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "")
+        for c in cells
+    ]
     first = cells[0] if cells else nbformat.v4.new_raw_cell()
     wrong = {
-        ": a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.":
-            is_beside(source) and {"exercise", "solution"} & set(kinds),
-        ": the first cell, and no other, must be markdown tagged `header`.":
-            kinds.count("header") != 1 or kinds[0] != "header" or first.cell_type != "markdown",
+        ": a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.": is_beside(
+            source
+        )
+        and {"exercise", "solution"} & set(kinds),
+        ": the first cell, and no other, must be markdown tagged `header`.": kinds.count("header")
+        != 1
+        or kinds[0] != "header"
+        or first.cell_type != "markdown",
         ": the header must begin with the title as a `# ` line.": not first.source.startswith("# "),
-        f": exactly one cell must be tagged `setup`, found {kinds.count('setup')}.": kinds.count("setup") != 1,
-        f": the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.":
-            not isinstance(first.metadata.get("minutes", 1), int) or first.metadata.get("difficulty", "easy") not in DIFFICULTIES}
-    for number, (cell, kind, before, after) in enumerate(zip(cells, kinds, ["", *kinds], [*kinds[1:], ""]), start=1):
-        wrong |= {f", cell {number}: the exercise must be followed by its `solution` cell.": kind == "exercise" and after != "solution",
-                  f", cell {number}: the solution must follow its `exercise` cell.": kind == "solution" and before != "exercise",
-                  f", cell {number}: a cell tagged `claim` calls `claims({{sentence: whether it is true}})` once.":
-                      "claim" in tags(cell) and len(re.findall(r"\bclaims\(", cell.source)) != 1}
+        f": exactly one cell must be tagged `setup`, found {kinds.count('setup')}.": kinds.count(
+            "setup"
+        )
+        != 1,
+        f": the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.": not isinstance(
+            first.metadata.get("minutes", 1), int
+        )
+        or first.metadata.get("difficulty", "easy") not in DIFFICULTIES,
+    }
+    for number, (cell, kind, before, after) in enumerate(
+        zip(cells, kinds, ["", *kinds], [*kinds[1:], ""]), start=1
+    ):
+        wrong |= {
+            f", cell {number}: the exercise must be followed by its `solution` cell.": kind
+            == "exercise"
+            and after != "solution",
+            f", cell {number}: the solution must follow its `exercise` cell.": kind == "solution"
+            and before != "exercise",
+            f", cell {number}: a cell tagged `claim` calls `claims({{sentence: whether it is true}})` once.": "claim"
+            in tags(cell)
+            and len(re.findall(r"\bclaims\(", cell.source)) != 1,
+        }
     for sentence in (sentence for sentence, is_so in wrong.items() if is_so):
         raise LessonError(source.name + sentence)
     return cells
@@ -206,7 +229,13 @@ def recorded_seconds():
 def minutes(lesson):
     """Return the time that a lesson's cells take on a CPU in words."""
     seconds = recorded_seconds().get(lesson)
-    return "not measured yet" if seconds is None else "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
+    return (
+        "not measured yet"
+        if seconds is None
+        else "under 1 min"
+        if seconds < 60
+        else f"{math.ceil(seconds / 60)} min"
+    )
 
 
 def effort(cell):
@@ -249,22 +278,33 @@ def generate(source, solutions):
         if "claim" in tags(cell):
             cell.source = f"{CLAIMS_TITLE}\n{cell.source}"
         if {"claim", "folded"} & set(tags(cell)):
-            cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}  # hidden in Colab, in Jupyter
+            cell.metadata |= {
+                "cellView": "form",
+                "jupyter": {"source_hidden": True},
+            }  # hidden in Colab, in Jupyter
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)
     return notebook
 
 
-PAGE_LINK = re.compile(rf"\]\(((?:\.\./)?\w+/\w+\.md|{MORE}/\w+\.ipynb)")  # what stands beside the lessons, seen from a folder further down
+PAGE_LINK = re.compile(
+    rf"\]\(((?:\.\./)?\w+/\w+\.md|{MORE}/\w+\.ipynb)"
+)  # what stands beside the lessons, seen from a folder further down
 
 
 def header(cell, source, solutions):
     """Return the text of a lesson's first cell: title, badge, the link to the solutions or back, what the source says, time."""
     first, _, rest = cell.source.partition("\n")
     path = notebook_path(source, solutions).relative_to(ROOT).as_posix()
-    companion = f" · [The lesson](../{source.stem}.ipynb)" if solutions else f" · [Solutions](solutions/{source.stem}.ipynb)"
+    companion = (
+        f" · [The lesson](../{source.stem}.ipynb)"
+        if solutions
+        else f" · [Solutions](solutions/{source.stem}.ipynb)"
+    )
     companion = "" if is_beside(source) else companion
-    time = (f"To work through: {effort(cell)}. " if effort(cell) else "") + f"To run on a CPU: {minutes(source.stem)}."
+    time = (
+        f"To work through: {effort(cell)}. " if effort(cell) else ""
+    ) + f"To run on a CPU: {minutes(source.stem)}."
     return "\n\n".join(filter(None, [first, badge(path) + companion, rest.strip(), f"*{time}*"]))
 
 
@@ -287,8 +327,13 @@ def widget_errors(notebook):
 def describe_failure(notebook, error):
     """Return "cell 7 (`first line`): ValueError: what it said" for the cell that stopped the run."""
     for number, cell in enumerate(notebook.cells, start=1):
-        if "raises-exception" not in tags(cell) and (found := errors_in(cell)):  # after one with this tag nbclient goes on
-            return f"cell {number} (`{cell.source.splitlines()[0]}`): " + f"{found[0].ename}: {found[0].evalue}".splitlines()[0]
+        if "raises-exception" not in tags(cell) and (
+            found := errors_in(cell)
+        ):  # after one with this tag nbclient goes on
+            return (
+                f"cell {number} (`{cell.source.splitlines()[0]}`): "
+                + f"{found[0].ename}: {found[0].evalue}".splitlines()[0]
+            )
     done = [n for n, cell in enumerate(notebook.cells, start=1) if cell.get("execution_count")]
     kind = "took too long" if isinstance(error, CellTimeoutError) else "ended its kernel"
     return f"cell {done[-1] if done else 1} or the one after it {kind}."
@@ -304,11 +349,22 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
     """
     strip(notebook)
     client = NotebookClient(
-        notebook, timeout=CELL_SECONDS, startup_timeout=CELL_SECONDS, kernel_name="python3", record_timing=False, coalesce_streams=True,
-        extra_arguments=["--log-level=ERROR"],  # a warning about plain TCP would break the progress bar
-        resources={"metadata": {"path": str(folder)}}, on_cell_executed=lambda **_: on_cell())
+        notebook,
+        timeout=CELL_SECONDS,
+        startup_timeout=CELL_SECONDS,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=[
+            "--log-level=ERROR"
+        ],  # a warning about plain TCP would break the progress bar
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_executed=lambda **_: on_cell(),
+    )
     try:
-        with tempfile.TemporaryDirectory() as kept:  # what the solutions keep does not go into the reader's own file
+        with (
+            tempfile.TemporaryDirectory() as kept
+        ):  # what the solutions keep does not go into the reader's own file
             mine = {"DSPARK_MINE": os.path.join(kept, "my_dspark.py")}
             client.execute(env=(environment or {**os.environ, **KERNEL_SETTINGS}) | mine)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
@@ -317,7 +373,9 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
         failed = widget_errors(notebook)
         strip(notebook)
     if failed:
-        raise LessonError(f"{lesson}, inside a widget: {failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}")
+        raise LessonError(
+            f"{lesson}, inside a widget: {failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}"
+        )
 
 
 def strip(notebook):
@@ -326,46 +384,79 @@ def strip(notebook):
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs
-                            if output.get("data", {}).pop(WIDGET_VIEW, None) is None or output.data.keys() - {"text/plain"}]
+            cell.outputs = [
+                output
+                for output in cell.outputs
+                if output.get("data", {}).pop(WIDGET_VIEW, None) is None
+                or output.data.keys() - {"text/plain"}
+            ]
 
 
 def execute_with_claims(notebook, lesson, on_cell):
     """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's output and stops nothing."""
-    cells = [(number, cell) for number, cell in enumerate(notebook.cells, start=1) if "claim" in tags(cell)]
+    cells = [
+        (number, cell)
+        for number, cell in enumerate(notebook.cells, start=1)
+        if "claim" in tags(cell)
+    ]
     for _, cell in cells:
         cell.metadata.tags.append("raises-exception")
-    execute(notebook, lesson, ROOT / "notebooks", on_cell, os.environ | KERNEL_SETTINGS | {"DSPARK_BUILD": "1"})
+    execute(
+        notebook,
+        lesson,
+        ROOT / "notebooks",
+        on_cell,
+        os.environ | KERNEL_SETTINGS | {"DSPARK_BUILD": "1"},
+    )
     for number, cell in cells:
         cell.metadata.tags.remove("raises-exception")
         for error in errors_in(cell):
             if error.ename != "AssertionError":
-                raise LessonError(f"{lesson}, cell {number}: a claim cannot be tried: {error.ename}: {error.evalue}")
+                raise LessonError(
+                    f"{lesson}, cell {number}: a claim cannot be tried: {error.ename}: {error.evalue}"
+                )
             error.traceback = []  # it has paths of this machine
 
 
 def lighten(notebook):
     """Give every picture that stands still a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
-    for output in (output for cell in code_cells(notebook) for output in cell.outputs if PICTURE in output.get("data", {})):
+    for output in (
+        output
+        for cell in code_cells(notebook)
+        for output in cell.outputs
+        if PICTURE in output.get("data", {})
+    ):
         picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE])))
         if getattr(picture, "is_animated", False):
             continue
-        reduced = picture.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        reduced = picture.convert("RGB").quantize(
+            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        )
         reduced.save(written := io.BytesIO(), "PNG", optimize=True)
         output.data[PICTURE] = base64.b64encode(written.getvalue()).decode()
 
 
 def false_sentences(notebook, lesson):
     """Return a sentence for each claim that was false when the notebook was executed."""
-    errors = [error for cell in notebook.cells if "claim" in tags(cell) for error in errors_in(cell)]
-    return [f"{lesson}, no longer true: {line}" for error in errors for line in error.evalue.splitlines()]
+    errors = [
+        error for cell in notebook.cells if "claim" in tags(cell) for error in errors_in(cell)
+    ]
+    return [
+        f"{lesson}, no longer true: {line}"
+        for error in errors
+        for line in error.evalue.splitlines()
+    ]
 
 
 def computation(cell):
     """Return what a code cell computes, in a form that comments, layout and imports do not change; the setup's is no lesson's own."""
     if "setup" in tags(cell):
         return "setup"
-    return [ast.dump(node) for node in ast.parse(cell.source).body if not isinstance(node, (ast.Import, ast.ImportFrom))]
+    return [
+        ast.dump(node)
+        for node in ast.parse(cell.source).body
+        if not isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
 
 
 def with_outputs(notebook, path, lesson, again):
@@ -374,10 +465,14 @@ def with_outputs(notebook, path, lesson, again):
     if not path.exists():
         raise LessonError(f"{lesson} was never executed; `{again}` does it.")
     books = notebook, nbformat.read(path, as_version=4)
-    pairs = zip_longest(*([cell for cell in book.cells if cell.cell_type == "code"] for book in books))
+    pairs = zip_longest(
+        *([cell for cell in book.cells if cell.cell_type == "code"] for book in books)
+    )
     for number, (cell, before) in enumerate(pairs, start=1):
         if cell is None or before is None or computation(cell) != computation(before):
-            raise LessonError(f"{lesson}: code cell {number} is not the one that ran; execute it, with `{again}`.")
+            raise LessonError(
+                f"{lesson}: code cell {number} is not the one that ran; execute it, with `{again}`."
+            )
         cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 
@@ -386,14 +481,20 @@ def write_notebook(path, notebook):
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     size = len(text.encode())
     if size >= SIZE_LIMIT:
-        raise LessonError(f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under "
-                          f"{SIZE_LIMIT // 1000} KB, so show fewer or smaller figures.")
+        raise LessonError(
+            f"{path.relative_to(ROOT)} would have {size // 1000} KB; a committed notebook stays under "
+            f"{SIZE_LIMIT // 1000} KB, so show fewer or smaller figures."
+        )
     write_text(path, text)
 
 
 def both_editions(sources):
     """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons is one."""
-    return [(source, solutions) for source in sources for solutions in ((False,) if is_beside(source) else (False, True))]
+    return [
+        (source, solutions)
+        for source in sources
+        for solutions in ((False,) if is_beside(source) else (False, True))
+    ]
 
 
 def build(sources):
@@ -411,7 +512,9 @@ def build(sources):
             try:
                 execute_with_claims(notebook, edition(source, solutions), bar.update)
                 lighten(notebook)
-                fill_in(notebook, notebook, edition(source, solutions), ROOT)  # what it lacks is said below, when all have run
+                fill_in(
+                    notebook, notebook, edition(source, solutions), ROOT
+                )  # what it lacks is said below, when all have run
                 write_notebook(notebook_path(source, solutions), notebook)
                 built.append((source, solutions))
             except LessonError as error:
@@ -424,10 +527,21 @@ def write_inputs(editions):
     """Write the notebooks of (source, solutions) anew with the outputs that they have; returns a sentence for each problem."""
     problems = []
     for source, solutions in editions:
-        path, lesson, notebook = notebook_path(source, solutions), edition(source, solutions), generate(source, solutions)
+        path, lesson, notebook = (
+            notebook_path(source, solutions),
+            edition(source, solutions),
+            generate(source, solutions),
+        )
         try:
-            with_outputs(notebook, path, lesson, f"python -m tools.notebooks.build --only {source.stem if is_beside(source) else source.name[:2]}")
-            problems += fill_in(notebook, notebook, lesson, ROOT) + false_sentences(notebook, lesson)
+            with_outputs(
+                notebook,
+                path,
+                lesson,
+                f"python -m tools.notebooks.build --only {source.stem if is_beside(source) else source.name[:2]}",
+            )
+            problems += fill_in(notebook, notebook, lesson, ROOT) + false_sentences(
+                notebook, lesson
+            )
             write_notebook(path, notebook)
         except LessonError as error:
             problems.append(str(error))
@@ -443,7 +557,11 @@ def difference(committed, notebook):
     for number, (ours, theirs) in enumerate(zip(committed.cells, notebook.cells), start=1):
         if ours.cell_type == theirs.cell_type and ours.source != theirs.source:
             return f"cell {number} differs from its source: {first_difference(ours.source, theirs.source)}"
-        if [ours.id, ours.cell_type, ours.metadata] != [theirs.id, theirs.cell_type, theirs.metadata]:
+        if [ours.id, ours.cell_type, ours.metadata] != [
+            theirs.id,
+            theirs.cell_type,
+            theirs.metadata,
+        ]:
             return f"cell {number} differs from its source: its id, kind or metadata"
     return None
 
@@ -452,7 +570,11 @@ def check(sources):
     """Return one sentence for everything in which the committed notebooks and pages are not what their sources give."""
     problems = []
     for source, solutions in both_editions(sources):
-        path, lesson, notebook = notebook_path(source, solutions), edition(source, solutions), generate(source, solutions)
+        path, lesson, notebook = (
+            notebook_path(source, solutions),
+            edition(source, solutions),
+            generate(source, solutions),
+        )
         if not path.exists():
             problems.append(f"{lesson} is missing in {path.parent.name}/")
             continue
@@ -460,18 +582,34 @@ def check(sources):
         problems += fill_in(notebook, committed, lesson, ROOT) + false_sentences(committed, lesson)
         if found := difference(committed, notebook):
             problems.append(f"{lesson}: {found}")
-    present = {*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("notebooks/solutions/*.ipynb"), *ROOT.glob(f"notebooks/{MORE}/*.ipynb")}
+    present = {
+        *ROOT.glob("notebooks/*.ipynb"),
+        *ROOT.glob("notebooks/solutions/*.ipynb"),
+        *ROOT.glob(f"notebooks/{MORE}/*.ipynb"),
+    }
     orphans = sorted(present - {notebook_path(*which) for which in both_editions(chosen_sources())})
-    problems += [f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in orphans]
+    problems += [
+        f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in orphans
+    ]
     return problems + fill_pages(ROOT, write=False)
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     manner = parser.add_mutually_exclusive_group()
-    manner.add_argument("--check", action="store_true", help="compare with the committed notebooks, execute nothing")
-    manner.add_argument("--inputs-only", action="store_true", help="keep the outputs; refused where a cell computes something else")
-    parser.add_argument("--only", metavar="NN", help="one lesson, by its two digits, or the name of one beside them")
+    manner.add_argument(
+        "--check", action="store_true", help="compare with the committed notebooks, execute nothing"
+    )
+    manner.add_argument(
+        "--inputs-only",
+        action="store_true",
+        help="keep the outputs; refused where a cell computes something else",
+    )
+    parser.add_argument(
+        "--only", metavar="NN", help="one lesson, by its two digits, or the name of one beside them"
+    )
     options = parser.parse_args(arguments)
     try:
         sources = chosen_sources(options.only)

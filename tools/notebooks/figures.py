@@ -25,12 +25,24 @@ def served(figure, *measured):
     return figure(*(give() for give in measured), serving_results.serving_run()["device"])
 
 
-FIGURES = {"figure_2": paper_figures.figure_2, "table_1": paper_figures.table_1, "figure_3": paper_figures.figure_3,
-           "figure_4": paper_figures.figure_4, "figure_4_latency": paper_figures.figure_4_latency, "figure_5": lesson_09.figure_5,
-           "figure_6": lesson_09.figure_6, "figure_7": partial(served, lesson_11.figure_7, serving_results.frontiers),
-           "figure_8": partial(served, lesson_11.figure_8, serving_results.budgets_by_load, serving_results.throughput_over_mtp),
-           **{f"ledger_{part}": partial(ledger_forest.forest, part) for part in ledger_forest.PARTS},
-           "head_and_losses": paper_figures.lengths_by_head_and_losses}
+FIGURES = {
+    "figure_2": paper_figures.figure_2,
+    "table_1": paper_figures.table_1,
+    "figure_3": paper_figures.figure_3,
+    "figure_4": paper_figures.figure_4,
+    "figure_4_latency": paper_figures.figure_4_latency,
+    "figure_5": lesson_09.figure_5,
+    "figure_6": lesson_09.figure_6,
+    "figure_7": partial(served, lesson_11.figure_7, serving_results.frontiers),
+    "figure_8": partial(
+        served,
+        lesson_11.figure_8,
+        serving_results.budgets_by_load,
+        serving_results.throughput_over_mtp,
+    ),
+    **{f"ledger_{part}": partial(ledger_forest.forest, part) for part in ledger_forest.PARTS},
+    "head_and_losses": paper_figures.lengths_by_head_and_losses,
+}
 TABLES = {
     "Table 1: accepted length (tokens per round, bonus included)": paper_tables.accepted_length_table,
     "Table 1: the paper's nine benchmarks": paper_tables.paper_benchmarks_table,
@@ -66,8 +78,11 @@ def draw(folder):
 
 def table_page():
     """Return the markdown of all tables; one that lacks a measurement is a sentence."""
-    parts = ["# Tables of lessons 06 and 12", "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
-             "bootstrap intervals over prompts, or over turns where rounds were timed."]
+    parts = [
+        "# Tables of lessons 06 and 12",
+        "Written by `make figures` from assets/measurements/. Brackets hold 95 % "
+        "bootstrap intervals over prompts, or over turns where rounds were timed.",
+    ]
     for title, table in TABLES.items():
         parts.append(f"## {title}")
         try:
@@ -83,7 +98,9 @@ def main(folder=FOLDER):
     folder.mkdir(parents=True, exist_ok=True)
     save(round_picture(), folder / PICTURE.name)
     missing = draw(folder)
-    write_atomically(folder / "tables.md", lambda temporary: temporary.write_text(table_page(), encoding="utf-8"))
+    write_atomically(
+        folder / "tables.md", lambda temporary: temporary.write_text(table_page(), encoding="utf-8")
+    )
     for sentence in missing:
         print(sentence, file=sys.stderr)
     return 1 if missing else 0

@@ -62,9 +62,13 @@ def filled(name, spec, values, problems):
 def fill(text, values):
     """Return a lesson's markdown with its placeholders filled in, and a sentence for each that cannot be."""
     problems = []
-    text = PLACEHOLDER.sub(lambda match: filled(*match.groups(), values, problems) or match[0], text)
+    text = PLACEHOLDER.sub(
+        lambda match: filled(*match.groups(), values, problems) or match[0], text
+    )
     if not problems and re.search("[⟦⟧]", text):
-        problems.append("a ⟦ or ⟧ that is no part of a placeholder; a placeholder is ⟦name⟧ or ⟦name:format⟧")
+        problems.append(
+            "a ⟦ or ⟧ that is no part of a placeholder; a placeholder is ⟦name⟧ or ⟦name:format⟧"
+        )
     return text, problems
 
 
@@ -78,7 +82,9 @@ def fill_page(text, values):
         return match[0] if value is None else begin + value + end
 
     if re.search(r"<!--⟦\w+\.", MARKED.sub("", text)):
-        problems.append("a value whose comments are not a pair; the form is `<!--⟦canon.name:format-->4.1<!--⟧-->`")
+        problems.append(
+            "a value whose comments are not a pair; the form is `<!--⟦canon.name:format-->4.1<!--⟧-->`"
+        )
     return MARKED.sub(keep_marks, text), problems
 
 
@@ -116,15 +122,27 @@ def fill_in(notebook, outputs, lesson, root):
     Returns a sentence for each placeholder without a value, and each value that is recorded twice or used nowhere.
     """
     own, wrong = recorded(outputs)
-    texts = [(number, cell) for number, cell in enumerate(notebook.cells, start=1) if cell.cell_type == "markdown"]
+    texts = [
+        (number, cell)
+        for number, cell in enumerate(notebook.cells, start=1)
+        if cell.cell_type == "markdown"
+    ]
     names = {name for _, cell in texts for name, _ in placeholders(cell.source)}
     values = own | quoted_values(names, root)
     for number, cell in texts:
         cell.source, unfilled = fill(cell.source, values)
         wrong += [f"cell {number}: {sentence}" for sentence in unfilled]
     if unused := own.keys() - names:
-        elsewhere = [path.read_text(encoding="utf-8") for path in [*root.glob("notebooks/src/**/*.py"), *pages(root)]]
-        unused -= {name.partition(".")[2] for text in elsewhere for name in quotes(text) if name.startswith(f"{lesson[:2]}.")}
+        elsewhere = [
+            path.read_text(encoding="utf-8")
+            for path in [*root.glob("notebooks/src/**/*.py"), *pages(root)]
+        ]
+        unused -= {
+            name.partition(".")[2]
+            for text in elsewhere
+            for name in quotes(text)
+            if name.startswith(f"{lesson[:2]}.")
+        }
     wrong += [f"no text uses `{name}`, which a cell glues" for name in sorted(unused)]
     return [f"{lesson}, {sentence}" for sentence in wrong]
 

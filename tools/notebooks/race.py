@@ -25,7 +25,9 @@ def record():
     def written(ids, used):
         return generate(lab.target, used, ids, max_new_tokens=lab.max_new_tokens)
 
-    prompt = min(lab.prompts["math"], key=lambda text: len(written(lab.encode(text), drafter).token_ids))
+    prompt = min(
+        lab.prompts["math"], key=lambda text: len(written(lab.encode(text), drafter).token_ids)
+    )
     ids, runs = lab.encode(prompt), {"plain": [], "dspark": []}
     for _ in range(TURNS):
         for name, used in (("plain", None), ("dspark", drafter)):
@@ -33,11 +35,19 @@ def record():
     plain, drafted = runs["plain"][0], runs["dspark"][0]
     if plain.token_ids != drafted.token_ids:
         raise SystemExit("The two answers differ; nothing was written.")
-    return {"prompt": prompt, "device": lab.device_name, "versions": lab.versions,
-            "tokens": [lab.tokenizer.decode([token], skip_special_tokens=True) for token in plain.token_ids],
-            "rounds": [[r.accepted, r.committed] for r in drafted.rounds],
-            **{f"{unit}_ms": 1e3 * min(one.decode_seconds / len(one.rounds) for one in runs[name])
-               for unit, name in (("plain", "plain"), ("round", "dspark"))}}
+    return {
+        "prompt": prompt,
+        "device": lab.device_name,
+        "versions": lab.versions,
+        "tokens": [
+            lab.tokenizer.decode([token], skip_special_tokens=True) for token in plain.token_ids
+        ],
+        "rounds": [[r.accepted, r.committed] for r in drafted.rounds],
+        **{
+            f"{unit}_ms": 1e3 * min(one.decode_seconds / len(one.rounds) for one in runs[name])
+            for unit, name in (("plain", "plain"), ("round", "dspark"))
+        },
+    }
 
 
 if __name__ == "__main__":

@@ -36,12 +36,20 @@ def recorded(name):
 
 def row_of(source, path):
     """Return a notebook's title, Colab badge, a person's minutes where it states them, a CPU's."""
-    return [f"[{title(source)}]({path})", badge(path), effort(read_cells(source)[0]), minutes(source.stem)]
+    return [
+        f"[{title(source)}]({path})",
+        badge(path),
+        effort(read_cells(source)[0]),
+        minutes(source.stem),
+    ]
 
 
 def lessons():
     """Return the lessons as a markdown table, without a person's minutes where none states them."""
-    rows = [[source.name[:2], *row_of(source, f"notebooks/{source.stem}.ipynb")] for source in lesson_sources()]
+    rows = [
+        [source.name[:2], *row_of(source, f"notebooks/{source.stem}.ipynb")]
+        for source in lesson_sources()
+    ]
     rows = [["", "lesson", "", "to work through", "to run on a CPU"], *rows]
     if not any(row[3] for row in rows[1:]):
         rows = [[*row[:3], row[4]] for row in rows]
@@ -50,15 +58,25 @@ def lessons():
 
 def beside():
     """Return what stands beside the lessons as a markdown table."""
-    rows = [row_of(source, notebook_path(source, False).relative_to(ROOT).as_posix()) for source in more_sources()]
+    rows = [
+        row_of(source, notebook_path(source, False).relative_to(ROOT).as_posix())
+        for source in more_sources()
+    ]
     return markdown(["beside the lessons", "", "to work through", "to run on a CPU"], rows)
 
 
 def drafters():
     """Return the stored benchmark as a markdown table: times as fast as plain decoding, and tokens per round."""
     found, overall = benchmark_rows(), benchmark()["macro_speedup"]
-    lines = ["| drafter | times as fast as plain decoding | tokens per round: " + ", ".join(DOMAINS) + " |", "|---|---|---|"]
-    for name in sorted((name for name in overall if name != "plain"), key=overall.get, reverse=True):
+    lines = [
+        "| drafter | times as fast as plain decoding | tokens per round: "
+        + ", ".join(DOMAINS)
+        + " |",
+        "|---|---|---|",
+    ]
+    for name in sorted(
+        (name for name in overall if name != "plain"), key=overall.get, reverse=True
+    ):
         lengths = ", ".join(f"{found[name, domain]['accepted_length']:.1f}" for domain in DOMAINS)
         lines.append(f"| {DRAFTER_LABELS[name]} | {overall[name]:.1f} | {lengths} |")
     note = f"(Mean over {len(DOMAINS)} domains, temperature {benchmark()['temperature']:g}, the tiny models on {benchmark()['device']}.)"
@@ -70,7 +88,9 @@ def judges():
     lines, named = ["| judge | asked | agreed |", "|---|---|---|"], set()
     for row in recorded("judges")["rows"]:
         judge = f"{row['judge']} {row.get('version', '')}".strip()
-        said = f"not run: {row['not_run']}" if "not_run" in row else f"{row['agreed']} of {row['of']}"
+        said = (
+            f"not run: {row['not_run']}" if "not_run" in row else f"{row['agreed']} of {row['of']}"
+        )
         lines.append(f"| {'' if judge in named else judge} | {row.get('compared', '')} | {said} |")
         named.add(judge)
     return "\n".join(lines)
@@ -79,11 +99,29 @@ def judges():
 def forms():
     """Return the forms of drafts that were loaded, as recorded, as a markdown table: a line a form."""
     said, lines = recorded("judges")["rows"], []
-    asked = {row["compared"].partition(",")[0] for row in said if row["judge"] == "speculators" and "not_run" not in row}
+    asked = {
+        row["compared"].partition(",")[0]
+        for row in said
+        if row["judge"] == "speculators" and "not_run" not in row
+    }
     for row in recorded("drafts")["forms"]:
-        judge = "the drafter itself" + (", speculators" if row["form"].startswith("speculators") and row["drafter"] in asked else "")
-        lines.append([row["drafter"], row["form"], f"{row['greedy']} of {row['of']}", f"{row['sampled']} of {row['of']}", judge])
-    return markdown(["drafter", "form", "greedy, drafts and tokens equal", "sampled", "judge"], lines)
+        judge = "the drafter itself" + (
+            ", speculators"
+            if row["form"].startswith("speculators") and row["drafter"] in asked
+            else ""
+        )
+        lines.append(
+            [
+                row["drafter"],
+                row["form"],
+                f"{row['greedy']} of {row['of']}",
+                f"{row['sampled']} of {row['of']}",
+                judge,
+            ]
+        )
+    return markdown(
+        ["drafter", "form", "greedy, drafts and tokens equal", "sampled", "judge"], lines
+    )
 
 
 def inspected():
@@ -91,25 +129,56 @@ def inspected():
     rows, lines = recorded("drafts")["inspected"], []
     for row in rows:
         fits = "fits" if row["fits"] else f"does not fit: {row['reason'].partition(': load')[0]}"
-        lines.append([row["draft"], row["target"], f"{row['kind']}, {row['layers']}", f"{', '.join(map(str, row['taps']))} of {row['of_layers']}",
-                      f"{row['vocabulary']:,}", f"{row['bytes'] / 1e9:.2f} GB", f"{row['fetched'] / 1e3:.0f} kB", fits])
-    return markdown(["draft", "made for", "kind, layers", "taps", "ids", "weights", "fetched", rows[0]["asked"]], lines)
+        lines.append(
+            [
+                row["draft"],
+                row["target"],
+                f"{row['kind']}, {row['layers']}",
+                f"{', '.join(map(str, row['taps']))} of {row['of_layers']}",
+                f"{row['vocabulary']:,}",
+                f"{row['bytes'] / 1e9:.2f} GB",
+                f"{row['fetched'] / 1e3:.0f} kB",
+                fits,
+            ]
+        )
+    return markdown(
+        [
+            "draft",
+            "made for",
+            "kind, layers",
+            "taps",
+            "ids",
+            "weights",
+            "fetched",
+            rows[0]["asked"],
+        ],
+        lines,
+    )
 
 
-TABLES = {README: ("notebooks", [drafters, lessons, beside]), ROOT / "docs" / "judges.md": ("judges", [judges]),
-          ROOT / "docs" / "drafts.md": ("drafts", [forms, inspected]), SYLLABUS: ("notebooks", [teaching.term]),
-          TEACHING / "lessons.md": ("notebooks", [teaching.lessons])}  # by page: the goal of make that writes its tables
+TABLES = {
+    README: ("notebooks", [drafters, lessons, beside]),
+    ROOT / "docs" / "judges.md": ("judges", [judges]),
+    ROOT / "docs" / "drafts.md": ("drafts", [forms, inspected]),
+    SYLLABUS: ("notebooks", [teaching.term]),
+    TEACHING / "lessons.md": ("notebooks", [teaching.lessons]),
+}  # by page: the goal of make that writes its tables
 
 
 def render(page, text):
     """Return the text of a page with the tables between its markers made anew."""
     goal, tables = TABLES[page]
     for table in tables:
-        begin, end = f"<!-- {table.__name__}: written by make {goal} -->", f"<!-- end of {table.__name__} -->"
+        begin, end = (
+            f"<!-- {table.__name__}: written by make {goal} -->",
+            f"<!-- end of {table.__name__} -->",
+        )
         before, found_begin, rest = text.partition(begin)
         _, found_end, after = rest.partition(end)
         if not found_begin or not found_end:
-            raise LessonError(f"{page.name} must contain the markers `{begin}` and `{end}`, in this order.")
+            raise LessonError(
+                f"{page.name} must contain the markers `{begin}` and `{end}`, in this order."
+            )
         text = f"{before}{begin}\n{table()}\n{end}{after}"
     return text
 

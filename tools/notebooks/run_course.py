@@ -40,7 +40,9 @@ BENCH_PROMPTS = 2  # prompts a domain: enough for the closing table, some minute
 def save_figures(notebook, lesson):
     """Write the PNG outputs of an executed notebook to build/figures/NN_name_1.png and on."""
     outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
-    images = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    images = [
+        output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})
+    ]
     (BUILD / "figures").mkdir(parents=True, exist_ok=True)
     for stale in (BUILD / "figures").glob(f"{lesson}_*.png"):
         stale.unlink()
@@ -80,17 +82,36 @@ def run_lessons(paths):
 
 def measurement(seconds):
     """Return the record of a run: seconds by lesson and what they were measured on."""
-    return {"device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread, {AT_ONCE} at once",
-            "versions": {"python": platform.python_version(), **{n: version(n) for n in ("torch", "transformers")}}, "seconds": seconds}
+    return {
+        "device": f"CPU, {os.cpu_count()} cores, {platform.machine()}, one thread, {AT_ONCE} at once",
+        "versions": {
+            "python": platform.python_version(),
+            **{n: version(n) for n in ("torch", "transformers")},
+        },
+        "seconds": seconds,
+    }
 
 
 def bench(prompts):
     """Measure every drafter with `python -m dspark_lite bench`; returns its rows."""
     path = BUILD / "bench.json"
-    command = [sys.executable, "-m", "dspark_lite", "bench", "--json", str(path), "--prompts", str(prompts)]
-    finished = subprocess.run(command, cwd=ROOT, env={**os.environ, **KERNEL_SETTINGS}, stdout=subprocess.DEVNULL)
+    command = [
+        sys.executable,
+        "-m",
+        "dspark_lite",
+        "bench",
+        "--json",
+        str(path),
+        "--prompts",
+        str(prompts),
+    ]
+    finished = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **KERNEL_SETTINGS}, stdout=subprocess.DEVNULL
+    )
     if finished.returncode:
-        raise LessonError(f"`python -m dspark_lite bench` ended with exit code {finished.returncode}.")
+        raise LessonError(
+            f"`python -m dspark_lite bench` ended with exit code {finished.returncode}."
+        )
     return json.loads(path.read_text())["rows"]
 
 
@@ -101,13 +122,21 @@ def closing_table(rows):
     cells = {(row["drafter"], row["domain"]): row for row in rows}
     width, half = max(len("drafter"), *map(len, drafters)) + 2, 8 * (len(domains) + 1)
     heads = "".join(f"{head:>8}" for head in (*domains, "mean"))
-    lines = [f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}", f"{'drafter':{width}}{heads}   {heads}"]
+    lines = [
+        f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}",
+        f"{'drafter':{width}}{heads}   {heads}",
+    ]
     for drafter in drafters:
         halves = []
         for field in ("accepted_length", "speedup"):
-            values = [cells[drafter, domain][field] if (drafter, domain) in cells else math.nan for domain in domains]
+            values = [
+                cells[drafter, domain][field] if (drafter, domain) in cells else math.nan
+                for domain in domains
+            ]
             values.append(sum(values) / len(values))
-            halves.append("".join(f"{'-':>8}" if math.isnan(value) else f"{value:8.2f}" for value in values))
+            halves.append(
+                "".join(f"{'-':>8}" if math.isnan(value) else f"{value:8.2f}" for value in values)
+            )
         lines.append(f"{drafter:{width}}{'   '.join(halves)}")
     return "\n".join(lines)
 
@@ -127,14 +156,27 @@ Open the lessons:      make lab
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json")
-    parser.add_argument("--only", nargs="+", metavar="NN", help="some lessons, by their two digits, or names beside them")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json"
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NN",
+        help="some lessons, by their two digits, or names beside them",
+    )
     options = parser.parse_args(arguments)
     if options.only and options.record:
         parser.error("--record measures all lessons; leave out --only.")
-    found = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")) + sorted((ROOT / "notebooks" / MORE).glob("*.ipynb"))
-    paths = [path for path in found if not options.only or {path.name[:2], path.stem} & set(options.only)]
+    found = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")) + sorted(
+        (ROOT / "notebooks" / MORE).glob("*.ipynb")
+    )
+    paths = [
+        path for path in found if not options.only or {path.name[:2], path.stem} & set(options.only)
+    ]
     if not paths:
         print("No such lesson in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1
@@ -145,7 +187,14 @@ def main(arguments=None):
     if not failures:
         try:
             prompts = 1 if options.only else BENCH_PROMPTS
-            print(CLOSING.format(prompts=prompts, table=closing_table(bench(prompts)), lessons=len(seconds), minutes=spent / 60))
+            print(
+                CLOSING.format(
+                    prompts=prompts,
+                    table=closing_table(bench(prompts)),
+                    lessons=len(seconds),
+                    minutes=spent / 60,
+                )
+            )
         except LessonError as error:
             failures.append(str(error))
     for sentence in failures:

@@ -16,14 +16,20 @@ from dspark_lite.common.files import ROOT, write_text
 from tools.site import pages
 
 HERE = Path(__file__).parent
-SOURCE, PAGES, DOCTREES = (ROOT / "build" / "site" / name for name in ("source", "html", "doctrees"))
+SOURCE, PAGES, DOCTREES = (
+    ROOT / "build" / "site" / name for name in ("source", "html", "doctrees")
+)
 
 
 def write_sources(folder: Path) -> None:
     """Writes everything that becomes a page, and the pictures that pages show."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "pages", folder)
-    shutil.copytree(ROOT / "assets" / "figures", folder / "assets" / "figures", ignore=shutil.ignore_patterns("*.md"))
+    shutil.copytree(
+        ROOT / "assets" / "figures",
+        folder / "assets" / "figures",
+        ignore=shutil.ignore_patterns("*.md"),
+    )
     files, notebooks = {*pages.own_files(), *(page.name for page in folder.glob("*.md"))}, {}
     for path in pages.own_files():
         if path.endswith(".ipynb"):
@@ -31,9 +37,13 @@ def write_sources(folder: Path) -> None:
             pages.lesson_page(notebooks[path], path, files)
             write_text(folder / path, nbformat.writes(notebooks[path]))
         else:
-            write_text(folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, files))
+            write_text(
+                folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, files)
+            )
     for page in folder.glob("*.md"):
-        text = page.read_text(encoding="utf-8").replace("{{lessons}}", pages.lesson_table(notebooks))
+        text = page.read_text(encoding="utf-8").replace(
+            "{{lessons}}", pages.lesson_table(notebooks)
+        )
         write_text(page, pages.linked(text, page.name, files))
     write_text(folder / "reference" / "index.md", pages.reference_index())
     for room in pages.rooms():
@@ -45,18 +55,36 @@ def write_beside(target: Path) -> None:
     for path in pages.own_files():
         if path.endswith(".ipynb"):
             shutil.copy(ROOT / path, target / path)
-    carried = Path(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax"))
+    carried = Path(
+        distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax")
+    )
     for part in ("tex-chtml.js", "output/chtml/fonts/woff-v2"):
         where = target / "_static" / "mathjax" / part
         where.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (carried / part).is_dir() else shutil.copy(carried / part, where)
+        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (
+            carried / part
+        ).is_dir() else shutil.copy(carried / part, where)
 
 
 def main() -> int:
     """Builds the site; returns the exit code."""
     write_sources(SOURCE)
     shutil.rmtree(PAGES, ignore_errors=True)
-    code = build_main(["-b", "html", "-c", str(HERE), "-d", str(DOCTREES), "-q", "-W", "--keep-going", str(SOURCE), str(PAGES)])
+    code = build_main(
+        [
+            "-b",
+            "html",
+            "-c",
+            str(HERE),
+            "-d",
+            str(DOCTREES),
+            "-q",
+            "-W",
+            "--keep-going",
+            str(SOURCE),
+            str(PAGES),
+        ]
+    )
     write_beside(PAGES)
     return code
 

@@ -21,9 +21,15 @@ html_css_files = ["course.css"]
 html_js_files = [("page.js", {"type": "module"})]
 html_show_sourcelink, html_copy_source, html_show_sphinx = False, False, False
 html_theme_options = {
-    "use_download_button": False, "repository_url": f"https://github.com/{REPOSITORY}", "use_repository_button": True, "show_toc_level": 2,
-    "max_navbar_depth": 1, "navbar_persistent": [], "pygments_light_style": "a11y-high-contrast-light",
-    "pygments_dark_style": "a11y-high-contrast-dark"}
+    "use_download_button": False,
+    "repository_url": f"https://github.com/{REPOSITORY}",
+    "use_repository_button": True,
+    "show_toc_level": 2,
+    "max_navbar_depth": 1,
+    "navbar_persistent": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
 html_context = {"default_mode": "auto"}
 
 nb_execution_mode = "off"  # the committed outputs are shown
@@ -45,10 +51,17 @@ viewcode_follow_imported_members = False
 
 def as_text(app, what, name, obj, options, lines):
     """Takes the meaning of reStructuredText from what a docstring only spells: asterisks, bars, underscores."""
-    if lines and lines[0].startswith("Alias for field number"):  # of a named tuple: its docstring says what the fields are
+    if lines and lines[0].startswith(
+        "Alias for field number"
+    ):  # of a named tuple: its docstring says what the fields are
         lines.clear()
-    lines[:] = ["`".join(part if place % 2 else re.sub(r"([*|_@\\])", r"\\\1", part) for place, part in enumerate(line.split("`")))
-                for line in lines]
+    lines[:] = [
+        "`".join(
+            part if place % 2 else re.sub(r"([*|_@\\])", r"\\\1", part)
+            for place, part in enumerate(line.split("`"))
+        )
+        for line in lines
+    ]
 
 
 def is_borrowed(app, what, name, obj, skip, options):
@@ -62,12 +75,19 @@ def link_lesson(app, pagename, templatename, context, doctree):
     if not source.exists():
         return
     notebook = nbformat.read(source, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if not pages.LEFT_OUT & set(cell.metadata.get("tags", []))]
+    notebook.cells = [
+        cell for cell in notebook.cells if not pages.LEFT_OUT & set(cell.metadata.get("tags", []))
+    ]
     python = app.env.get_domain("py")
-    places = {name: f"{app.builder.get_relative_uri(pagename, entry.docname)}#{entry.node_id}"
-              for name, entry in [*python.objects.items(), *python.modules.items()]}
+    places = {
+        name: f"{app.builder.get_relative_uri(pagename, entry.docname)}#{entry.node_id}"
+        for name, entry in [*python.objects.items(), *python.modules.items()]
+    }
     start, *blocks = context["body"].split(INPUT)
-    linked = [pages.with_references(block, names, places) for block, names in zip(blocks, pages.known_names(notebook), strict=True)]
+    linked = [
+        pages.with_references(block, names, places)
+        for block, names in zip(blocks, pages.known_names(notebook), strict=True)
+    ]
     context["body"] = INPUT.join([start, *linked])
 
 

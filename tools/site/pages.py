@@ -19,7 +19,10 @@ GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
 COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
 PACKAGES = ("dspark_lite",)
 # Fenced code, a relative link, code in a line, a formula: only the second has groups.
-LINK = re.compile(r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$", re.S)
+LINK = re.compile(
+    r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$",
+    re.S,
+)
 PICTURE = "image/png"
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
@@ -51,21 +54,33 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
     """Makes a committed notebook, at `path` in the repository, a page, in place: links, what readers can do, pictures in words."""
     heading = ""
     notebook.cells[0].source = with_doors(notebook.cells[0].source, path)
-    notebook.cells = [cell for cell in notebook.cells if not LEFT_OUT & set(cell.metadata.get("tags", []))]
+    notebook.cells = [
+        cell for cell in notebook.cells if not LEFT_OUT & set(cell.metadata.get("tags", []))
+    ]
     names = dict(zip([cell.id for cell in code_cells(notebook)], known_names(notebook)))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
-            cell.source = re.sub(r"^(?=%|\+\+\+)", r"\\", linked(cell.source, path, pages), flags=re.M)  # MyST's comments, no one else's
+            cell.source = re.sub(
+                r"^(?=%|\+\+\+)", r"\\", linked(cell.source, path, pages), flags=re.M
+            )  # MyST's comments, no one else's
             continue
         cell.metadata["mystnb"] = fold(cell)
-        told = [output for output in cell.outputs if output.get("data", True)]  # without data: numbers for the text
-        cell.outputs = [shown for output in told if not is_stub(output) for shown in with_widget(output)]
+        told = [
+            output for output in cell.outputs if output.get("data", True)
+        ]  # without data: numbers for the text
+        cell.outputs = [
+            shown for output in told if not is_stub(output) for shown in with_widget(output)
+        ]
         if pictures := [output for output in cell.outputs if PICTURE in output.get("data", {})]:
-            cell.metadata["mystnb"]["image"] = {"alt": description(cell.source, pictures[0], names[cell.id], heading)}
+            cell.metadata["mystnb"]["image"] = {
+                "alt": description(cell.source, pictures[0], names[cell.id], heading)
+            }
 
 
-FOLDED = re.compile(r"#\s*@title (.+)\n")  # the first line of a cell that Colab and Jupyter show closed
+FOLDED = re.compile(
+    r"#\s*@title (.+)\n"
+)  # the first line of a cell that Colab and Jupyter show closed
 
 
 def fold(cell) -> dict:
@@ -73,9 +88,12 @@ def fold(cell) -> dict:
     match = FOLDED.match(cell.source)
     if not match:
         return {}
-    cell.source = cell.source[match.end():]
+    cell.source = cell.source[match.end() :]
     cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-input"]
-    return {"code_prompt_show": f"Show the code: {match[1]}", "code_prompt_hide": f"Hide the code: {match[1]}"}
+    return {
+        "code_prompt_show": f"Show the code: {match[1]}",
+        "code_prompt_hide": f"Hide the code: {match[1]}",
+    }
 
 
 def is_stub(output) -> bool:
@@ -88,15 +106,19 @@ def with_widget(output) -> list:
     if WEB not in output.get("metadata", {}):
         return [output]
     given = output.metadata.pop(WEB).replace("</", "<\\/")
-    place = f'<div class="course-widget" hidden><script type="application/json">{given}</script></div>'
+    place = (
+        f'<div class="course-widget" hidden><script type="application/json">{given}</script></div>'
+    )
     return [nbformat.v4.new_output("display_data", {"text/html": place}), output]
 
 
 def with_doors(header: str, path: str) -> str:
     """A lesson's first cell with what a reader of the page can do, in place of the badge's line."""
     name = posixpath.basename(path)
-    doors = (f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a> · '
-             f"[Solutions]({GITHUB}/{posixpath.dirname(path)}/solutions/{name})")
+    doors = (
+        f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a> · '
+        f"[Solutions]({GITHUB}/{posixpath.dirname(path)}/solutions/{name})"
+    )
     return re.sub(r"^\[!\[Open in Colab\].*$", lambda _: doors, header, count=1, flags=re.M)
 
 
@@ -105,9 +127,15 @@ def imported(code: str) -> dict[str, object]:
     found = {}
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in PACKAGES:
-            found |= {alias.asname or alias.name: member(node.module, alias.name) for alias in node.names}
+            found |= {
+                alias.asname or alias.name: member(node.module, alias.name) for alias in node.names
+            }
         elif isinstance(node, ast.Import):
-            found |= {alias.name: importlib.import_module(alias.name) for alias in node.names if alias.name in PACKAGES}
+            found |= {
+                alias.name: importlib.import_module(alias.name)
+                for alias in node.names
+                if alias.name in PACKAGES
+            }
     return found
 
 
@@ -115,8 +143,16 @@ def known_names(notebook) -> list[dict[str, object]]:
     """For each code cell of a lesson what the names imported so far stand for; one that it defines anew is its own."""
     known, by_cell = {}, []
     for cell in code_cells(notebook):
-        own = {node.name for node in ast.walk(ast.parse(cell.source)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-        known = {name: thing for name, thing in (known | imported(cell.source)).items() if name not in own}
+        own = {
+            node.name
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        }
+        known = {
+            name: thing
+            for name, thing in (known | imported(cell.source)).items()
+            if name not in own
+        }
         by_cell.append(known)
     return by_cell
 
@@ -129,7 +165,11 @@ def code_cells(notebook) -> list:
 def member(module: str, name: str):
     """What `from module import name` gives."""
     owner = importlib.import_module(module)
-    return getattr(owner, name) if hasattr(owner, name) else importlib.import_module(f"{module}.{name}")
+    return (
+        getattr(owner, name)
+        if hasattr(owner, name)
+        else importlib.import_module(f"{module}.{name}")
+    )
 
 
 def description(code: str, output, names: dict[str, object], heading: str) -> str:
@@ -137,11 +177,17 @@ def description(code: str, output, names: dict[str, object], heading: str) -> st
     said = output.data.get("text/plain", "")
     if not said.startswith("<"):
         return said
-    for call in reversed([node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]):
+    for call in reversed(
+        [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    ):
         drawing = resolve(call.func, names)
         if inspect.isfunction(drawing) and ".figures." in drawing.__module__ and drawing.__doc__:
             if drawing.__name__ == "strip":
-                return "You are here in a round: " + ", ".join(re.findall(r"\w+", ast.unparse(call.args[0]))) + "."
+                return (
+                    "You are here in a round: "
+                    + ", ".join(re.findall(r"\w+", ast.unparse(call.args[0])))
+                    + "."
+                )
             return first_paragraph(drawing).replace("`", "")
     return f"A picture: {heading}"
 
@@ -160,7 +206,10 @@ def first_paragraph(thing) -> str:
 
 def rooms(package: str = "dspark_lite") -> list[str]:
     """A package, followed by the rooms inside it, each followed by its own."""
-    return [package, *(room for found in inside(package) if found.ispkg for room in rooms(found.name))]
+    return [
+        package,
+        *(room for found in inside(package) if found.ispkg for room in rooms(found.name)),
+    ]
 
 
 def inside(package: str) -> list:
@@ -183,10 +232,22 @@ def automodule(name: str, option: str) -> str:
 
 def reference_index() -> str:
     """The page that leads to those of the rooms."""
-    table = markdown(["room", "what lives there"],
-                     [[f"[`{name}`]({name}.md)", first_paragraph(importlib.import_module(name))] for name in rooms()])
-    return "\n".join(["# Reference\n\nWhat the lessons import, and the source of each function.\n", table,
-                      "\n```{toctree}\n:hidden:\n", *rooms(), "```\n"])
+    table = markdown(
+        ["room", "what lives there"],
+        [
+            [f"[`{name}`]({name}.md)", first_paragraph(importlib.import_module(name))]
+            for name in rooms()
+        ],
+    )
+    return "\n".join(
+        [
+            "# Reference\n\nWhat the lessons import, and the source of each function.\n",
+            table,
+            "\n```{toctree}\n:hidden:\n",
+            *rooms(),
+            "```\n",
+        ]
+    )
 
 
 def reference(thing) -> str | None:
@@ -197,7 +258,9 @@ def reference(thing) -> str | None:
     return name if name.partition(".")[0] in PACKAGES else None
 
 
-NAME = re.compile(r'<span class="n">(\w+)</span>(?:<span class="o">\.</span><span class="n">(\w+)</span>)?')
+NAME = re.compile(
+    r'<span class="n">(\w+)</span>(?:<span class="o">\.</span><span class="n">(\w+)</span>)?'
+)
 
 
 def with_references(block: str, names: dict[str, object], places: dict[str, str]) -> str:
@@ -225,4 +288,8 @@ def lesson_table(notebooks: dict[str, object]) -> str:
 def own_files() -> list[str]:
     """Paths in the repository of what becomes a page: the lessons, the pages beside them and on the package."""
     patterns = ("notebooks/[0-9][0-9]_*.ipynb", "docs/*.md")
-    return [path.relative_to(ROOT).as_posix() for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    return [
+        path.relative_to(ROOT).as_posix()
+        for pattern in patterns
+        for path in sorted(ROOT.glob(pattern))
+    ]

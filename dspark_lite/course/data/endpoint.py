@@ -36,7 +36,9 @@ class Endpoint:
         self.url = (base if base.endswith("/v1") else f"{base}/v1") + "/completions"
         self.model, self.tokenizer = model, tokenizer
 
-    def write(self, prompts: dict[int, list[int]], max_new_tokens: int, seed: int, sampling) -> Iterator[tuple[int, list[int]]]:
+    def write(
+        self, prompts: dict[int, list[int]], max_new_tokens: int, seed: int, sampling
+    ) -> Iterator[tuple[int, list[int]]]:
         """Yields (index, answer) of the prompts {index: ids} as they come, drawn as `sampling` says; a stop token included.
 
         Each answer has a seed of its own, `seed` + index. Where the server fails for good, what it had answered by then
@@ -44,8 +46,12 @@ class Endpoint:
         """
         failed = None
         with ThreadPoolExecutor(REQUESTS) as pool, httpx.Client(timeout=SECONDS) as client:
-            asked = {pool.submit(self._answer, client, ids, max_new_tokens, seed + index, sampling): index
-                     for index, ids in prompts.items()}
+            asked = {
+                pool.submit(
+                    self._answer, client, ids, max_new_tokens, seed + index, sampling
+                ): index
+                for index, ids in prompts.items()
+            }
             try:
                 for done in as_completed(asked):
                     if done.cancelled():
@@ -58,16 +64,32 @@ class Endpoint:
             finally:
                 cancel(asked)
         if self.retokenised:
-            warnings.warn(f"{self.url} tells the text of its answers and not their token ids; {self.retokenised} texts were tokenised again, "
-                          "which may give other ids than the target wrote", stacklevel=2)
+            warnings.warn(
+                f"{self.url} tells the text of its answers and not their token ids; {self.retokenised} texts were tokenised again, "
+                "which may give other ids than the target wrote",
+                stacklevel=2,
+            )
         if failed:
             raise failed
 
-    def _answer(self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int, sampling) -> list[int]:
-        request = {"model": self.model, "prompt": ids, "max_tokens": max_new_tokens, "temperature": sampling.temperature,
-                   "top_p": sampling.top_p, "top_k": sampling.top_k or -1, "seed": seed, "return_token_ids": True,
-                   # What a server would take from the model's generation_config otherwise.
-                   "repetition_penalty": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+    def _answer(
+        self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int, sampling
+    ) -> list[int]:
+        request = {
+            "model": self.model,
+            "prompt": ids,
+            "max_tokens": max_new_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or -1,
+            "seed": seed,
+            "return_token_ids": True,
+            # What a server would take from the model's generation_config otherwise.
+            "repetition_penalty": 1.0,
+            "min_p": 0.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+        }
         for tried in range(TRIES):
             if tried:
                 time.sleep(FIRST_PAUSE * 2 ** (tried - 1))
@@ -82,8 +104,10 @@ class Endpoint:
                 problem = f"{type(error).__name__}: {error}"
             except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
                 problem = f"no completion in its reply, {type(error).__name__}: {error}"
-        raise DSparkLiteError(f"{self.url} gives no answer ({' '.join(problem.split())}); what it answered is kept: "
-                              "start the server and train again")
+        raise DSparkLiteError(
+            f"{self.url} gives no answer ({' '.join(problem.split())}); what it answered is kept: "
+            "start the server and train again"
+        )
 
     def _tokens(self, choice: dict) -> list[int]:
         """Token ids of a choice: the server's own where it tells them, else its text tokenised again; with the stop token that
@@ -92,14 +116,18 @@ class Endpoint:
         if reason not in ("stop", "length"):
             raise ValueError(f"its answer ended by {reason!r}, not by a stop token or its length")
         if isinstance(choice.get("stop_reason"), str):
-            raise ValueError(f"its answer was ended by the text {choice['stop_reason']!r}, which was not asked for")
+            raise ValueError(
+                f"its answer was ended by the text {choice['stop_reason']!r}, which was not asked for"
+            )
         if ids is None:
             if not isinstance(choice["text"], str):
                 raise ValueError(f"its text is {choice['text']!r}")
             ids = self.tokenizer(choice["text"], add_special_tokens=False)["input_ids"]
             self.retokenised += 1
         if not all(type(token) is int and 0 <= token < len(self.tokenizer) for token in ids):
-            raise ValueError(f"its token_ids {ids} are not all ids of the target, 0 to {len(self.tokenizer) - 1}")
+            raise ValueError(
+                f"its token_ids {ids} are not all ids of the target, 0 to {len(self.tokenizer) - 1}"
+            )
         if reason == "stop" and not (ids and ids[-1] in self.stop_token_ids):
             told = choice.get("stop_reason")
             ids = [*ids, told if told in self.stop_token_ids else self.tokenizer.eos_token_id]

@@ -42,24 +42,39 @@ class UpdateCost(NamedTuple):
     operations: int
 
 
-def estimate(recipe: dict, device: torch.device, processes: int = 1, minutes: float | None = None) -> list[str]:
+def estimate(
+    recipe: dict, device: torch.device, processes: int = 1, minutes: float | None = None
+) -> list[str]:
     """Lines that say what training a drafter by this recipe takes on `processes` devices of this kind, and what is made of
     the `minutes` that it may take.
 
     Raises CheckpointError where the target's config cannot be had.
     """
-    config, samples, tokens = target_config(recipe), sample_count(recipe), recipe.get("mean_tokens") or TINY_WORLD_TOKENS
+    config, samples, tokens = (
+        target_config(recipe),
+        sample_count(recipe),
+        recipe.get("mean_tokens") or TINY_WORLD_TOKENS,
+    )
     step, rows = dry_step(recipe, config, tokens), math.ceil(recipe["batch"] / processes)
-    frozen = "the target's embedding and LM head" + (", the backbone" if recipe.get("trained") else "")
-    return [f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, {update_count(recipe):,} steps of "
-            f"{recipe['batch']} samples",
-            *cache_lines(recipe, config, samples, tokens),
-            f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen ({frozen})",
-            memory_line(step, rows, frozen_bytes(recipe, config, step, device), device),
-            time_line(recipe, config, step, device, processes),
-            *([] if minutes is None else [
+    frozen = "the target's embedding and LM head" + (
+        ", the backbone" if recipe.get("trained") else ""
+    )
+    return [
+        f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, {update_count(recipe):,} steps of "
+        f"{recipe['batch']} samples",
+        *cache_lines(recipe, config, samples, tokens),
+        f"drafter        {step.trained / 1e6:,.1f} M parameters trained, {step.frozen / 1e6:,.1f} M frozen ({frozen})",
+        memory_line(step, rows, frozen_bytes(recipe, config, step, device), device),
+        time_line(recipe, config, step, device, processes),
+        *(
+            []
+            if minutes is None
+            else [
                 f"minutes        {minutes:g} in all runs together: no more answers are begun after {ANSWERING * minutes:.3g}, no more updates "
-                f"after {minutes:g}; then the drafter is saved, and evaluated where the recipe says so"])]
+                f"after {minutes:g}; then the drafter is saved, and evaluated where the recipe says so"
+            ]
+        ),
+    ]
 
 
 def target_config(recipe: dict) -> dict:
@@ -69,26 +84,37 @@ def target_config(recipe: dict) -> dict:
     try:
         return read_config(resolve(recipe["target"], lambda name: fetch(name, ["config.json"])))
     except CheckpointError as error:
-        raise CheckpointError(f"{error}, or give the recipe a \"target_config\"") from error
+        raise CheckpointError(f'{error}, or give the recipe a "target_config"') from error
 
 
 def cache_lines(recipe: dict, config: dict, samples: int, tokens: int) -> list[str]:
     """The size of the target cache: (taps + 1) x hidden size x 2 bytes a token, at the mean and the largest length."""
-    taps, hidden = len(recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"]), config["hidden_size"]
+    taps, hidden = (
+        len(recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"]),
+        config["hidden_size"],
+    )
     a_token = token_bytes(taps, hidden)
     if online(recipe):
-        return [f"target cache   none: hidden states are computed for each batch anew; kept, they would take {size(samples * tokens * a_token)}"]
+        return [
+            f"target cache   none: hidden states are computed for each batch anew; kept, they would take {size(samples * tokens * a_token)}"
+        ]
     start, end = shard_spans([tokens] * min(samples, 2**16), a_token)[0]
     shards = math.ceil(samples / (end - start))
-    lines = [f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {a_token:,} bytes a token; {samples:,} "
-             f"samples x {tokens:,} tokens: {size(samples * tokens * a_token)} in {shards:,} shards of at most "
-             f"{size((end - start) * tokens * a_token)}"]
+    lines = [
+        f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {a_token:,} bytes a token; {samples:,} "
+        f"samples x {tokens:,} tokens: {size(samples * tokens * a_token)} in {shards:,} shards of at most "
+        f"{size((end - start) * tokens * a_token)}"
+    ]
     if longest := recipe["data"].get("max_length"):
-        lines.append(f"               were every sample as long as allowed, {longest:,} tokens: {size(samples * longest * a_token)}")
+        lines.append(
+            f"               were every sample as long as allowed, {longest:,} tokens: {size(samples * longest * a_token)}"
+        )
     if published := recipe.get("published_cache_bytes"):
         mean = published / a_token / samples
-        lines.append(f"               published: {size(published)} = {published / a_token / 1e9:.2f} billion tokens = "
-                     f"{mean:,.0f} a sample, {mean / longest:.0%} of the longest")
+        lines.append(
+            f"               published: {size(published)} = {published / a_token / 1e9:.2f} billion tokens = "
+            f"{mean:,.0f} a sample, {mean / longest:.0%} of the longest"
+        )
     return lines
 
 
@@ -100,8 +126,13 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
     """
     kind, loss = objective(recipe)
     heads_alone = bool(recipe.get("trained"))
-    recipe = {key: value for key, value in recipe.items() if key not in ("initial", "trained")}  # as large as random weights
-    with torch.random.fork_rng(devices=[]), torch.device("meta" if issubclass(kind, DSpark) else "cpu"):
+    recipe = {
+        key: value for key, value in recipe.items() if key not in ("initial", "trained")
+    }  # as large as random weights
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.device("meta" if issubclass(kind, DSpark) else "cpu"),
+    ):
         model = Qwen3ForCausalLM(Qwen3Config(**config))
         model.tie_weights()  # transformers 5.0 leaves it out where tensors hold no numbers
         target = Target(model)
@@ -117,15 +148,25 @@ def dry_step(recipe: dict, config: dict, tokens: int) -> UpdateCost:
         with FlopCounterMode(display=False) as operations:
             with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
                 batch = TrainingBatch(ids, ids == 0, features, last_hidden, anchors, valid)
-                numerator, _, _ = loss(drafter, batch, LossWeights(**recipe.get("loss", {})), 1.0)  # all losses together
+                numerator, _, _ = loss(
+                    drafter, batch, LossWeights(**recipe.get("loss", {})), 1.0
+                )  # all losses together
             numerator.backward()
-    return UpdateCost(parameters(drafter, True), parameters(drafter, False), parameters(target.model),
-                      parameters(target.model.model.layers), saved.total, operations.get_total_flops())
+    return UpdateCost(
+        parameters(drafter, True),
+        parameters(drafter, False),
+        parameters(target.model),
+        parameters(target.model.model.layers),
+        saved.total,
+        operations.get_total_flops(),
+    )
 
 
 def parameters(model, trained: bool | None = None) -> int:
     """The number of a model's parameters, or of those that are trained or not."""
-    return sum(p.numel() for p in model.parameters() if trained is None or p.requires_grad == trained)
+    return sum(
+        p.numel() for p in model.parameters() if trained is None or p.requires_grad == trained
+    )
 
 
 class SavedBytes:
@@ -149,17 +190,25 @@ def frozen_bytes(recipe: dict, config: dict, step: UpdateCost, device: torch.dev
     format, which shares embedding and LM head."""
     if not recipe.get("trained"):
         return 4 * step.frozen
-    return default_dtype(device).itemsize * (step.frozen - 2 * config["vocab_size"] * config["hidden_size"])
+    return default_dtype(device).itemsize * (
+        step.frozen - 2 * config["vocab_size"] * config["hidden_size"]
+    )
 
 
 def memory_line(step: UpdateCost, rows: int, frozen: int, device: torch.device) -> str:
     """Memory of a process with `rows` samples a step: float32 weights, gradients and AdamW's two moments of what is
     trained, the `frozen` bytes, activations in float32 (fewer in 16 bit), and the target."""
-    weights, trained, activations = 4 * step.trained + frozen, 12 * step.trained, rows * step.activations
+    weights, trained, activations = (
+        4 * step.trained + frozen,
+        12 * step.trained,
+        rows * step.activations,
+    )
     target = default_dtype(device).itemsize * step.target
-    return (f"memory         weights {size(weights)}, gradients and AdamW {size(trained)}, activations at most "
-            f"{size(activations)} ({size(step.activations)} a sample), target {size(target)}: "
-            f"{size(weights + trained + activations + target)} a process")
+    return (
+        f"memory         weights {size(weights)}, gradients and AdamW {size(trained)}, activations at most "
+        f"{size(activations)} ({size(step.activations)} a sample), target {size(target)}: "
+        f"{size(weights + trained + activations + target)} a process"
+    )
 
 
 class Speed(NamedTuple):
@@ -175,8 +224,12 @@ class Speed(NamedTuple):
     def measured(cls, device: torch.device, precision: str) -> "Speed":
         """That of the device at hand."""
         found = precision_on(device, precision)
-        return cls(operations_a_second(device, default_dtype(device)), operations_a_second(device, getattr(torch, found)),
-                   bytes_a_second(device), f"in {found} on {device.type}")
+        return cls(
+            operations_a_second(device, default_dtype(device)),
+            operations_a_second(device, getattr(torch, found)),
+            bytes_a_second(device),
+            f"in {found} on {device.type}",
+        )
 
 
 class Seconds(NamedTuple):
@@ -187,7 +240,14 @@ class Seconds(NamedTuple):
     updates: float
 
 
-def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed, device: torch.device, processes: int = 1) -> Seconds:
+def training_seconds(
+    recipe: dict,
+    config: dict,
+    step: UpdateCost,
+    speed: Speed,
+    device: torch.device,
+    processes: int = 1,
+) -> Seconds:
     """Answers and cache at the speed the device reads memory and multiplies, updates at that of the training's format.
 
     An update also waits for its kernels to be launched, forwards and backwards, which is what a tiny drafter on a GPU
@@ -197,12 +257,17 @@ def training_seconds(recipe: dict, config: dict, step: UpdateCost, speed: Speed,
     reading = default_dtype(device).itemsize * step.target / speed.memory
     most = most_at_once(device)
     together = min(most, recipe["data"].get("chunk") or most)
-    decoding = math.ceil(samples / together) * recipe["data"]["max_new_tokens"]  # steps of so many answers each
+    decoding = (
+        math.ceil(samples / together) * recipe["data"]["max_new_tokens"]
+    )  # steps of so many answers each
     answers = decoding * (reading + LAYER_SECONDS * config["num_hidden_layers"])
     read = update_count(recipe) * recipe["batch"] if online(recipe) else samples
     cache = 2 * step.target_layers * read * tokens / speed.inference
     rows = math.ceil(recipe["batch"] / processes)
-    update = max(rows * step.operations / speed.training, 3 * LAYER_SECONDS * recipe["config"]["num_hidden_layers"])
+    update = max(
+        rows * step.operations / speed.training,
+        3 * LAYER_SECONDS * recipe["config"]["num_hidden_layers"],
+    )
     return Seconds(answers, cache, update_count(recipe) * update)
 
 
@@ -224,10 +289,14 @@ def update_count(recipe: dict) -> int:
     return min(updates, recipe.get("steps") or updates)
 
 
-def time_line(recipe: dict, config: dict, step: UpdateCost, device: torch.device, processes: int) -> str:
+def time_line(
+    recipe: dict, config: dict, step: UpdateCost, device: torch.device, processes: int
+) -> str:
     """The seconds of a training for a reader."""
     speed = Speed.measured(device, recipe["precision"])
     seconds = training_seconds(recipe, config, step, speed, device, processes)
     hidden_states = "hidden states" if online(recipe) else "the cache"
-    return (f"time           about {duration(seconds.answers)} for answers (in process), {duration(seconds.cache)} for {hidden_states}, "
-            f"{duration(seconds.updates)} for {update_count(recipe):,} steps, at {speed.training / 1e9:.3g} GFLOP/s {speed.device}")
+    return (
+        f"time           about {duration(seconds.answers)} for answers (in process), {duration(seconds.cache)} for {hidden_states}, "
+        f"{duration(seconds.updates)} for {update_count(recipe):,} steps, at {speed.training / 1e9:.3g} GFLOP/s {speed.device}"
+    )

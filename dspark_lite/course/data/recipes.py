@@ -19,9 +19,22 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import IN_CLONE, WORK, data_folder, write_atomically, write_json
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
-from dspark_lite.models.checkpoints import EMBEDDED, default_dtype, load_target, read_config, save_draft
+from dspark_lite.models.checkpoints import (
+    EMBEDDED,
+    default_dtype,
+    load_target,
+    read_config,
+    save_draft,
+)
 from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.drafts import check_end, draft_config, held_out_losses, new_draft, objective, train_draft
+from dspark_lite.training.drafts import (
+    check_end,
+    draft_config,
+    held_out_losses,
+    new_draft,
+    objective,
+    train_draft,
+)
 from dspark_lite.training.loop import Allowance, processes, training_device
 from dspark_lite.training.recipe import Data, DraftRecipe, read_fields
 from ..world.examples import MAKERS
@@ -31,7 +44,9 @@ from .language_model import LanguageModelRecipe, train_language_model
 
 RECIPES = data_folder("recipes")
 BUILD = WORK / "build" / "training"
-CHECKPOINTS = EMBEDDED if IN_CLONE else WORK / "build" / "checkpoints"  # where a training writes by default
+CHECKPOINTS = (
+    EMBEDDED if IN_CLONE else WORK / "build" / "checkpoints"
+)  # where a training writes by default
 
 
 def load_recipe(name: str, changes: dict | None = None) -> dict:
@@ -50,16 +65,24 @@ def load_recipe(name: str, changes: dict | None = None) -> dict:
         for part in outer:
             inside = inside.setdefault(part, {})
             if not isinstance(inside, dict):
-                raise DSparkLiteError(f"recipe {stem} has no inner fields in {part!r}, so {place} cannot be set")
+                raise DSparkLiteError(
+                    f"recipe {stem} has no inner fields in {part!r}, so {place} cannot be set"
+                )
         inside[last] = value
-    fields["name"] = "+".join([stem, *(f"{place}={_in_a_name(value)}" for place, value in (changes or {}).items())])
+    fields["name"] = "+".join(
+        [stem, *(f"{place}={_in_a_name(value)}" for place, value in (changes or {}).items())]
+    )
     parse_recipe(fields, f"{stem}.json")
     return fields
 
 
 def _in_a_name(value) -> str:
     """A value as a part of a folder's name."""
-    return re.sub(r"[^\w.,=-]+", "_", value if isinstance(value, str) else json.dumps(value, separators=(",", "=")))
+    return re.sub(
+        r"[^\w.,=-]+",
+        "_",
+        value if isinstance(value, str) else json.dumps(value, separators=(",", "=")),
+    )
 
 
 def read_changes(settings: list[str]) -> dict:
@@ -68,7 +91,9 @@ def read_changes(settings: list[str]) -> dict:
     for setting in settings:
         place, equals, value = setting.partition("=")
         if not (place and equals):
-            raise DSparkLiteError(f"--set {setting} has no value; write FIELD=VALUE, as in --set seed=2 or --set loss.l1=0.5")
+            raise DSparkLiteError(
+                f"--set {setting} has no value; write FIELD=VALUE, as in --set seed=2 or --set loss.l1=0.5"
+            )
         try:
             changes[place] = json.loads(value)
         except json.JSONDecodeError:
@@ -82,12 +107,18 @@ def _find_recipe(name: str) -> dict:
             try:
                 found = json.loads(path.read_text())
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise DSparkLiteError(f"{path.name} is not JSON ({error}); see assets/recipes/ for examples") from None
+                raise DSparkLiteError(
+                    f"{path.name} is not JSON ({error}); see assets/recipes/ for examples"
+                ) from None
             if not isinstance(found, dict):
-                raise DSparkLiteError(f"{path.name} holds a {type(found).__name__}; a recipe is an object, see assets/recipes/ for examples")
+                raise DSparkLiteError(
+                    f"{path.name} holds a {type(found).__name__}; a recipe is an object, see assets/recipes/ for examples"
+                )
             return found
     known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
-    raise DSparkLiteError(f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file")
+    raise DSparkLiteError(
+        f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file"
+    )
 
 
 def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
@@ -96,7 +127,9 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
         return recipe
     base = recipe["extends"]
     if base in (name, *below):
-        raise DSparkLiteError(f"recipe {name} extends {base}, which extends it in turn; one of them must stand alone")
+        raise DSparkLiteError(
+            f"recipe {name} extends {base}, which extends it in turn; one of them must stand alone"
+        )
     merged = _extended(_find_recipe(base), base, (*below, name))
     for key, value in recipe.items():
         inner = isinstance(value, dict) and isinstance(merged.get(key), dict)
@@ -111,12 +144,16 @@ def parse_recipe(fields: dict, where: str) -> DraftRecipe | LanguageModelRecipe:
     Raises DSparkLiteError for an unknown or a missing field, a value of another type and an unknown kind.
     """
     if fields.get("kind") not in RECIPE_KINDS:
-        raise DSparkLiteError(f"{where}: kind is {fields.get('kind')!r}; it must be one of {', '.join(map(repr, RECIPE_KINDS))}")
+        raise DSparkLiteError(
+            f"{where}: kind is {fields.get('kind')!r}; it must be one of {', '.join(map(repr, RECIPE_KINDS))}"
+        )
     recipe = read_fields(RECIPE_KINDS[fields["kind"]], fields, where)
     for name in ("target", "data") if isinstance(recipe, DraftRecipe) else ():
         if getattr(recipe, name) is None:
-            raise DSparkLiteError(f"{where} has no field {name!r}; a drafter's recipe must say {'whose' if name == 'target' else 'which'} answers "
-                                  "it is trained on")
+            raise DSparkLiteError(
+                f"{where} has no field {name!r}; a drafter's recipe must say {'whose' if name == 'target' else 'which'} answers "
+                "it is trained on"
+            )
     if isinstance(recipe, DraftRecipe):
         _check_data(recipe.data, where)
     return recipe
@@ -125,15 +162,23 @@ def parse_recipe(fields: dict, where: str) -> DraftRecipe | LanguageModelRecipe:
 def _check_data(data: Data, where: str) -> None:
     """Raises DSparkLiteError for prompts of a data set or of the tiny world that there are not, and where all of them are held out."""
     counts = data.prompts if isinstance(data.prompts, dict) else None
-    if data.dataset and (counts is not None or not data.split or (data.max_length or 0) <= data.max_new_tokens):
-        raise DSparkLiteError(f"{where}: data: {data.dataset} is read by a number of \"prompts\", a \"split\" and a \"max_length\" above "
-                              f"max_new_tokens; these are {data.prompts}, {data.split!r} and {data.max_length}")
+    if data.dataset and (
+        counts is not None or not data.split or (data.max_length or 0) <= data.max_new_tokens
+    ):
+        raise DSparkLiteError(
+            f'{where}: data: {data.dataset} is read by a number of "prompts", a "split" and a "max_length" above '
+            f"max_new_tokens; these are {data.prompts}, {data.split!r} and {data.max_length}"
+        )
     if not data.dataset and (counts is None or counts.keys() - MAKERS.keys()):
-        raise DSparkLiteError(f"{where}: data: prompts is {data.prompts}; without a \"dataset\" it must be an object with a number of prompts for "
-                              f"domains of the tiny world, which are {', '.join(MAKERS)}")
+        raise DSparkLiteError(
+            f'{where}: data: prompts is {data.prompts}; without a "dataset" it must be an object with a number of prompts for '
+            f"domains of the tiny world, which are {', '.join(MAKERS)}"
+        )
     if data.held_out >= (total := data.prompts if counts is None else sum(counts.values())):
-        raise DSparkLiteError(f"{where}: data: held_out is {data.held_out} of {total} prompts, which leaves none to learn from; hold out fewer, or "
-                              "ask for more prompts")
+        raise DSparkLiteError(
+            f"{where}: data: held_out is {data.held_out} of {total} prompts, which leaves none to learn from; hold out fewer, or "
+            "ask for more prompts"
+        )
 
 
 def checkpoint_folder(recipe: dict, out: Path | None = None) -> Path:
@@ -145,19 +190,37 @@ def checkpoint_folder(recipe: dict, out: Path | None = None) -> Path:
     parsed, folder = parse_recipe(recipe, recipe["name"]), out or CHECKPOINTS / recipe["name"]
     if not (folder / "config.json").is_file():
         return folder
-    ours = objective(parsed)[0].architecture if isinstance(parsed, DraftRecipe) else Qwen3ForCausalLM.__name__
+    ours = (
+        objective(parsed)[0].architecture
+        if isinstance(parsed, DraftRecipe)
+        else Qwen3ForCausalLM.__name__
+    )
     theirs = read_config(folder).get("architectures")
     if theirs != [ours]:
-        raise DSparkLiteError(f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder")
+        raise DSparkLiteError(
+            f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder"
+        )
     kept = BUILD / recipe["name"] / "written.json"
-    if out is None and not (kept.exists() and json.loads(kept.read_text())["recipe"] == parsed.digest):
-        raise DSparkLiteError(f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
-                              "over it")
+    if out is None and not (
+        kept.exists() and json.loads(kept.read_text())["recipe"] == parsed.digest
+    ):
+        raise DSparkLiteError(
+            f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
+            "over it"
+        )
     return folder
 
 
-def train(name: str, *, changes: dict | None = None, device: str | None = None, out: Path | None = None, build: Path | None = None,
-          endpoint: str | None = None, minutes: float | None = None) -> Path:
+def train(
+    name: str,
+    *,
+    changes: dict | None = None,
+    device: str | None = None,
+    out: Path | None = None,
+    build: Path | None = None,
+    endpoint: str | None = None,
+    minutes: float | None = None,
+) -> Path:
     """Trains what the recipe, with `changes` (load_recipe), describes and writes the checkpoint to `out` (checkpoint_folder).
 
     What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
@@ -170,7 +233,9 @@ def train(name: str, *, changes: dict | None = None, device: str | None = None, 
     allowance = None
     if minutes is not None:
         if processes().num_processes > 1:
-            raise DSparkLiteError("--minutes bounds a training in one process; leave it out, or train so")
+            raise DSparkLiteError(
+                "--minutes bounds a training in one process; leave it out, or train so"
+            )
         allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
     train_kind = _language_model if isinstance(recipe, LanguageModelRecipe) else _draft
     train_kind(fields, recipe, folder, out, training_device(device), endpoint, allowance)
@@ -179,7 +244,9 @@ def train(name: str, *, changes: dict | None = None, device: str | None = None, 
     return out
 
 
-def _language_model(_: dict, recipe: LanguageModelRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
+def _language_model(
+    _: dict, recipe: LanguageModelRecipe, folder: Path, out: Path, device, endpoint, allowance
+) -> None:
     tokenizer = _tokenizer(recipe, out)
     model = train_language_model(recipe, tokenizer, folder, device, allowance)
     if not processes().is_main_process:
@@ -199,8 +266,12 @@ def _tokenizer(recipe: LanguageModelRecipe, out: Path):
     if (out / "tokenizer.json").exists():
         return PreTrainedTokenizerFast.from_pretrained(out)
     if recipe.tokenizer is None:
-        raise DSparkLiteError(f"recipe {recipe.name} says nothing of a tokenizer; give it a \"tokenizer\" or a \"tokenizer_of\"")
-    return train_tokenizer(**{name: value for name, value in vars(recipe.tokenizer).items() if value is not None})
+        raise DSparkLiteError(
+            f'recipe {recipe.name} says nothing of a tokenizer; give it a "tokenizer" or a "tokenizer_of"'
+        )
+    return train_tokenizer(
+        **{name: value for name, value in vars(recipe.tokenizer).items() if value is not None}
+    )
 
 
 def data_name(recipe: dict, target) -> str:
@@ -209,7 +280,9 @@ def data_name(recipe: dict, target) -> str:
     return f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-{data}"
 
 
-def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance) -> None:
+def _draft(
+    fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance
+) -> None:
     check_end(recipe, allowance)
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
     cache = recipe_states(fields, target, folder.parent, endpoint, allowance)
@@ -217,11 +290,23 @@ def _draft(fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, e
     if processes().is_main_process:
         if recipe.data.held_out and recipe.patience is None:
             write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
-        anchors = {"num_anchors": recipe.config.num_anchors} if isinstance(drafter, DSpark) and recipe.config.num_anchors else None
-        save_draft(out, drafter, target, anchors)  # as drafts are released: config.json, and weights in bfloat16
+        anchors = (
+            {"num_anchors": recipe.config.num_anchors}
+            if isinstance(drafter, DSpark) and recipe.config.num_anchors
+            else None
+        )
+        save_draft(
+            out, drafter, target, anchors
+        )  # as drafts are released: config.json, and weights in bfloat16
 
 
-def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None, allowance: Allowance | None = None):
+def recipe_states(
+    recipe: dict,
+    target,
+    build: Path,
+    endpoint: str | None = None,
+    allowance: Allowance | None = None,
+):
     """A recipe's answers with their hidden states, the answers and the cache if there is one kept in `build` and shared by
     all recipes with the same data. What the target could not have, and an initial draft that does not fit, is refused before hours go
     into answers."""
@@ -230,9 +315,13 @@ def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None
     taps = recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"]
     target.check_taps(recipe.get("cached_layer_ids") or ())
     # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
-    if recipe["config"].get("drafter") != "mtp" and list(taps) != list(recipe["config"]["target_layer_ids"]):
-        raise DSparkLiteError(f"recipe {recipe['name']} reads layers {recipe['config']['target_layer_ids']} and its cache holds {taps}; leave "
-                              "cached_layer_ids out: only an MTP, which reads no taps, shares a cache of others")
+    if recipe["config"].get("drafter") != "mtp" and list(taps) != list(
+        recipe["config"]["target_layer_ids"]
+    ):
+        raise DSparkLiteError(
+            f"recipe {recipe['name']} reads layers {recipe['config']['target_layer_ids']} and its cache holds {taps}; leave "
+            "cached_layer_ids out: only an MTP, which reads no taps, shares a cache of others"
+        )
     with processes().main_process_first():  # which writes what is missing; the others then find it
         rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint, allowance)
         if recipe.get("features") == "online":
@@ -240,8 +329,15 @@ def recipe_states(recipe: dict, target, build: Path, endpoint: str | None = None
         return build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
 
 
-def search(name: str, rates: list[float], steps: int, *, changes: dict | None = None, device: str | None = None,
-           build: Path | None = None) -> dict[float, float]:
+def search(
+    name: str,
+    rates: list[float],
+    steps: int,
+    *,
+    changes: dict | None = None,
+    device: str | None = None,
+    build: Path | None = None,
+) -> dict[float, float]:
     """The loss on the rows held out after short trainings of `steps` updates, one for each rate of Muon.
 
     The same search for every drafter: a rival that loses because its rate was wrong is no rival. Nothing is kept of the
@@ -250,17 +346,31 @@ def search(name: str, rates: list[float], steps: int, *, changes: dict | None = 
     build = build or BUILD
     fields, losses = load_recipe(name, changes), {}
     if not fields["data"].get("held_out"):
-        raise DSparkLiteError(f"recipe {name} holds no answers out, so there is nothing to judge by; give its data a \"held_out\"")
+        raise DSparkLiteError(
+            f'recipe {name} holds no answers out, so there is nothing to judge by; give its data a "held_out"'
+        )
     device = training_device(device)
-    shorts = {rate: DraftRecipe.of({**fields, "name": f"{fields['name']} at {rate:g}", "matrix_rate": rate, "steps": steps, "patience": None})
-              for rate in rates}
+    shorts = {
+        rate: DraftRecipe.of(
+            {
+                **fields,
+                "name": f"{fields['name']} at {rate:g}",
+                "matrix_rate": rate,
+                "steps": steps,
+                "patience": None,
+            }
+        )
+        for rate in rates
+    }
     target = load_target(fields["target"], device=device, dtype=default_dtype(device))
     cache = recipe_states(fields, target, build)
     for rate, short in shorts.items():
         folder = build / f"{fields['name']}-search" / f"{rate:g}-{steps}-{short.digest}"
         path = folder / "held_out.json"
         if not path.exists():
-            write_json(path, held_out_losses(train_draft(short, target, cache, folder), short, cache))
+            write_json(
+                path, held_out_losses(train_draft(short, target, cache, folder), short, cache)
+            )
         losses[rate] = json.loads(path.read_text())["loss"]
     return losses
 

@@ -22,7 +22,9 @@ class Selector(DSpark):
         kept, candidates = base.topk(min(CANDIDATES, base.shape[-1]), -1)  # [B, g, K]
         previous, state, drawn = anchor, self.markov_head.begin(hidden), []
         for k in range(hidden.shape[1]):
-            bias, state = self.markov_head.step(previous, hidden[:, k], state)  # [B, V]; of it the candidates' are wanted
+            bias, state = self.markov_head.step(
+                previous, hidden[:, k], state
+            )  # [B, V]; of it the candidates' are wanted
             chosen = kept[:, k] + bias.gather(-1, candidates[:, k])
             logits = torch.full_like(base[:, k], -torch.inf).scatter(-1, candidates[:, k], chosen)
             probs = probabilities(logits, temperature)

@@ -34,8 +34,14 @@ class Experts(nn.Module):
     def __init__(self, config: V4Config):
         super().__init__()
         narrow = replace(config, intermediate_size=config.intermediate_size // (config.active + 1))
-        self.active, self.router = config.active, nn.Linear(config.hidden_size, config.experts, bias=False)
-        self.experts, self.shared = nn.ModuleList(MLP(narrow) for _ in range(config.experts)), MLP(narrow)
+        self.active, self.router = (
+            config.active,
+            nn.Linear(config.hidden_size, config.experts, bias=False),
+        )
+        self.experts, self.shared = (
+            nn.ModuleList(MLP(narrow) for _ in range(config.experts)),
+            MLP(narrow),
+        )
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Weights that sum to one, and the experts they are for, [N, active] each, of tokens x [N, H]."""
@@ -48,8 +54,12 @@ class Experts(nn.Module):
         weights, chosen = self.route(flat)
         out = self.shared(flat)
         for number, expert in enumerate(self.experts):
-            token, place = (chosen == number).nonzero(as_tuple=True)  # who asked for this expert, and as which choice
-            out = out.index_add(0, token, weights[token, place, None].to(out.dtype) * expert(flat[token]))
+            token, place = (chosen == number).nonzero(
+                as_tuple=True
+            )  # who asked for this expert, and as which choice
+            out = out.index_add(
+                0, token, weights[token, place, None].to(out.dtype) * expert(flat[token])
+            )
         return out.view_as(x)
 
 
@@ -72,11 +82,15 @@ class HyperConnection(nn.Module):
         self.streams, self.norm = streams, nn.RMSNorm(streams * hidden, eps=eps)
         self.proj = nn.Linear(streams * hidden, streams * (streams + 2), bias=False)
         read = torch.full((streams,), 1 / streams).logit()
-        self.start = nn.Parameter(torch.cat([read, torch.zeros(streams), 4.0 * torch.eye(streams).flatten()]))
+        self.start = nn.Parameter(
+            torch.cat([read, torch.zeros(streams), 4.0 * torch.eye(streams).flatten()])
+        )
 
     def coefficients(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """pre [..., n], post [..., n] and mix [..., n, n] of streams x [..., n * H]."""
-        pre, post, mix = (self.proj(self.norm(x)) + self.start).split([self.streams, self.streams, self.streams**2], -1)
+        pre, post, mix = (self.proj(self.norm(x)) + self.start).split(
+            [self.streams, self.streams, self.streams**2], -1
+        )
         return pre.sigmoid(), 2 * post.sigmoid(), sinkhorn(mix.unflatten(-1, (self.streams, -1)))
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
@@ -87,7 +101,9 @@ class HyperConnection(nn.Module):
     def write(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """The streams [..., n * H] after a layer that has made `out` [..., H] of x."""
         _, post, mix = self.coefficients(x)
-        return (mix @ x.unflatten(-1, (self.streams, -1)) + post[..., None] * out[..., None, :]).flatten(-2)
+        return (
+            mix @ x.unflatten(-1, (self.streams, -1)) + post[..., None] * out[..., None, :]
+        ).flatten(-2)
 
 
 class NormedRead(nn.Module):
@@ -112,13 +128,18 @@ class V4Layer(Layer):
             self.mlp = Experts(config)
         self.streams = config.streams
         if config.streams > 1:
-            self.input_layernorm, self.post_attention_layernorm = NormedRead(config), NormedRead(config)
+            self.input_layernorm, self.post_attention_layernorm = (
+                NormedRead(config),
+                NormedRead(config),
+            )
 
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         if self.streams == 1:
             return super().after_attention(x, mixed)
         x = self.input_layernorm.connection.write(x, mixed)
-        return self.post_attention_layernorm.connection.write(x, self.mlp(self.post_attention_layernorm(x)))
+        return self.post_attention_layernorm.connection.write(
+            x, self.mlp(self.post_attention_layernorm(x))
+        )
 
 
 class MeanNorm(nn.Module):
@@ -149,7 +170,7 @@ class WindowCache(ContextCache):
         surplus = max(0, self.length - self.window)
         if surplus:
             for pairs in (self.keys, self.values):
-                pairs[:] = [held[:, :, surplus:self.length].clone() for held in pairs]
+                pairs[:] = [held[:, :, surplus : self.length].clone() for held in pairs]
             self.begun, self.length = self.begun + surplus, self.window
 
 
@@ -175,16 +196,22 @@ class V4Draft(DSpark):
         self.extend_context(cache, features)
         return cache
 
-    def packed_hidden(self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask) -> torch.Tensor:
+    def packed_hidden(
+        self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask
+    ) -> torch.Tensor:
         if self.config.window is not None:
-            mask = window_mask(anchors, features.shape[1], self.config.block_size, self.config.window)
+            mask = window_mask(
+                anchors, features.shape[1], self.config.block_size, self.config.window
+            )
         return super().packed_hidden(features, anchor_ids, anchors, mask)
 
 
 def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> torch.Tensor:
     """`dense_mask` of training/blocks.py, [B, 1, K * g, n + K * g], without the context that lies more than `window` before an anchor."""
     slots = anchors.shape[1] * gamma
-    rows, queries, keys = (torch.arange(size, device=anchors.device) for size in (len(anchors), slots, length + slots))
+    rows, queries, keys = (
+        torch.arange(size, device=anchors.device) for size in (len(anchors), slots, length + slots)
+    )
     rows, queries = rows[:, None, None, None], queries[:, None]
     near = (keys >= length) | (keys >= anchors[rows, queries // gamma] - window)
     return visible(anchors, length, gamma)(rows, None, queries, keys) & near
@@ -192,7 +219,11 @@ def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> 
 
 def drafter_sizes(drafter: V4Draft) -> tuple[int, int]:
     """Numbers of a drafter that are its own, embedding and LM head left out: all of them, and those that work for a token."""
-    own = {name: value.numel() for name, value in drafter.named_parameters() if not name.startswith(("embed_tokens", "lm_head"))}
+    own = {
+        name: value.numel()
+        for name, value in drafter.named_parameters()
+        if not name.startswith(("embed_tokens", "lm_head"))
+    }
     idle = sum(count for name, count in own.items() if ".experts." in name)
     share = drafter.config.active / drafter.config.experts if drafter.config.experts else 1.0
     return sum(own.values()), round(sum(own.values()) - (1 - share) * idle)

@@ -38,7 +38,11 @@ def checker(check):
         except Mistake as mistake:
             print(f"Not yet: {mistake}")
         except Exception as error:
-            print(NOT_DONE if "ellipsis" in str(error) else f"Not yet: your code raised {type(error).__name__}: {error}")
+            print(
+                NOT_DONE
+                if "ellipsis" in str(error)
+                else f"Not yet: your code raised {type(error).__name__}: {error}"
+            )
         else:
             print("Correct.")
             note(answers[0] if answers and isinstance(answers[0], Exercise) else run)
@@ -59,14 +63,18 @@ def finished(value):
 def as_function(answer):
     """The learner's function; raises Mistake for a value in its place."""
     if not callable(finished(answer)):
-        raise Mistake(f"the checker takes the function itself, not a value of type {type(answer).__name__}.")
+        raise Mistake(
+            f"the checker takes the function itself, not a value of type {type(answer).__name__}."
+        )
     return answer
 
 
 def boolean(mask):
     """A mask of type bool."""
     if (dtype := torch.as_tensor(mask).dtype) != torch.bool:
-        raise Mistake(f"the mask holds {dtype}; it should say True where a token sees a key and False elsewhere.")
+        raise Mistake(
+            f"the mask holds {dtype}; it should say True where a token sees a key and False elsewhere."
+        )
     return mask
 
 
@@ -90,7 +98,9 @@ def as_values(answer):
         return answer
     if isinstance(answer, (tuple, list)):
         parts = tuple(as_values(part) for part in answer)
-        stackable = all(isinstance(part, torch.Tensor) and part.shape == parts[0].shape for part in parts)
+        stackable = all(
+            isinstance(part, torch.Tensor) and part.shape == parts[0].shape for part in parts
+        )
         return torch.stack(parts) if parts and stackable else parts
     return torch.as_tensor(answer, dtype=torch.float64)
 
@@ -101,7 +111,9 @@ def same(answer, right, tolerance: float = 1e-5) -> bool:
     if type(answer) is not type(right):
         return False
     if isinstance(right, torch.Tensor):
-        return answer.shape == right.shape and torch.allclose(answer, right, atol=tolerance, rtol=1e-6)
+        return answer.shape == right.shape and torch.allclose(
+            answer, right, atol=tolerance, rtol=1e-6
+        )
     if isinstance(right, tuple):
         return len(answer) == len(right) and all(map(same, answer, right))
     return repr(answer) == repr(right) if isinstance(right, Exception) else answer == right
@@ -123,14 +135,18 @@ class Step:
 
     def planted(self) -> list[tuple[str, Callable]]:
         """Each wrong function beside its sentence."""
-        several = ((sentence, wrong if isinstance(wrong, tuple) else (wrong,))
-                   for sentence, wrong in self.mistakes.items())
+        several = (
+            (sentence, wrong if isinstance(wrong, tuple) else (wrong,))
+            for sentence, wrong in self.mistakes.items()
+        )
         return [(sentence, function) for sentence, functions in several for function in functions]
 
     def result(self, function, case: tuple):
         """What `function` gives for a case; an exception that it raises is a result as well."""
         try:
-            answer = function(*copy.deepcopy(case))  # a function that changes its arguments changes its own only
+            answer = function(
+                *copy.deepcopy(case)
+            )  # a function that changes its arguments changes its own only
         except (Unfinished, NotImplementedError):
             raise
         except Exception as error:
@@ -141,7 +157,9 @@ class Step:
             raise
         except Exception:
             name = type(answer).__name__
-            raise Mistake(f"a value of type {name} cannot be read as the answer here; {self.otherwise}") from None
+            raise Mistake(
+                f"a value of type {name} cannot be read as the answer here; {self.otherwise}"
+            ) from None
 
     def results(self, function) -> tuple:
         """What `function` gives for all cases."""
@@ -176,7 +194,12 @@ class Exercise:
     """
 
     def __init__(self, reference, *steps: Step, also_right: tuple = (), manner=None):
-        self.reference, self.steps, self.also_right, self.manner = reference, steps, also_right, manner
+        self.reference, self.steps, self.also_right, self.manner = (
+            reference,
+            steps,
+            also_right,
+            manner,
+        )
         self.__doc__ = f"Checks a function like `{reference.__name__}`: {reference.__doc__}"
 
     @checker

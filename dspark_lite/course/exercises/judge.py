@@ -17,7 +17,12 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.course.names import PROFILES
 from dspark_lite.decoding.rounds import generate
-from dspark_lite.losslessness.enumeration import outcomes, output_distribution, summed, total_variation
+from dspark_lite.losslessness.enumeration import (
+    outcomes,
+    output_distribution,
+    summed,
+    total_variation,
+)
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
 from dspark_lite.scheduling.cost_table import CostTable
@@ -29,7 +34,11 @@ from .keep import EDITION, split
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 RANDOM_CASES = 200
 MOST_TOKENS = 96  # of an answer that is compared
-JAGGED = [9.0, 4.5, 4.2]  # steps per second of 1, 2, 3 tokens: a second draft may pay where the first alone does not
+JAGGED = [
+    9.0,
+    4.5,
+    4.2,
+]  # steps per second of 1, 2, 3 tokens: a second draft may pay where the first alone does not
 
 
 class Finding(NamedTuple):
@@ -43,7 +52,9 @@ class Finding(NamedTuple):
 def load(path: Path):
     """The reader's file as a module; raises RequestError where it is missing or cannot be run."""
     if not path.is_file():
-        raise RequestError(f"there is no {path}; keep(...) in the lessons writes it, or give the judge the path of your file")
+        raise RequestError(
+            f"there is no {path}; keep(...) in the lessons writes it, or give the judge the path of your file"
+        )
     return run_file(path)
 
 
@@ -62,22 +73,46 @@ def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Calla
     """What is asked of the reader's module: the functions it needs and what answers it, which raises Mistake."""
     return {
         "speculate writes the big model's text": (("speculate",), lambda: _speculates(mine)),
-        "verify is lossless, every outcome visited": (("verify", "residual"), lambda: _verifies(mine)),
-        "generate is lossless, every outcome visited": (("generate",), lambda: _lossless(mine, None)),
-        "scheduled, it is lossless still": (("generate", "algorithm_1", "survival"), lambda: _lossless(mine, JAGGED)),
+        "verify is lossless, every outcome visited": (
+            ("verify", "residual"),
+            lambda: _verifies(mine),
+        ),
+        "generate is lossless, every outcome visited": (
+            ("generate",),
+            lambda: _lossless(mine, None),
+        ),
+        "scheduled, it is lossless still": (
+            ("generate", "algorithm_1", "survival"),
+            lambda: _lossless(mine, JAGGED),
+        ),
         "algorithm_1 is the paper's": (("algorithm_1",), lambda: _schedules(mine)),
-        "greedy tokens and rounds are the package's": (("generate",), lambda: _decodes(mine, lab, prompts)),
+        "greedy tokens and rounds are the package's": (
+            ("generate",),
+            lambda: _decodes(mine, lab, prompts),
+        ),
     }
 
 
 def judge(path: Path, lab, prompts: int = 3) -> list[Finding]:
     """All findings on the reader's file, with `prompts` prompts per domain of the lab's tiny models decoded."""
     mine = load(path)
-    missing = [name for name in split(EDITION.read_text(encoding="utf-8"))[1] if not hasattr(mine, name)]
+    missing = [
+        name for name in split(EDITION.read_text(encoding="utf-8"))[1] if not hasattr(mine, name)
+    ]
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    complete = Finding("the file is complete", not missing, f"{lines} lines" if not missing else f"missing: {', '.join(missing)}")
-    return [complete, *(answered(asked, check) for asked, (needed, check) in questions(mine, lab, prompts).items()
-                        if not set(needed) & set(missing))]
+    complete = Finding(
+        "the file is complete",
+        not missing,
+        f"{lines} lines" if not missing else f"missing: {', '.join(missing)}",
+    )
+    return [
+        complete,
+        *(
+            answered(asked, check)
+            for asked, (needed, check) in questions(mine, lab, prompts).items()
+            if not set(needed) & set(missing)
+        ),
+    ]
 
 
 def answered(asked: str, check: Callable[[], str]) -> Finding:
@@ -100,7 +135,9 @@ def _speculates(mine) -> str:
         text, read = _speculated(mine, tables, start, gamma)
         wanted, enough = _speculated(reference, tables, start, gamma)
         if not torch.equal(text, wanted):
-            raise Mistake(f"the text is {text[0].tolist()}, the big model's own is {wanted[0].tolist()}")
+            raise Mistake(
+                f"the text is {text[0].tolist()}, the big model's own is {wanted[0].tolist()}"
+            )
         if read != enough:
             raise Mistake(f"{read} passes of the big model where {enough} do")
         passes += read
@@ -137,11 +174,19 @@ def _lossless(mine, speeds: list[float] | None) -> str:
     with tempfile.TemporaryDirectory() as folder, _visited(mine):
         save_draft(Path(folder), drafters["dspark"], target)
         draft = mine.Draft(folder)
-        texts = summed((tuple(text), chance) for text, chance in outcomes(
-            lambda path: mine.generate(target.model, draft, [0], count, temperature=1.0, generator=path, sps=sps)[0]))
+        texts = summed(
+            (tuple(text), chance)
+            for text, chance in outcomes(
+                lambda path: mine.generate(
+                    target.model, draft, [0], count, temperature=1.0, generator=path, sps=sps
+                )[0]
+            )
+        )
     wanted = output_distribution(target, None, None, count)
     if not all(len(text) == count for text in texts):
-        raise Mistake(f"{count} tokens were asked for, and there are answers of {sorted({len(text) for text in texts})}")
+        raise Mistake(
+            f"{count} tokens were asked for, and there are answers of {sorted({len(text) for text in texts})}"
+        )
     distance = total_variation(texts, wanted)
     if distance > EXACT:
         raise Mistake(f"your total variation is {distance:.2g} over all texts of {count} tokens")
@@ -150,15 +195,26 @@ def _lossless(mine, speeds: list[float] | None) -> str:
 
 def _schedules(mine) -> str:
     generator = torch.Generator().manual_seed(0)
-    if any(mine.algorithm_1(torch.tensor([[0.5, 0.5]]), {1: 1.5, 2: 1.0, 3: 1.0}.get)):  # 1 * 1.5 against 1.5 * 1.0
-        raise Mistake("a token that leaves the throughput as it is was admitted; each one must raise it")
+    if any(
+        mine.algorithm_1(torch.tensor([[0.5, 0.5]]), {1: 1.5, 2: 1.0, 3: 1.0}.get)
+    ):  # 1 * 1.5 against 1.5 * 1.0
+        raise Mistake(
+            "a token that leaves the throughput as it is was admitted; each one must raise it"
+        )
     for _ in range(RANDOM_CASES):
         requests, gamma = torch.randint(1, 5, (2,), generator=generator).tolist()
-        survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(1)  # many are equal, across requests too
+        survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(
+            1
+        )  # many are equal, across requests too
         seconds = 1 + torch.rand(requests * (gamma + 1), generator=generator).cumsum(0)
         table = CostTable(range(1, len(seconds) + 1), 1 / seconds)
         wanted = schedule(survivals, table).tolist()
-        found = [int(length) for length in mine.algorithm_1(survivals, lambda tokens, seconds=seconds: float(1 / seconds[tokens - 1]))]
+        found = [
+            int(length)
+            for length in mine.algorithm_1(
+                survivals, lambda tokens, seconds=seconds: float(1 / seconds[tokens - 1])
+            )
+        ]
         if found != wanted:
             raise Mistake(f"lengths {found} where the paper's algorithm has {wanted}")
     return f"{RANDOM_CASES} random steps"
@@ -166,34 +222,61 @@ def _schedules(mine) -> str:
 
 def _decodes(mine, lab, prompts: int) -> str:
     """The tiny models: the package's tokens and rounds; what the reader's decoder accepts, and how fast it is."""
-    drafter, draft, said = lab.drafter("dspark"), mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"]), []
+    drafter, draft, said = (
+        lab.drafter("dspark"),
+        mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"]),
+        [],
+    )
     for domain, texts in lab.prompts.items():
         committed, seconds, plain_seconds = [], 0.0, 0.0
         for text in texts[:prompts]:
             ids, most = lab.encode(text), min(lab.max_new_tokens, MOST_TOKENS)
-            wanted, plain = (generate(lab.target, chosen, ids, max_new_tokens=most) for chosen in (drafter, None))
+            wanted, plain = (
+                generate(lab.target, chosen, ids, max_new_tokens=most) for chosen in (drafter, None)
+            )
             begun = time.perf_counter()
-            tokens, rounds = mine.generate(lab.target.model, draft, ids[0].tolist(), most, stop=lab.stop_token_ids)
+            tokens, rounds = mine.generate(
+                lab.target.model, draft, ids[0].tolist(), most, stop=lab.stop_token_ids
+            )
             seconds += time.perf_counter() - begun
             plain_seconds += plain.prefill_seconds + plain.decode_seconds
             if tokens != plain.token_ids:
-                raise Mistake(f"on {domain}, token {_first_difference(tokens, plain.token_ids)} is not plain decoding's")
+                raise Mistake(
+                    f"on {domain}, token {_first_difference(tokens, plain.token_ids)} is not plain decoding's"
+                )
             if (theirs := [r.committed for r in wanted.rounds]) != rounds:
-                raise Mistake(f"on {domain}, round {_first_difference(rounds, theirs)} commits other tokens than the package's: the text is "
-                              "right and the drafts are not")
+                raise Mistake(
+                    f"on {domain}, round {_first_difference(rounds, theirs)} commits other tokens than the package's: the text is "
+                    "right and the drafts are not"
+                )
             committed += rounds
-        said.append(f"{domain} {sum(committed) / len(committed):.2f} tokens per round, {plain_seconds / seconds:.1f} times plain decoding")
+        said.append(
+            f"{domain} {sum(committed) / len(committed):.2f} tokens per round, {plain_seconds / seconds:.1f} times plain decoding"
+        )
     return "; ".join(said)
 
 
 def _first_difference(found: list, wanted: list) -> int:
     """The place (from 1) at which two lists part."""
-    return next((at for at, (one, other) in enumerate(zip(found, wanted), 1) if one != other), 1 + min(len(found), len(wanted)))
+    return next(
+        (at for at, (one, other) in enumerate(zip(found, wanted), 1) if one != other),
+        1 + min(len(found), len(wanted)),
+    )
 
 
 def report(findings: list[Finding]) -> str:
     """The findings, a line each, and the verdict."""
     width = max(len(finding.asked) for finding in findings)
-    lines = [f"{'ok ' if finding.right else 'NO '} {finding.asked:{width}}  {finding.said}" for finding in findings]
+    lines = [
+        f"{'ok ' if finding.right else 'NO '} {finding.asked:{width}}  {finding.said}"
+        for finding in findings
+    ]
     wrong = sum(not finding.right for finding in findings)
-    return "\n".join([*lines, "Your DSpark is lossless, and it is DSpark." if not wrong else f"{wrong} of {len(findings)} not yet."])
+    return "\n".join(
+        [
+            *lines,
+            "Your DSpark is lossless, and it is DSpark."
+            if not wrong
+            else f"{wrong} of {len(findings)} not yet.",
+        ]
+    )

@@ -19,7 +19,9 @@ class WatchedModel:
     def __call__(self, ids):
         self.passes += 1
         if self.passes > MOST_PASSES:
-            raise Mistake("your loop does not end: a round must add at least one token to `ids`, big's own, also where no guess is right")
+            raise Mistake(
+                "your loop does not end: a round must add at least one token to `ids`, big's own, also where no guess is right"
+            )
         if getattr(ids, "ndim", None) != 2:
             raise Mistake("`big` and `little` read ids of shape [1, n]; pass on `draft` as it is")
         return self.table[ids.long().cumsum(1) % VOCABULARY]
@@ -30,9 +32,16 @@ class DecodingStep(Step):
 
     def result(self, function, case: tuple):
         """The ids and the number of the big model's passes."""
+
         def watched(seed, start, count, gamma):
             big, little = models(seed)
-            return [read_ids(finished(function(big, little, torch.tensor([start]), count, gamma)), self.otherwise), [big.passes]]
+            return [
+                read_ids(
+                    finished(function(big, little, torch.tensor([start]), count, gamma)),
+                    self.otherwise,
+                ),
+                [big.passes],
+            ]
 
         return super().result(watched, case)
 
@@ -47,14 +56,20 @@ def models(seed: int) -> tuple[WatchedModel, WatchedModel]:
 def read_ids(answer, otherwise: str) -> list[float]:
     """The ids of an answer [1, n] as a list; raises Mistake for anything else."""
     if not isinstance(answer, torch.Tensor):
-        raise Mistake(f"a value of type {type(answer).__name__} cannot be read as the answer here; {otherwise}")
+        raise Mistake(
+            f"a value of type {type(answer).__name__} cannot be read as the answer here; {otherwise}"
+        )
     return answer.flatten().tolist()
 
 
-def decoding(judge=lambda guess, want: int((guess == want[:-1]).cumprod(0).sum()),
-             added=lambda guess, want, right: torch.cat([guess[:right], want[right:right + 1]]),
-             rows=lambda big, draft, n: big(draft)[0, n - 1:], cut=True):
+def decoding(
+    judge=lambda guess, want: int((guess == want[:-1]).cumprod(0).sum()),
+    added=lambda guess, want, right: torch.cat([guess[:right], want[right : right + 1]]),
+    rows=lambda big, draft, n: big(draft)[0, n - 1 :],
+    cut=True,
+):
     """A decoder like `speculate` with one of its decisions taken in another way."""
+
     def wrong(big, little, ids, count, gamma=7):
         end = ids.shape[1] + count
         while ids.shape[1] < end:
@@ -62,9 +77,10 @@ def decoding(judge=lambda guess, want: int((guess == want[:-1]).cumprod(0).sum()
             for _ in range(gamma):
                 draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
             want = rows(big, draft, ids.shape[1]).argmax(-1)
-            guess = draft[0, ids.shape[1]:]
+            guess = draft[0, ids.shape[1] :]
             ids = torch.cat([ids, added(guess, want, judge(guess, want))[None]], 1)
         return ids[:, :end] if cut else ids
+
     return wrong
 
 
@@ -78,38 +94,73 @@ def matching(guess, want):
     return int((guess == want[:-1]).sum())
 
 
-check_speculate = Exercise(speculate, DecodingStep([(seed, [seed % 7, 3, 1], 12, 2 + seed % 3) for seed in range(6)], {
-    "you counted all the guesses that match. After the first wrong one the others follow a text that does not exist: count up to "
-    "the first difference":
-        decoding(judge=matching),
-    "the text is right, but `big` runs once for each guess. One pass over the whole draft predicts after every one of its tokens":
-        decoding(rows=one_pass_per_guess),
-    "`want` begins one row too late: the prediction that judges the first guess stands at the last known token, row n - 1":
-        (decoding(rows=lambda big, draft, n: big(draft)[0, n:]),
-         decoding(judge=lambda guess, want: int((guess == want).cumprod(0).sum()), rows=lambda big, draft, n: big(draft)[0, n:])),
-    "you kept every guess; keep those up to the first wrong one":
-        (decoding(judge=lambda guess, want: len(guess)), decoding(added=lambda guess, want, right: torch.cat([guess, want[right:right + 1]]))),
-    "you kept no guess: the text is right, but every round adds one token only, and that is plain decoding with extra work":
-        (decoding(judge=lambda guess, want: 0), decoding(added=lambda guess, want, right: want[:1])),
-    "you kept the first wrong guess, too; the big model's own token takes its place":
-        (decoding(added=lambda guess, want, right: torch.cat([guess[:right + 1], want[right:right + 1]])),
-         decoding(added=lambda guess, want, right: guess[:right + 1])),
-    "the token that you add is the little model's; after the right guesses comes the big model's own, want[right]":
-        decoding(added=lambda guess, want, right: torch.cat([guess[:right], guess[right:right + 1] if right < len(guess) else want[right:]])),
-    "the token that you add comes from the last row; after a wrong guess that row follows a text that does not exist: want[right]":
-        decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[-1:]])),
-    "you added all that the big model wrote from there on; only its next token is sure, for the rest follows wrong guesses":
-        decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[right:]])),
-    "the last round may write past the end; return ids[:, :end]":
-        decoding(cut=False),
-}, "hole 1: the likeliest token in each of the big model's last gamma + 1 rows; hole 2: how many guesses are right before the first "
-   "wrong one; hole 3: those guesses and the big model's next token, joined to `ids`"))
+check_speculate = Exercise(
+    speculate,
+    DecodingStep(
+        [(seed, [seed % 7, 3, 1], 12, 2 + seed % 3) for seed in range(6)],
+        {
+            "you counted all the guesses that match. After the first wrong one the others follow a text that does not exist: count up to "
+            "the first difference": decoding(judge=matching),
+            "the text is right, but `big` runs once for each guess. One pass over the whole draft predicts after every one of its tokens": decoding(
+                rows=one_pass_per_guess
+            ),
+            "`want` begins one row too late: the prediction that judges the first guess stands at the last known token, row n - 1": (
+                decoding(rows=lambda big, draft, n: big(draft)[0, n:]),
+                decoding(
+                    judge=lambda guess, want: int((guess == want).cumprod(0).sum()),
+                    rows=lambda big, draft, n: big(draft)[0, n:],
+                ),
+            ),
+            "you kept every guess; keep those up to the first wrong one": (
+                decoding(judge=lambda guess, want: len(guess)),
+                decoding(
+                    added=lambda guess, want, right: torch.cat([guess, want[right : right + 1]])
+                ),
+            ),
+            "you kept no guess: the text is right, but every round adds one token only, and that is plain decoding with extra work": (
+                decoding(judge=lambda guess, want: 0),
+                decoding(added=lambda guess, want, right: want[:1]),
+            ),
+            "you kept the first wrong guess, too; the big model's own token takes its place": (
+                decoding(
+                    added=lambda guess, want, right: torch.cat(
+                        [guess[: right + 1], want[right : right + 1]]
+                    )
+                ),
+                decoding(added=lambda guess, want, right: guess[: right + 1]),
+            ),
+            "the token that you add is the little model's; after the right guesses comes the big model's own, want[right]": decoding(
+                added=lambda guess, want, right: torch.cat(
+                    [
+                        guess[:right],
+                        guess[right : right + 1] if right < len(guess) else want[right:],
+                    ]
+                )
+            ),
+            "the token that you add comes from the last row; after a wrong guess that row follows a text that does not exist: want[right]": decoding(
+                added=lambda guess, want, right: torch.cat([guess[:right], want[-1:]])
+            ),
+            "you added all that the big model wrote from there on; only its next token is sure, for the rest follows wrong guesses": decoding(
+                added=lambda guess, want, right: torch.cat([guess[:right], want[right:]])
+            ),
+            "the last round may write past the end; return ids[:, :end]": decoding(cut=False),
+        },
+        "hole 1: the likeliest token in each of the big model's last gamma + 1 rows; hole 2: how many guesses are right before the first "
+        "wrong one; hole 3: those guesses and the big model's next token, joined to `ids`",
+    ),
+)
 
 
 def example_answers() -> list[Generation]:
     """Two answers of four rounds and of two; the end of the first cut its last round."""
-    outcomes = [[(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)], [(7, 2, 3), (7, 1, 2)]]  # proposed, accepted, committed
-    rounds = [[Round(*outcome, [0] * outcome[0], [0] * outcome[2]) for outcome in answer] for answer in outcomes]
+    outcomes = [
+        [(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)],
+        [(7, 2, 3), (7, 1, 2)],
+    ]  # proposed, accepted, committed
+    rounds = [
+        [Round(*outcome, [0] * outcome[0], [0] * outcome[2]) for outcome in answer]
+        for answer in outcomes
+    ]
     return [Generation([0] * (1 + sum(r.committed for r in answer)), answer) for answer in rounds]
 
 
@@ -129,27 +180,47 @@ def _mean(of_round, choose=_rounds):
     return lambda answers: sum(map(of_round, choose(answers))) / len(choose(answers))
 
 
-check_accepted_length = Exercise(accepted_length, Step([(example_answers(),)], {
-    "you averaged the accepted drafts; the token that the target adds counts too":
-        _mean(lambda r: r.accepted),
-    "you added one to every round's accepted drafts; the end of an answer cuts the last round short, so read "
-    "`committed`":
-        _mean(lambda r: r.accepted + 1),
-    "you averaged the drafts that were proposed: these are guesses, not tokens of the answer":
-        (_mean(lambda r: r.proposed), _mean(lambda r: r.proposed + 1)),
-    "that is the mean of the answers' own means; let every round weigh the same, whichever answer it belongs to":
-        lambda answers: sum(accepted_length([found]) for found in answers) / len(answers),
-    "you left out last rounds; a round that was cut short counts like any other":
-        (_mean(lambda r: r.committed, lambda answers: _rounds(answers)[:-1]),
-         _mean(lambda r: r.committed, lambda answers: [r for found in answers for r in found.rounds[:-1]])),
-    "the first token of an answer comes from the prompt's own pass and belongs to no round":
-        lambda answers: sum(len(found.token_ids) for found in answers) / len(_rounds(answers)),
-    "return one number over all answers, not one for each":
-        lambda answers: [accepted_length([found]) for found in answers],
-    "that is the share of drafts accepted; divide by the number of rounds, not by the drafts proposed":
-        lambda answers: sum(r.accepted for r in _rounds(answers)) / sum(r.proposed for r in _rounds(answers)),
-    "you divided by the number of answers; divide by the number of rounds":
-        lambda answers: sum(r.committed for r in _rounds(answers)) / len(answers),
-    "that is rounds per token; turn the fraction over":
-        lambda answers: len(_rounds(answers)) / sum(r.committed for r in _rounds(answers)),
-}, "this is not tau, the tokens that rounds added to the answers, per round"))
+check_accepted_length = Exercise(
+    accepted_length,
+    Step(
+        [(example_answers(),)],
+        {
+            "you averaged the accepted drafts; the token that the target adds counts too": _mean(
+                lambda r: r.accepted
+            ),
+            "you added one to every round's accepted drafts; the end of an answer cuts the last round short, so read "
+            "`committed`": _mean(lambda r: r.accepted + 1),
+            "you averaged the drafts that were proposed: these are guesses, not tokens of the answer": (
+                _mean(lambda r: r.proposed),
+                _mean(lambda r: r.proposed + 1),
+            ),
+            "that is the mean of the answers' own means; let every round weigh the same, whichever answer it belongs to": lambda answers: (
+                sum(accepted_length([found]) for found in answers) / len(answers)
+            ),
+            "you left out last rounds; a round that was cut short counts like any other": (
+                _mean(lambda r: r.committed, lambda answers: _rounds(answers)[:-1]),
+                _mean(
+                    lambda r: r.committed,
+                    lambda answers: [r for found in answers for r in found.rounds[:-1]],
+                ),
+            ),
+            "the first token of an answer comes from the prompt's own pass and belongs to no round": lambda answers: (
+                sum(len(found.token_ids) for found in answers) / len(_rounds(answers))
+            ),
+            "return one number over all answers, not one for each": lambda answers: [
+                accepted_length([found]) for found in answers
+            ],
+            "that is the share of drafts accepted; divide by the number of rounds, not by the drafts proposed": lambda answers: (
+                sum(r.accepted for r in _rounds(answers))
+                / sum(r.proposed for r in _rounds(answers))
+            ),
+            "you divided by the number of answers; divide by the number of rounds": lambda answers: (
+                sum(r.committed for r in _rounds(answers)) / len(answers)
+            ),
+            "that is rounds per token; turn the fraction over": lambda answers: (
+                len(_rounds(answers)) / sum(r.committed for r in _rounds(answers))
+            ),
+        },
+        "this is not tau, the tokens that rounds added to the answers, per round",
+    ),
+)

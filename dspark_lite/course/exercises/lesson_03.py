@@ -15,35 +15,60 @@ def in_use(learners, done: bool):
     A right one may return a tensor or change `drafts` in place; the loop gets a list and keeps its drafts.
     """
     chosen = decides(learners, done)
-    return lambda p, q, drafts, generator: [int(token) for token in chosen(p, q, list(drafts), generator)]
+    return lambda p, q, drafts, generator: [
+        int(token) for token in chosen(p, q, list(drafts), generator)
+    ]
 
 
-check_forget = Exercise(forget, Step([(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)], {
-    "the small LM never read its own last draft; it has one position less to forget":
-        lambda g, a: (g - a, g - a),
-    "when all drafts were accepted the small LM has nothing to forget; the number must not fall below 0":
-        lambda g, a: (g - a, g - 1 - a),
-    "that leaves the first refused draft in the target's cache":
-        lambda g, a: (max(0, g - a - 1), max(0, g - 1 - a)),
-    "that forgets the last accepted draft (or the anchor) as well":
-        lambda g, a: (g - a + 1, max(0, g - a)),
-    "you forget what was accepted and keep what was refused; it is the other way round":
-        lambda g, a: (a, a),
-    "that is what stays, the anchor included; return what goes": (
-        lambda g, a: (a + 1, a + 1),
-        lambda g, a: (a + 1, min(a + 1, g)),
+check_forget = Exercise(
+    forget,
+    Step(
+        [(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)],
+        {
+            "the small LM never read its own last draft; it has one position less to forget": lambda g, a: (
+                g - a,
+                g - a,
+            ),
+            "when all drafts were accepted the small LM has nothing to forget; the number must not fall below 0": lambda g, a: (
+                g - a,
+                g - 1 - a,
+            ),
+            "that leaves the first refused draft in the target's cache": lambda g, a: (
+                max(0, g - a - 1),
+                max(0, g - 1 - a),
+            ),
+            "that forgets the last accepted draft (or the anchor) as well": lambda g, a: (
+                g - a + 1,
+                max(0, g - a),
+            ),
+            "you forget what was accepted and keep what was refused; it is the other way round": lambda g, a: (
+                a,
+                a,
+            ),
+            "that is what stays, the anchor included; return what goes": (
+                lambda g, a: (a + 1, a + 1),
+                lambda g, a: (a + 1, min(a + 1, g)),
+            ),
+            "the two numbers are right and stand in the other order; the target's comes first": lambda g, a: (
+                max(0, g - 1 - a),
+                g - a,
+            ),
+            "right for gamma = 7 only; write `gamma` in place of a number": lambda g, a: (
+                7 - a,
+                max(0, 6 - a),
+            ),
+            "the token that the target adds has been read by nobody; there is nothing of it to forget": lambda g, a: (
+                g - a + 1,
+                max(0, g - 1 - a),
+            ),
+            "that is one number; return two, the target's and the small LM's": (
+                lambda g, a: g - a,
+                lambda g, a: max(0, g - 1 - a),
+            ),
+        },
+        "for gamma = 7, accepted = 3 write down what each cache has read, and strike out what does not stay",
     ),
-    "the two numbers are right and stand in the other order; the target's comes first":
-        lambda g, a: (max(0, g - 1 - a), g - a),
-    "right for gamma = 7 only; write `gamma` in place of a number":
-        lambda g, a: (7 - a, max(0, 6 - a)),
-    "the token that the target adds has been read by nobody; there is nothing of it to forget":
-        lambda g, a: (g - a + 1, max(0, g - 1 - a)),
-    "that is one number; return two, the target's and the small LM's": (
-        lambda g, a: g - a,
-        lambda g, a: max(0, g - 1 - a),
-    ),
-}, "for gamma = 7, accepted = 3 write down what each cache has read, and strike out what does not stay"))
+)
 
 
 def settle(models, caches, p, q, drafts, generator):
@@ -55,7 +80,12 @@ def settle(models, caches, p, q, drafts, generator):
     return tokens, drafts[-1:] * (accepted == gamma) + tokens[-1:]
 
 
-BEFORE, ANCHOR, DRAFTS, OWN = [90, 91], 92, [1, 2, 3], 4  # a text, its last token, the block, and the target's next token
+BEFORE, ANCHOR, DRAFTS, OWN = (
+    [90, 91],
+    92,
+    [1, 2, 3],
+    4,
+)  # a text, its last token, the block, and the target's next token
 CHANGED = " (on the way your function, or the `verify` that it calls, changed `drafts`: then len(drafts) is no longer gamma)"
 
 
@@ -68,8 +98,10 @@ class Tape:
     def roll_back(self, cache: list[int], dropped: int) -> None:
         """Forgets the last `dropped` tokens; raises Mistake where there are not so many."""
         if not 0 <= dropped <= len(cache):
-            raise Mistake(f"the {self.name}'s cache holds {len(cache)} positions and cannot forget {dropped} of them")
-        del cache[len(cache) - dropped:]
+            raise Mistake(
+                f"the {self.name}'s cache holds {len(cache)} positions and cannot forget {dropped} of them"
+            )
+        del cache[len(cache) - dropped :]
 
 
 def one_hot(tokens: list[int]) -> torch.Tensor:
@@ -79,16 +111,26 @@ def one_hot(tokens: list[int]) -> torch.Tensor:
 
 def settled(learners, accepted: int, drafts: list[int]):
     """What a function like `settle` returns and leaves in two tapes, if the target agrees with `accepted` of the drafts."""
-    models, caches = (Tape("target"), Tape("small LM")), ([*BEFORE, ANCHOR, *DRAFTS], [*BEFORE, ANCHOR, *DRAFTS[:-1]])
+    models, caches = (
+        (Tape("target"), Tape("small LM")),
+        ([*BEFORE, ANCHOR, *DRAFTS], [*BEFORE, ANCHOR, *DRAFTS[:-1]]),
+    )
     wanted = DRAFTS[:accepted] + [OWN] * (len(DRAFTS) + 1 - accepted)
-    return finished(learners(models, caches, one_hot(wanted), one_hot(DRAFTS), drafts, None)), caches
+    return finished(
+        learners(models, caches, one_hot(wanted), one_hot(DRAFTS), drafts, None)
+    ), caches
 
 
 @checker
 def check_settle(learners):
     """Checks a function like `settle` by what it leaves in two caches that can be read."""
     as_function(learners)
-    for accepted in (1, 3, 0, 2):  # at 2 of 3 the small LM has nothing to forget and yet has read all that stays
+    for accepted in (
+        1,
+        3,
+        0,
+        2,
+    ):  # at 2 of 3 the small LM has nothing to forget and yet has read all that stays
         drafts = list(DRAFTS)
         try:
             judge_settled(accepted, *settled(learners, accepted, drafts))
@@ -99,11 +141,20 @@ def check_settle(learners):
 def judge_settled(accepted: int, returned, caches) -> None:
     """Raises Mistake unless what `settled` found is a round's end."""
     if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [list, list]:
-        raise Mistake("return two lists: the tokens that the round commits, and those that the small LM has still to read")
+        raise Mistake(
+            "return two lists: the tokens that the round commits, and those that the small LM has still to read"
+        )
     judge_round(f"with {accepted} of {len(DRAFTS)} drafts accepted ", accepted, *returned, *caches)
 
 
-def judge_round(where: str, accepted: int, tokens: list[int], unread: list[int], cache: list[int], small_cache: list[int]) -> None:
+def judge_round(
+    where: str,
+    accepted: int,
+    tokens: list[int],
+    unread: list[int],
+    cache: list[int],
+    small_cache: list[int],
+) -> None:
     """Raises Mistake unless the round commits the right tokens, each cache holds what stays and nothing else, and `unread`
     is what the small LM's lacks."""
     if tokens != [*DRAFTS[:accepted], OWN]:
@@ -111,10 +162,18 @@ def judge_round(where: str, accepted: int, tokens: list[int], unread: list[int],
     for name, found, read in (("target", cache, DRAFTS), ("small LM", small_cache, DRAFTS[:-1])):
         surplus = len(found) - len([*BEFORE, ANCHOR, *read[:accepted]])
         if surplus > 0:
-            raise Mistake(f"{where}the {name}'s cache still holds refused drafts, {surplus} too many")
+            raise Mistake(
+                f"{where}the {name}'s cache still holds refused drafts, {surplus} too many"
+            )
         if surplus < 0:
-            raise Mistake(f"{where}the {name}'s cache has forgotten {-surplus} too many; accepted drafts and the anchor stay")
+            raise Mistake(
+                f"{where}the {name}'s cache has forgotten {-surplus} too many; accepted drafts and the anchor stay"
+            )
     whole = accepted == len(DRAFTS)
     if unread != [*DRAFTS[-1:] * whole, OWN]:
-        lacking = "its own last draft, which it never read, and then the target's token" if whole else "the target's own token and nothing else"
+        lacking = (
+            "its own last draft, which it never read, and then the target's token"
+            if whole
+            else "the target's own token and nothing else"
+        )
         raise Mistake(f"{where}the small LM has still to read {lacking}")

@@ -22,32 +22,61 @@ def kept(joint, q1, q2):
     return first_kept(joint, q1) @ (1 + kept_after(joint, q2))
 
 
-PAIRS = (torch.tensor([[0.3, 0.1, 0.0], [0.05, 0.25, 0.3]]), torch.tensor([0.6, 0.4]), torch.tensor([0.5, 0.2, 0.3]))
+PAIRS = (
+    torch.tensor([[0.3, 0.1, 0.0], [0.05, 0.25, 0.3]]),
+    torch.tensor([0.6, 0.4]),
+    torch.tensor([0.5, 0.2, 0.3]),
+)
 
-check_kept = Exercise(kept, Step([PAIRS], {
-    "this is how often both drafts are kept; a first draft that is kept alone counts, too.":
-        lambda joint, q1, q2: first_kept(joint, q1) @ kept_after(joint, q2),
-    "this is how often the first draft is kept; the second counts as well, where it is reached.":
-        lambda joint, q1, q2: first_kept(joint, q1).sum(),
-    "this is how often the second is kept where the first is; add the two drafts up over all rounds.":
-        lambda joint, q1, q2: first_kept(joint, q1) @ kept_after(joint, q2) / first_kept(joint, q1).sum(),
-    "you count the second draft in every round; after a refusal it is not judged at all.":
-        lambda joint, q1, q2: first_kept(joint, q1).sum() + joint.sum(1) @ kept_after(joint, q2),
-    "you weighted the first words by how often they are drafted; only those that are kept count, min(p(x1), q1(x1)).":
-        lambda joint, q1, q2: q1 @ (1 + kept_after(joint, q2)),
-    "you weighted the first words by how often the target writes them; those that are drafted and kept count, min(p(x1), q1(x1)).":
-        lambda joint, q1, q2: joint.sum(1) @ (1 + kept_after(joint, q2)),
-    "you compared q2 with the pairs; once the first word is known, the target's distribution is its row divided by the row's sum.":
-        lambda joint, q1, q2: first_kept(joint, q1) @ (1 + torch.minimum(joint, q2).sum(1)),
-    "you compared pairs with pairs; the accept rule judges the first draft by itself, then the second by the row of the first.":
-        (lambda joint, q1, q2: torch.minimum(joint, q1[:, None] * q2).sum(),
-         lambda joint, q1, q2: first_kept(joint, q1).sum() + torch.minimum(joint, q1[:, None] * q2).sum()),
-    "you multiplied p by q; the accept rule keeps a draft with min(1, p / q), so the two share their minimum.":
-        (lambda joint, q1, q2: first_kept(joint, q1) @ (1 + (joint / joint.sum(1, keepdim=True) * q2).sum(1)),
-         lambda joint, q1, q2: joint.sum(1) * q1 @ (1 + (joint / joint.sum(1, keepdim=True) * q2).sum(1))),
-    "the target's own token is no draft; leave it out.":
-        lambda joint, q1, q2: 1 + kept(joint, q1, q2),
-}, "the number is not the sum over x1 of min(p(x1), q1(x1)) times one, for the first draft, plus the chance that the second is kept after x1."))
+check_kept = Exercise(
+    kept,
+    Step(
+        [PAIRS],
+        {
+            "this is how often both drafts are kept; a first draft that is kept alone counts, too.": lambda joint, q1, q2: (
+                first_kept(joint, q1) @ kept_after(joint, q2)
+            ),
+            "this is how often the first draft is kept; the second counts as well, where it is reached.": lambda joint, q1, q2: (
+                first_kept(joint, q1).sum()
+            ),
+            "this is how often the second is kept where the first is; add the two drafts up over all rounds.": lambda joint, q1, q2: (
+                first_kept(joint, q1) @ kept_after(joint, q2) / first_kept(joint, q1).sum()
+            ),
+            "you count the second draft in every round; after a refusal it is not judged at all.": lambda joint, q1, q2: (
+                first_kept(joint, q1).sum() + joint.sum(1) @ kept_after(joint, q2)
+            ),
+            "you weighted the first words by how often they are drafted; only those that are kept count, min(p(x1), q1(x1)).": lambda joint, q1, q2: (
+                q1 @ (1 + kept_after(joint, q2))
+            ),
+            (
+                "you weighted the first words by how often the target writes them; those that "
+                "are drafted and kept count, min(p(x1), q1(x1))."
+            ): lambda joint, q1, q2: joint.sum(1) @ (1 + kept_after(joint, q2)),
+            (
+                "you compared q2 with the pairs; once the first word is known, the target's "
+                "distribution is its row divided by the row's sum."
+            ): lambda joint, q1, q2: first_kept(joint, q1) @ (1 + torch.minimum(joint, q2).sum(1)),
+            "you compared pairs with pairs; the accept rule judges the first draft by itself, then the second by the row of the first.": (
+                lambda joint, q1, q2: torch.minimum(joint, q1[:, None] * q2).sum(),
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1).sum() + torch.minimum(joint, q1[:, None] * q2).sum()
+                ),
+            ),
+            "you multiplied p by q; the accept rule keeps a draft with min(1, p / q), so the two share their minimum.": (
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1) @ (1 + (joint / joint.sum(1, keepdim=True) * q2).sum(1))
+                ),
+                lambda joint, q1, q2: (
+                    joint.sum(1) * q1 @ (1 + (joint / joint.sum(1, keepdim=True) * q2).sum(1))
+                ),
+            ),
+            "the target's own token is no draft; leave it out.": lambda joint, q1, q2: (
+                1 + kept(joint, q1, q2)
+            ),
+        },
+        "the number is not the sum over x1 of min(p(x1), q1(x1)) times one, for the first draft, plus the chance that the second is kept after x1.",
+    ),
+)
 
 
 class Table:
@@ -67,14 +96,35 @@ class SmallDraft(Draft):
 
     def __init__(self, gamma: int, length: int, seed: int = 0):
         generator = torch.Generator().manual_seed(seed)
-        self.config = {"head_dim": 4, "rms_norm_eps": 1e-6, "rope_parameters": {"rope_theta": 1e4}, "num_hidden_layers": 2, "mask_token_id": 9}
+        self.config = {
+            "head_dim": 4,
+            "rms_norm_eps": 1e-6,
+            "rope_parameters": {"rope_theta": 1e4},
+            "num_hidden_layers": 2,
+            "mask_token_id": 9,
+        }
         shapes = {"embed_tokens": (10, 8), "fc": (8, 16), "hidden_norm": (8,), "norm": (8,)}
         for layer in ("layers.0", "layers.1"):
-            shapes |= {f"{layer}.{name}": shape for name, shape in {
-                "input_layernorm": (8,), "post_attention_layernorm": (8,), "self_attn.q_norm": (4,), "self_attn.k_norm": (4,),
-                "self_attn.q_proj": (16, 8), "self_attn.k_proj": (8, 8), "self_attn.v_proj": (8, 8), "self_attn.o_proj": (8, 16),
-                "mlp.gate_proj": (12, 8), "mlp.up_proj": (12, 8), "mlp.down_proj": (8, 12)}.items()}
-        self.w = {f"{name}.weight": torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+            shapes |= {
+                f"{layer}.{name}": shape
+                for name, shape in {
+                    "input_layernorm": (8,),
+                    "post_attention_layernorm": (8,),
+                    "self_attn.q_norm": (4,),
+                    "self_attn.k_norm": (4,),
+                    "self_attn.q_proj": (16, 8),
+                    "self_attn.k_proj": (8, 8),
+                    "self_attn.v_proj": (8, 8),
+                    "self_attn.o_proj": (8, 16),
+                    "mlp.gate_proj": (12, 8),
+                    "mlp.up_proj": (12, 8),
+                    "mlp.down_proj": (8, 12),
+                }.items()
+            }
+        self.w = {
+            f"{name}.weight": torch.randn(shape, generator=generator)
+            for name, shape in shapes.items()
+        }
         self.w["embed_tokens.weight"] = Table(self.w["embed_tokens.weight"])
         self.gamma, self.taps, self.context = gamma, (0, 1), []
         self.extend(torch.randn(length, 16, generator=generator))
@@ -92,51 +142,87 @@ def open_mask(draft):
 
 def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask):
     """`block_pass` with other tokens, another start or another mask."""
+
     def pass_over(draft, anchor):
-        first, seen, x = start(draft), mask(draft).bool(), draft.w["embed_tokens.weight"][ids(draft, anchor)]
+        first, seen, x = (
+            start(draft),
+            mask(draft).bool(),
+            draft.w["embed_tokens.weight"][ids(draft, anchor)],
+        )
         for n, context in enumerate(draft.context):
+
             def project(x, part, layer=f"layers.{n}"):
                 return F.linear(x, draft.w[f"{layer}.{part}.weight"])
 
             y = draft.norm(x, f"layers.{n}.input_layernorm")
-            queries = draft.norm(draft.heads(y, f"layers.{n}.self_attn.q_proj"), f"layers.{n}.self_attn.q_norm")
-            keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, f"layers.{n}", first)))
-            mixed = F.scaled_dot_product_attention(draft.rotate(queries, first)[None], keys[None], values[None], seen, enable_gqa=True)[0]
+            queries = draft.norm(
+                draft.heads(y, f"layers.{n}.self_attn.q_proj"), f"layers.{n}.self_attn.q_norm"
+            )
+            keys, values = (
+                torch.cat(pair, 1)
+                for pair in zip(context, draft.keys_values(y, f"layers.{n}", first))
+            )
+            mixed = F.scaled_dot_product_attention(
+                draft.rotate(queries, first)[None], keys[None], values[None], seen, enable_gqa=True
+            )[0]
             x = x + project(mixed.transpose(0, 1).flatten(1), "self_attn.o_proj")
             y = draft.norm(x, f"layers.{n}.post_attention_layernorm")
-            x = x + project(F.silu(project(y, "mlp.gate_proj")) * project(y, "mlp.up_proj"), "mlp.down_proj")
+            x = x + project(
+                F.silu(project(y, "mlp.gate_proj")) * project(y, "mlp.up_proj"), "mlp.down_proj"
+            )
         return draft.norm(x, "norm")
+
     return pass_over
 
 
 def of_slots(draft, mask):
     """The block's mask whose part between slots is `mask(ones [g, g])`; the context is seen."""
     seen = open_mask(draft)
-    seen[:, draft.length:] = mask(seen[:, draft.length:])
+    seen[:, draft.length :] = mask(seen[:, draft.length :])
     return seen
 
 
-check_block_pass = Exercise(block_pass, Step([(SmallDraft(4, 6), 3), (SmallDraft(3, 2, seed=1), 5)], {
-    "hole 1: the anchor is missing; slot 0 holds a mask, so the block does not know which token it continues.":
-        passing(ids=lambda draft, anchor: torch.full((draft.gamma,), 9)),
-    "hole 1: you put gamma masks after the anchor; its own slot predicts the first draft, so gamma slots draft gamma tokens.":
-        passing(ids=lambda draft, anchor: torch.tensor([anchor, *[9] * draft.gamma]),
-                mask=lambda draft: torch.ones(draft.gamma + 1, draft.length + draft.gamma + 1)),
-    "hole 1: the anchor stands at the end; it comes first, and the masks wait for what follows it.":
-        passing(ids=lambda draft, anchor: block_ids(draft, anchor).flip(0)),
-    "hole 1: after the anchor stand zeros; an empty slot holds the mask token, draft.config[\"mask_token_id\"].":
-        passing(ids=lambda draft, anchor: torch.tensor([anchor, *[0] * (draft.gamma - 1)])),
-    "hole 2: the block starts at 0 or 1 again; the context's keys were turned by absolute positions, so the block counts on.":
-        (passing(start=lambda draft: 0), passing(start=lambda draft: 1)),
-    "hole 2: one place too far right; n context tokens fill 0 to n - 1, so the anchor stands at n.":
-        passing(start=lambda draft: draft.length + 1),
-    "hole 3: this is the target's causal mask; the slots of a block see each other in both directions.":
-        passing(mask=lambda draft: of_slots(draft, torch.tril)),
-    "hole 3: this is tril() without an offset; every slot sees the whole context.":
-        passing(mask=lambda draft: open_mask(draft).tril()),
-    "hole 3: no slot sees itself; it sees all slots, its own as well.":
-        passing(mask=lambda draft: of_slots(draft, lambda seen: 1 - torch.eye(len(seen)))),
-    "hole 3: the slots do not see the context; without it the block knows nothing but the anchor.":
-        passing(mask=lambda draft: (torch.arange(draft.length + draft.gamma) >= draft.length).expand(draft.gamma, -1)),
-}, "the hidden states are not those of [anchor, mask, ..., mask] right after the context, with every slot seeing all of both: "
-   "[4, 8] for gamma = 4 here."))
+check_block_pass = Exercise(
+    block_pass,
+    Step(
+        [(SmallDraft(4, 6), 3), (SmallDraft(3, 2, seed=1), 5)],
+        {
+            "hole 1: the anchor is missing; slot 0 holds a mask, so the block does not know which token it continues.": passing(
+                ids=lambda draft, anchor: torch.full((draft.gamma,), 9)
+            ),
+            "hole 1: you put gamma masks after the anchor; its own slot predicts the first draft, so gamma slots draft gamma tokens.": passing(
+                ids=lambda draft, anchor: torch.tensor([anchor, *[9] * draft.gamma]),
+                mask=lambda draft: torch.ones(draft.gamma + 1, draft.length + draft.gamma + 1),
+            ),
+            "hole 1: the anchor stands at the end; it comes first, and the masks wait for what follows it.": passing(
+                ids=lambda draft, anchor: block_ids(draft, anchor).flip(0)
+            ),
+            'hole 1: after the anchor stand zeros; an empty slot holds the mask token, draft.config["mask_token_id"].': passing(
+                ids=lambda draft, anchor: torch.tensor([anchor, *[0] * (draft.gamma - 1)])
+            ),
+            "hole 2: the block starts at 0 or 1 again; the context's keys were turned by absolute positions, so the block counts on.": (
+                passing(start=lambda draft: 0),
+                passing(start=lambda draft: 1),
+            ),
+            "hole 2: one place too far right; n context tokens fill 0 to n - 1, so the anchor stands at n.": passing(
+                start=lambda draft: draft.length + 1
+            ),
+            "hole 3: this is the target's causal mask; the slots of a block see each other in both directions.": passing(
+                mask=lambda draft: of_slots(draft, torch.tril)
+            ),
+            "hole 3: this is tril() without an offset; every slot sees the whole context.": passing(
+                mask=lambda draft: open_mask(draft).tril()
+            ),
+            "hole 3: no slot sees itself; it sees all slots, its own as well.": passing(
+                mask=lambda draft: of_slots(draft, lambda seen: 1 - torch.eye(len(seen)))
+            ),
+            "hole 3: the slots do not see the context; without it the block knows nothing but the anchor.": passing(
+                mask=lambda draft: (
+                    torch.arange(draft.length + draft.gamma) >= draft.length
+                ).expand(draft.gamma, -1)
+            ),
+        },
+        "the hidden states are not those of [anchor, mask, ..., mask] right after the context, with every slot seeing all of both: "
+        "[4, 8] for gamma = 4 here.",
+    ),
+)

@@ -23,7 +23,9 @@ def _random(*shape, seed):
 def one_row(answer):
     """The answer, which has to be a tensor: the lesson adds it to logits."""
     if not isinstance(answer, torch.Tensor):
-        raise Mistake(f"this is a {type(answer).__name__}; the bias is a tensor [V], to be added to logits.")
+        raise Mistake(
+            f"this is a {type(answer).__name__}; the bias is a tensor [V], to be added to logits."
+        )
     return answer
 
 
@@ -33,38 +35,70 @@ def of_factors(rule):
 
 
 BIAS_CASE = SimpleNamespace(w={W1: _random(6, 2, seed=1), W2: _random(6, 2, seed=2)}), 4
-check_transition_bias = Exercise(transition_bias, Step([BIAS_CASE], {
-    "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.":
-        of_factors(lambda w1, w2, x: w1 @ w2[x]),
-    "this is W1[x], a vector of rank r; W2 still has to turn it into one number per token.":
-        of_factors(lambda w1, w2, x: w1[x]),
-    "this is a row of W2, a vector of rank r; W1 is looked up, and all of W2 turns the row into one number per token.":
-        of_factors(lambda w1, w2, x: w2[x]),
-    "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.":
-        (of_factors(lambda w1, w2, x: torch.softmax(w2 @ w1[x], -1)), of_factors(lambda w1, w2, x: torch.log_softmax(w2 @ w1[x], -1))),
-    "this is the whole V x V table; only the row of the previous token is wanted.":
-        (of_factors(lambda w1, w2, x: w1 @ w2.T), of_factors(lambda w1, w2, x: w2 @ w1.T)),
-    "W1 and W2 are both read at the previous token; all V rows of W2 are needed, one for each next token.":
-        (of_factors(lambda w1, w2, x: w1[x] * w2[x]), of_factors(lambda w1, w2, x: w1[x] @ w2[x])),
-    "these are the right numbers in a matrix of one row; the bias of one token is a vector [V].":
-        (of_factors(lambda w1, w2, x: (w2 @ w1[x])[None]), of_factors(lambda w1, w2, x: (w2 @ w1[x])[:, None])),
-    "the bias already has base logits in it; return W2 W1[x] alone, the sum comes with the block.":
-        of_factors(lambda w1, w2, x: w2 @ w1[x] + w2.sum(-1)),
-}, "the bias is not W2 W1[x] of the previous token.", read=one_row))
+check_transition_bias = Exercise(
+    transition_bias,
+    Step(
+        [BIAS_CASE],
+        {
+            "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.": of_factors(
+                lambda w1, w2, x: w1 @ w2[x]
+            ),
+            "this is W1[x], a vector of rank r; W2 still has to turn it into one number per token.": of_factors(
+                lambda w1, w2, x: w1[x]
+            ),
+            "this is a row of W2, a vector of rank r; W1 is looked up, and all of W2 turns the row into one number per token.": of_factors(
+                lambda w1, w2, x: w2[x]
+            ),
+            "you made probabilities of it; the bias is added to logits, and softmax comes once, after the sum.": (
+                of_factors(lambda w1, w2, x: torch.softmax(w2 @ w1[x], -1)),
+                of_factors(lambda w1, w2, x: torch.log_softmax(w2 @ w1[x], -1)),
+            ),
+            "this is the whole V x V table; only the row of the previous token is wanted.": (
+                of_factors(lambda w1, w2, x: w1 @ w2.T),
+                of_factors(lambda w1, w2, x: w2 @ w1.T),
+            ),
+            "W1 and W2 are both read at the previous token; all V rows of W2 are needed, one for each next token.": (
+                of_factors(lambda w1, w2, x: w1[x] * w2[x]),
+                of_factors(lambda w1, w2, x: w1[x] @ w2[x]),
+            ),
+            "these are the right numbers in a matrix of one row; the bias of one token is a vector [V].": (
+                of_factors(lambda w1, w2, x: (w2 @ w1[x])[None]),
+                of_factors(lambda w1, w2, x: (w2 @ w1[x])[:, None]),
+            ),
+            "the bias already has base logits in it; return W2 W1[x] alone, the sum comes with the block.": of_factors(
+                lambda w1, w2, x: w2 @ w1[x] + w2.sum(-1)
+            ),
+        },
+        "the bias is not W2 W1[x] of the previous token.",
+        read=one_row,
+    ),
+)
 
 
 # The block: drawn in another way it is repaired by the rule, if its q is its own, and costs only length. So blocks are compared
 # first, then the texts that the rule of lesson 02 commits.
-ROUND_BASE = torch.tensor([[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6]])  # base logits [g, V]; the first favourite is not the anchor
-ROUND_TABLE = torch.tensor([[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]])  # the bias after each token, [V, V]
-TOY_DRAFT = SimpleNamespace(w={LM_HEAD: torch.eye(3), W1: torch.eye(3), W2: ROUND_TABLE.T.contiguous()}, gamma=DRAFTS)
+ROUND_BASE = torch.tensor(
+    [[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6]]
+)  # base logits [g, V]; the first favourite is not the anchor
+ROUND_TABLE = torch.tensor(
+    [[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]]
+)  # the bias after each token, [V, V]
+TOY_DRAFT = SimpleNamespace(
+    w={LM_HEAD: torch.eye(3), W1: torch.eye(3), W2: ROUND_TABLE.T.contiguous()}, gamma=DRAFTS
+)
 TEMPERATURES = (1.0, 0.5)
 
 
-def block_drawn(before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor, pick=draw, scale=lambda temperature: temperature,
-                sign=1, kept=lambda k, anchor, drafts, base, bias, row: row):
+def block_drawn(
+    before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor,
+    pick=draw,
+    scale=lambda temperature: temperature,
+    sign=1,
+    kept=lambda k, anchor, drafts, base, bias, row: row,
+):
     """A `draw_block` that may be wrong: slot k is biased by the token `before` (None: not at all), `pick` picks its token, and `kept`
     is the row of q that is kept for it, once the block has been drawn."""
+
     def draw_block(draft, hidden, anchor, temperature, generator):
         def bias(token):
             return sign * transition_bias(draft, token)
@@ -72,9 +106,17 @@ def block_drawn(before=lambda k, anchor, drafts, base: drafts[-1] if k else anch
         base, drafts, rows = F.linear(hidden, draft.w[LM_HEAD]), [], []
         for k, logits in enumerate(base):
             token = before(k, anchor, drafts, base)
-            rows.append(probabilities(logits + (0 if token is None else bias(token)), scale(temperature)))
+            rows.append(
+                probabilities(logits + (0 if token is None else bias(token)), scale(temperature))
+            )
             drafts.append(pick(rows[k], generator))
-        return drafts, torch.stack([kept(k, anchor, drafts, base / max(temperature, 1e-9), bias, row) for k, row in enumerate(rows)])
+        return drafts, torch.stack(
+            [
+                kept(k, anchor, drafts, base / max(temperature, 1e-9), bias, row)
+                for k, row in enumerate(rows)
+            ]
+        )
+
     return draw_block
 
 
@@ -85,28 +127,36 @@ def most_likely(probs, generator):
 
 draw_block = block_drawn()
 WRONG_BLOCKS = {  # the texts would still be the target's own, for the rule repairs any block
-    "no bias reached the block; slot k is drawn after the bias of the token before it":
-        block_drawn(before=lambda k, anchor, drafts, base: None),
-    "every slot is biased by the anchor; after each draw the token just drawn becomes the previous one":
-        block_drawn(before=lambda k, anchor, drafts, base: anchor),
-    "the first slot has no bias; its previous token is the anchor":
-        block_drawn(before=lambda k, anchor, drafts, base: drafts[-1] if k else None),
-    "slot k is biased by the favourite of the base logits at k - 1, not by the token that was drawn there":
-        block_drawn(before=lambda k, anchor, drafts, base: int(base[k - 1].argmax()) if k else anchor),
-    "the bias is subtracted; it is added to the base logits":
-        block_drawn(sign=-1),
-    "the drafts are the most probable tokens; draw them with `draw`":
-        block_drawn(pick=most_likely),
-    "the temperature is not used; probabilities(logits, temperature) takes it":
-        block_drawn(scale=lambda temperature: 1.0),
+    "no bias reached the block; slot k is drawn after the bias of the token before it": block_drawn(
+        before=lambda k, anchor, drafts, base: None
+    ),
+    "every slot is biased by the anchor; after each draw the token just drawn becomes the previous one": block_drawn(
+        before=lambda k, anchor, drafts, base: anchor
+    ),
+    "the first slot has no bias; its previous token is the anchor": block_drawn(
+        before=lambda k, anchor, drafts, base: drafts[-1] if k else None
+    ),
+    "slot k is biased by the favourite of the base logits at k - 1, not by the token that was drawn there": block_drawn(
+        before=lambda k, anchor, drafts, base: int(base[k - 1].argmax()) if k else anchor
+    ),
+    "the bias is subtracted; it is added to the base logits": block_drawn(sign=-1),
+    "the drafts are the most probable tokens; draw them with `draw`": block_drawn(pick=most_likely),
+    "the temperature is not used; probabilities(logits, temperature) takes it": block_drawn(
+        scale=lambda temperature: 1.0
+    ),
 }
 WRONG_ROWS = {
-    "you return the q of the base logits; the rule needs the one that the token was drawn from, after the bias":
-        block_drawn(kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k], -1)),
-    "every row of q has the anchor's bias; the rule needs the one that the token was drawn from, after the token before it":
-        block_drawn(kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k] + bias(anchor), -1)),
-    "q holds logits; the rule compares probabilities, so each row needs a softmax":
-        block_drawn(kept=lambda k, anchor, drafts, base, bias, row: base[k] + bias(drafts[k - 1] if k else anchor)),
+    "you return the q of the base logits; the rule needs the one that the token was drawn from, after the bias": block_drawn(
+        kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k], -1)
+    ),
+    "every row of q has the anchor's bias; the rule needs the one that the token was drawn from, after the token before it": block_drawn(
+        kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k] + bias(anchor), -1)
+    ),
+    "q holds logits; the rule compares probabilities, so each row needs a softmax": block_drawn(
+        kept=lambda k, anchor, drafts, base, bias, row: (
+            base[k] + bias(drafts[k - 1] if k else anchor)
+        )
+    ),
 }
 
 
@@ -115,21 +165,31 @@ def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple
     02 has judged it, what is missing drawn from the target; mean tokens per round."""
     rounds = list(outcomes(lambda path: _judged(learners, temperature, path, block)))
     blocks = summed((drafts, probability) for (drafts, _), probability in rounds)
-    return blocks, *verifying.texts_of(((tokens, probability) for (_, tokens), probability in rounds), block)
+    return blocks, *verifying.texts_of(
+        ((tokens, probability) for (_, tokens), probability in rounds), block
+    )
 
 
 def _drawn(learners, temperature: float, generator, block: int) -> tuple[list[int], torch.Tensor]:
     """The block that a learner's function draws, and its q; raises Mistake where they have another form."""
-    returned = finished(learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, generator))
+    returned = finished(
+        learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, generator)
+    )
     if not isinstance(returned, tuple) or len(returned) != 2:
-        raise Mistake("return two things: the list of drafts, and q, a tensor [g, V] of the distributions they were drawn from")
+        raise Mistake(
+            "return two things: the list of drafts, and q, a tensor [g, V] of the distributions they were drawn from"
+        )
     drafts, q = finished(returned)
     drafts = [int(draft) for draft in drafts]
     if len(drafts) != block:
-        raise Mistake(f"{block} slots draft {block} tokens, the anchor not among them; you returned {len(drafts)}")
+        raise Mistake(
+            f"{block} slots draft {block} tokens, the anchor not among them; you returned {len(drafts)}"
+        )
     if not isinstance(q, torch.Tensor) or q.shape != (block, 3):
         shape = f"a {type(q).__name__}" if not isinstance(q, torch.Tensor) else str(list(q.shape))
-        raise Mistake(f"q is a tensor [g, V], here [{block}, 3], a row for each draft (torch.stack makes it of a list); yours is {shape}")
+        raise Mistake(
+            f"q is a tensor [g, V], here [{block}, 3], a row for each draft (torch.stack makes it of a list); yours is {shape}"
+        )
     return drafts, q
 
 
@@ -145,20 +205,30 @@ def judge_at(temperature: float, learners) -> None:
     at_this = partial(blocks_and_texts, temperature=temperature)
     blocks, texts, length = verifying.visited(at_this, learners)
     right_blocks, _, possible = at_this(draw_block)
-    wrong_blocks, distance = total_variation(blocks, right_blocks) > EXACT, total_variation(texts, target_texts())
+    wrong_blocks, distance = (
+        total_variation(blocks, right_blocks) > EXACT,
+        total_variation(texts, target_texts()),
+    )
     if wrong_blocks or distance > EXACT:
         verifying.visit_again(lambda function: at_this(function)[:2], learners, [blocks, texts])
     if wrong_blocks:
         known = verifying.like(blocks, WRONG_BLOCKS, lambda wrong: at_this(wrong)[0])
-        raise Mistake("the block is not drawn left to right from base logits plus bias" + (
-            f": {known}" if known else ", a softmax and a draw at each slot"))
+        raise Mistake(
+            "the block is not drawn left to right from base logits plus bias"
+            + (f": {known}" if known else ", a softmax and a draw at each slot")
+        )
     if distance > EXACT:
         known = verifying.like(texts, WRONG_ROWS, lambda wrong: at_this(wrong)[1])
-        raise Mistake(f"the block is right, but with your q the committed texts are off by a total variation of "
-                      f"{verifying.shown(distance)}: " + (known or "is row k of q what draft k was drawn from?"))
+        raise Mistake(
+            f"the block is right, but with your q the committed texts are off by a total variation of "
+            f"{verifying.shown(distance)}: "
+            + (known or "is row k of q what draft k was drawn from?")
+        )
     if length < possible - EXACT:
-        raise Mistake(f"the texts are right, but a round commits {length:.2f} tokens on average where {possible:.2f} are possible: q says "
-                      "that each draft was certain, a one-hot row; the rule keeps more with the distribution it was drawn from")
+        raise Mistake(
+            f"the texts are right, but a round commits {length:.2f} tokens on average where {possible:.2f} are possible: q says "
+            "that each draft was certain, a one-hot row; the rule keeps more with the distribution it was drawn from"
+        )
 
 
 @checker
@@ -166,7 +236,16 @@ def check_draw_block(learners):
     """Checks a function like `draw_block` by the exact distribution of the blocks it drafts and of the texts a round commits."""
     for temperature in TEMPERATURES:
         judge_at(temperature, learners)
-    if not same(*(as_values(_drawn(function, 0.0, torch.Generator(), DRAFTS)) for function in (learners, draw_block))):
-        raise Mistake("right at temperature 1, wrong at 0: probabilities(logits, 0) has all its mass on the largest logit, in q as well")
+    if not same(
+        *(
+            as_values(_drawn(function, 0.0, torch.Generator(), DRAFTS))
+            for function in (learners, draw_block)
+        )
+    ):
+        raise Mistake(
+            "right at temperature 1, wrong at 0: probabilities(logits, 0) has all its mass on the largest logit, in q as well"
+        )
     if total_variation(blocks_and_texts(learners, 1.0, 1)[1], target_texts(1)) > EXACT:
-        raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, the rows of `hidden` say")
+        raise Mistake(
+            "right for a block of two drafts, wrong for a block of one; how long a block is, the rows of `hidden` say"
+        )

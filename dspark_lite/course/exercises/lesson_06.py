@@ -13,42 +13,76 @@ def pairs(token_ids, features):
 def paired(answer):
     """Tokens [P] and features [P, H], in this order and as many of the one as of the other."""
     if len(answer) != 2:
-        raise Mistake("two tensors are asked for, the tokens and the features, not a row or a list item for each pair.")
+        raise Mistake(
+            "two tensors are asked for, the tokens and the features, not a row or a list item for each pair."
+        )
     if not all(isinstance(part, torch.Tensor) for part in answer):
-        raise Mistake("two tensors are asked for, the tokens and the features; yours are not both tensors.")
+        raise Mistake(
+            "two tensors are asked for, the tokens and the features; yours are not both tensors."
+        )
     tokens, features = answer
     if tokens.ndim > features.ndim:
         raise Mistake("the features came first; return the tokens, then the features.")
     if (tokens.ndim, features.ndim) != (1, 2):
-        raise Mistake(f"the shapes asked for are [P] and [P, H]; yours are {list(tokens.shape)} and {list(features.shape)}.")
+        raise Mistake(
+            f"the shapes asked for are [P] and [P, H]; yours are {list(tokens.shape)} and {list(features.shape)}."
+        )
     if len(tokens) != len(features):
-        raise Mistake(f"there are {len(tokens)} tokens and {len(features)} features; every feature has one token.")
+        raise Mistake(
+            f"there are {len(tokens)} tokens and {len(features)} features; every feature has one token."
+        )
     return tokens, features
 
 
-check_pairs = Exercise(pairs, Step([(torch.tensor([7, 3, 9, 4, 8]), torch.arange(10.0).view(5, 2))], {
-    "each feature stands beside its own token, which it already knows; pair it with the token after it, i + 1.":
-        lambda ids, features: (ids, features),
-    "each feature stands beside the token before it; it must be the one after it, i + 1.":
-        lambda ids, features: (ids[:-1], features[1:]),
-    "the last feature got the first token (torch.roll wraps around); it waits for the anchor, not here yet.":
-        lambda ids, features: (ids.roll(-1), features),
-    "the last feature got a token made up for it, a padding or the last token again; it waits for the anchor, not here yet.":
-        (lambda ids, features: (torch.cat([ids[1:], ids.new_zeros(1)]), features),
-         lambda ids, features: (torch.cat([ids[1:], ids[-1:]]), features)),
-    "the first pair is missing: the first token's feature stands beside the second token.":
-        lambda ids, features: (ids[2:], features[1:-1]),
-    "the features came first; return the tokens, then the features.":
-        lambda ids, features: (features[:-1], ids[1:]),
-    "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.":
-        lambda ids, features: list(zip(ids[1:], features[:-1])),
-    "two tensors are asked for, the tokens and the features; yours are not both tensors.":
-        (lambda ids, features: (ids[1:].tolist(), features[:-1].tolist()), lambda ids, features: (ids[1:].tolist(), features[:-1])),
-    "the shapes asked for are [P] and [P, H]; yours are [1, 4] and [1, 4, 2].":
-        lambda ids, features: (ids[None, 1:], features[None, :-1]),
-    "there are 4 tokens and 5 features; every feature has one token.":
-        lambda ids, features: (ids[1:], features),
-}, "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.", paired))
+check_pairs = Exercise(
+    pairs,
+    Step(
+        [(torch.tensor([7, 3, 9, 4, 8]), torch.arange(10.0).view(5, 2))],
+        {
+            "each feature stands beside its own token, which it already knows; pair it with the token after it, i + 1.": lambda ids, features: (
+                ids,
+                features,
+            ),
+            "each feature stands beside the token before it; it must be the one after it, i + 1.": lambda ids, features: (
+                ids[:-1],
+                features[1:],
+            ),
+            "the last feature got the first token (torch.roll wraps around); it waits for the anchor, not here yet.": lambda ids, features: (
+                ids.roll(-1),
+                features,
+            ),
+            "the last feature got a token made up for it, a padding or the last token again; it waits for the anchor, not here yet.": (
+                lambda ids, features: (torch.cat([ids[1:], ids.new_zeros(1)]), features),
+                lambda ids, features: (torch.cat([ids[1:], ids[-1:]]), features),
+            ),
+            "the first pair is missing: the first token's feature stands beside the second token.": lambda ids, features: (
+                ids[2:],
+                features[1:-1],
+            ),
+            "the features came first; return the tokens, then the features.": lambda ids, features: (
+                features[:-1],
+                ids[1:],
+            ),
+            "two tensors are asked for, the tokens and the features, not a row or a list item for each pair.": lambda ids, features: (
+                list(zip(ids[1:], features[:-1]))
+            ),
+            "two tensors are asked for, the tokens and the features; yours are not both tensors.": (
+                lambda ids, features: (ids[1:].tolist(), features[:-1].tolist()),
+                lambda ids, features: (ids[1:].tolist(), features[:-1]),
+            ),
+            "the shapes asked for are [P] and [P, H]; yours are [1, 4] and [1, 4, 2].": lambda ids, features: (
+                ids[None, 1:],
+                features[None, :-1],
+            ),
+            "there are 4 tokens and 5 features; every feature has one token.": lambda ids, features: (
+                ids[1:],
+                features,
+            ),
+        },
+        "the pairs are not (token i + 1, feature i) for i = 0 to n - 2.",
+        paired,
+    ),
+)
 
 
 def draft_chain(one_pass, choose, cache, anchor, waiting, gamma):
@@ -61,12 +95,17 @@ def in_a_row(drafted):
     return torch.cat([torch.as_tensor(token).flatten() for token in drafted])
 
 
-def chaining(token=lambda tokens: tokens[-1], feature=lambda features: features[-1], keep=lambda grown, given: grown):
+def chaining(
+    token=lambda tokens: tokens[-1],
+    feature=lambda features: features[-1],
+    keep=lambda grown, given: grown,
+):
     """A chain of passes with one of its parts made in another way.
 
     A pass reads `token` of the anchor and the drafts so far, and `feature` of the waiting feature and the outputs so far; `keep`
     is the cache that the next pass gets, of the grown one and the one given.
     """
+
     def chain(one_pass, choose, cache, anchor, waiting, gamma):
         tokens, features = [anchor], [waiting]
         for _ in range(gamma):
@@ -100,13 +139,17 @@ def given(grown, cache):
 
 
 _numbers = torch.Generator().manual_seed(43)
-EMBEDDED, MIXED, HEAD = (torch.randn(shape, generator=_numbers) for shape in ((11, 4), (4, 4), (4, 11)))  # of tokens, a matrix, a head
+EMBEDDED, MIXED, HEAD = (
+    torch.randn(shape, generator=_numbers) for shape in ((11, 4), (4, 4), (4, 11))
+)  # of tokens, a matrix, a head
 
 
 def small_pass(cache, token, feature):
     """A pass in miniature: the output [1, 1, 4] depends on what it reads and on every pair in the grown cache."""
     cache = torch.cat([cache, feature + EMBEDDED[token][:, None]], 1)
-    return torch.tanh(feature @ MIXED + EMBEDDED[token][:, None] + cache.mean(1, keepdim=True)), cache
+    return torch.tanh(
+        feature @ MIXED + EMBEDDED[token][:, None] + cache.mean(1, keepdim=True)
+    ), cache
 
 
 def small_choice(output):
@@ -121,24 +164,39 @@ def chain_case(seed, anchor, gamma):
     return small_pass, small_choice, cache, torch.tensor([anchor]), waiting, gamma
 
 
-check_draft_chain = Exercise(draft_chain, Step([chain_case(1, 4, 6), chain_case(2, 7, 7), chain_case(3, 0, 5)], {
-    "every pass reads the waiting feature; from the second pass on the output of the pass before takes its place.":
-        chaining(feature=first),
-    "every pass reads the anchor; the token that follows a drafted feature is the draft that the pass before has chosen.":
-        chaining(token=first),
-    "every pass gets the cache that you were given; give it the grown one, in which the pairs of the passes before it stand.":
-        chaining(keep=given),
-    "the token is one pass late: a pass reads the newest draft, the one that the pass before has chosen.":
-        chaining(token=lambda tokens: tokens[max(0, len(tokens) - 2)]),
-    "you choose from the feature that a pass reads; choose from the output of the pass, and run it first.":
-        choosing_first,
-    "these are gamma + 1 tokens; the anchor is committed already and is no draft.":
-        lambda *case: [case[3], *draft_chain(*case)],
-    "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.":
-        lambda one_pass, *rest: draft_chain(lambda cache, token, feature: one_pass(cache, feature, token), *rest),
-    "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
-        lambda one_pass, *rest: draft_chain(lambda *read: one_pass(*read)[::-1], *rest),
-}, "the chain is not right: a pass reads the cache, the newest token and the newest feature, and its output gives the draft.", in_a_row))
+check_draft_chain = Exercise(
+    draft_chain,
+    Step(
+        [chain_case(1, 4, 6), chain_case(2, 7, 7), chain_case(3, 0, 5)],
+        {
+            "every pass reads the waiting feature; from the second pass on the output of the pass before takes its place.": chaining(
+                feature=first
+            ),
+            "every pass reads the anchor; the token that follows a drafted feature is the draft that the pass before has chosen.": chaining(
+                token=first
+            ),
+            "every pass gets the cache that you were given; give it the grown one, in which the pairs of the passes before it stand.": chaining(
+                keep=given
+            ),
+            "the token is one pass late: a pass reads the newest draft, the one that the pass before has chosen.": chaining(
+                token=lambda tokens: tokens[max(0, len(tokens) - 2)]
+            ),
+            "you choose from the feature that a pass reads; choose from the output of the pass, and run it first.": choosing_first,
+            "these are gamma + 1 tokens; the anchor is committed already and is no draft.": lambda *case: [
+                case[3],
+                *draft_chain(*case),
+            ],
+            "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.": lambda one_pass, *rest: (
+                draft_chain(lambda cache, token, feature: one_pass(cache, feature, token), *rest)
+            ),
+            "`one_pass` returns the output first, then the grown cache; you took them the other way round.": lambda one_pass, *rest: (
+                draft_chain(lambda *read: one_pass(*read)[::-1], *rest)
+            ),
+        },
+        "the chain is not right: a pass reads the cache, the newest token and the newest feature, and its output gives the draft.",
+        in_a_row,
+    ),
+)
 
 
 def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
@@ -146,14 +204,20 @@ def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
     return unrolling()(one_pass, loss_of, cache, tokens, features, decay)
 
 
-def unrolling(read=lambda outputs, features, k: outputs[-1] if outputs else features[0], token=lambda tokens, k: tokens[k],
-              keep=lambda grown, given: grown, weight=lambda decay, k: decay ** k, scored=lambda k: k + 1,
-              mean=lambda total, weights: total / weights):
+def unrolling(
+    read=lambda outputs, features, k: outputs[-1] if outputs else features[0],
+    token=lambda tokens, k: tokens[k],
+    keep=lambda grown, given: grown,
+    weight=lambda decay, k: decay**k,
+    scored=lambda k: k + 1,
+    mean=lambda total, weights: total / weights,
+):
     """A chain's loss with one of its parts made in another way; k counts passes from 0.
 
     Pass k reads the feature `read` and the token `token`; `keep` is the cache of the next pass; it weighs `weight`, is scored as pass
     `scored`, and `mean` is made of the weighted total and the weights.
     """
+
     def loss(one_pass, loss_of, cache, tokens, features, decay):
         outputs, total, weights = [], 0.0, 0.0
         for k in range(len(tokens)):
@@ -175,7 +239,9 @@ def squared(output, k):
 def loss_case(seed, decay, gamma=4):
     """What a chain's loss is asked for: a cache of three pairs, the text's tokens, the target's features."""
     generator = torch.Generator().manual_seed(seed)
-    cache, *features = (torch.randn(1, length, 4, generator=generator) for length in (3, *[1] * gamma))
+    cache, *features = (
+        torch.randn(1, length, 4, generator=generator) for length in (3, *[1] * gamma)
+    )
     tokens = list(torch.randint(11, (gamma,), generator=generator).split(1))
     return small_pass, squared, cache, tokens, features, decay
 
@@ -185,38 +251,66 @@ def learns_through_all_passes(function) -> None:
     scale = torch.ones((), requires_grad=True)
     _, _, cache, tokens, features, decay = loss_case(1, 0.8)
     with torch.enable_grad():
-        answer, right = (loss(lambda cache, token, feature: (scale * feature, cache), squared, cache, tokens, features, decay)
-                         for loss in (function, chain_loss))
+        answer, right = (
+            loss(
+                lambda cache, token, feature: (scale * feature, cache),
+                squared,
+                cache,
+                tokens,
+                features,
+                decay,
+            )
+            for loss in (function, chain_loss)
+        )
         if not getattr(answer, "requires_grad", False):
-            raise Mistake("the value is right, but it has lost its gradient (.item(), .detach() or torch.no_grad() on the way).")
+            raise Mistake(
+                "the value is right, but it has lost its gradient (.item(), .detach() or torch.no_grad() on the way)."
+            )
         if not same(*(torch.autograd.grad(loss, scale)[0] for loss in (answer, right))):
-            raise Mistake("the value is right, but its gradient stops between two passes (.detach() on the way?); a later pass's loss "
-                          "must teach the passes before it what to hand on.")
+            raise Mistake(
+                "the value is right, but its gradient stops between two passes (.detach() on the way?); a later pass's loss "
+                "must teach the passes before it what to hand on."
+            )
 
 
-check_chain_loss = Exercise(chain_loss, Step([loss_case(1, 0.8), loss_case(2, 0.5)], {
-    "that is teacher forcing: every pass reads the target's feature. While it drafts it will not have them, only the first.":
-        unrolling(read=lambda outputs, features, k: features[k]),
-    "every pass reads the first feature; from the second on it is the output of the pass before.":
-        unrolling(read=lambda outputs, features, k: features[0]),
-    "every pass reads the anchor; pass k reads the text's k-th token.":
-        unrolling(token=lambda tokens, k: tokens[0]),
-    "every pass gets the cache that you were given; give it the grown one.":
-        unrolling(keep=given),
-    "all passes weigh the same; pass k weighs decay ** (k - 1).":
-        unrolling(weight=lambda decay, k: 1.0),
-    "that is the weighted sum; divide it by the sum of the weights.":
-        unrolling(mean=lambda total, weights: total),
-    "you divided by the number of passes; divide by the sum of their weights.":
-        lambda *case: unrolling(mean=lambda total, weights: total / len(case[3]))(*case),
-    "only the first pass is scored; each has a loss.":
-        unrolling(weight=lambda decay, k: float(k == 0)),
-    "`loss_of` counts passes from 1.":
-        unrolling(scored=lambda k: k),
-    "`one_pass` returns the output first, then the grown cache; you took them the other way round.":
-        lambda one_pass, *rest: chain_loss(lambda *read: one_pass(*read)[::-1], *rest),
-}, "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output."),
-    manner=learns_through_all_passes)
+check_chain_loss = Exercise(
+    chain_loss,
+    Step(
+        [loss_case(1, 0.8), loss_case(2, 0.5)],
+        {
+            "that is teacher forcing: every pass reads the target's feature. While it drafts it will not have them, only the first.": unrolling(
+                read=lambda outputs, features, k: features[k]
+            ),
+            "every pass reads the first feature; from the second on it is the output of the pass before.": unrolling(
+                read=lambda outputs, features, k: features[0]
+            ),
+            "every pass reads the anchor; pass k reads the text's k-th token.": unrolling(
+                token=lambda tokens, k: tokens[0]
+            ),
+            "every pass gets the cache that you were given; give it the grown one.": unrolling(
+                keep=given
+            ),
+            "all passes weigh the same; pass k weighs decay ** (k - 1).": unrolling(
+                weight=lambda decay, k: 1.0
+            ),
+            "that is the weighted sum; divide it by the sum of the weights.": unrolling(
+                mean=lambda total, weights: total
+            ),
+            "you divided by the number of passes; divide by the sum of their weights.": lambda *case: (
+                unrolling(mean=lambda total, weights: total / len(case[3]))(*case)
+            ),
+            "only the first pass is scored; each has a loss.": unrolling(
+                weight=lambda decay, k: float(k == 0)
+            ),
+            "`loss_of` counts passes from 1.": unrolling(scored=lambda k: k),
+            "`one_pass` returns the output first, then the grown cache; you took them the other way round.": lambda one_pass, *rest: (
+                chain_loss(lambda *read: one_pass(*read)[::-1], *rest)
+            ),
+        },
+        "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output.",
+    ),
+    manner=learns_through_all_passes,
+)
 
 
 def after_round(cached, gamma, accepted):
@@ -236,25 +330,53 @@ def keep_first_pass(cached, gamma, accepted):
     return cached + 1, accepted
 
 
-check_after_round = Exercise(after_round, Step([(20, 7, 3), (20, 7, 0), (31, 5, 5)], {
-    "the drafted entries are still in the cache: without rolling back, refused drafts stay in sight for good.":
-        (lambda cached, gamma, accepted: (cached + gamma, accepted + 1), lambda cached, gamma, accepted: (cached + gamma, accepted)),
-    "the first pass's entry is the anchor's pair: you kept it and entered the anchor again.":
-        lambda cached, gamma, accepted: (cached + 1, accepted + 1),
-    "you kept the first pass's entry, which is right and is the anchor's pair; every accepted draft must be entered then.":
-        (lambda cached, gamma, accepted: (cached + 1, 0), lambda cached, gamma, accepted: (cached + 1, accepted - 1)),
-    "after a block that was accepted whole the last draft is committed too: gamma + 1 pairs are entered then.":
-        lambda cached, gamma, accepted: (cached, min(accepted + 1, gamma)),
-    "you kept the entries of accepted drafts. Their tokens are right, but they were computed from the drafter's own "
-    "output; enter them again with the target's features.":
-        lambda cached, gamma, accepted: (cached + accepted, 1),
-    "you kept the entries of accepted drafts and entered them again: they stand in the cache twice.":
-        lambda cached, gamma, accepted: (cached + accepted, accepted + 1),
-    "two numbers are asked for: (entries that stay, pairs that are entered).":
-        lambda cached, gamma, accepted: cached + accepted + 1,
-    "the anchor is forgotten: it was committed before the drafts, and its pair belongs in the cache too.":
-        lambda cached, gamma, accepted: (cached, accepted),
-    "only accepted tokens are committed; drafts that were refused are not entered.":
-        (lambda cached, gamma, accepted: (cached, gamma + 1), lambda cached, gamma, accepted: (cached, gamma)),
-}, "keep what was committed before the round, and enter the anchor and the accepted drafts.", two_numbers),
-    also_right=(keep_first_pass,))
+check_after_round = Exercise(
+    after_round,
+    Step(
+        [(20, 7, 3), (20, 7, 0), (31, 5, 5)],
+        {
+            "the drafted entries are still in the cache: without rolling back, refused drafts stay in sight for good.": (
+                lambda cached, gamma, accepted: (cached + gamma, accepted + 1),
+                lambda cached, gamma, accepted: (cached + gamma, accepted),
+            ),
+            "the first pass's entry is the anchor's pair: you kept it and entered the anchor again.": lambda cached, gamma, accepted: (
+                cached + 1,
+                accepted + 1,
+            ),
+            "you kept the first pass's entry, which is right and is the anchor's pair; every accepted draft must be entered then.": (
+                lambda cached, gamma, accepted: (cached + 1, 0),
+                lambda cached, gamma, accepted: (cached + 1, accepted - 1),
+            ),
+            (
+                "after a block that was accepted whole the last draft is committed too: gamma + "
+                "1 pairs are entered then."
+            ): lambda cached, gamma, accepted: (
+                cached,
+                min(accepted + 1, gamma),
+            ),
+            "you kept the entries of accepted drafts. Their tokens are right, but they were computed from the drafter's own "
+            "output; enter them again with the target's features.": lambda cached, gamma, accepted: (
+                cached + accepted,
+                1,
+            ),
+            "you kept the entries of accepted drafts and entered them again: they stand in the cache twice.": lambda cached, gamma, accepted: (
+                cached + accepted,
+                accepted + 1,
+            ),
+            "two numbers are asked for: (entries that stay, pairs that are entered).": lambda cached, gamma, accepted: (
+                cached + accepted + 1
+            ),
+            "the anchor is forgotten: it was committed before the drafts, and its pair belongs in the cache too.": lambda cached, gamma, accepted: (
+                cached,
+                accepted,
+            ),
+            "only accepted tokens are committed; drafts that were refused are not entered.": (
+                lambda cached, gamma, accepted: (cached, gamma + 1),
+                lambda cached, gamma, accepted: (cached, gamma),
+            ),
+        },
+        "keep what was committed before the round, and enter the anchor and the accepted drafts.",
+        two_numbers,
+    ),
+    also_right=(keep_first_pass,),
+)

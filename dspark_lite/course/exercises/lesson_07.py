@@ -13,6 +13,7 @@ def seeing(context, slots):
 
     `slots(block, owner, slot, other)` takes the blocks of query and key and their slots in them.
     """
+
     def sees(anchors, length, gamma, query, key):
         block, owner = query // gamma, (key - length) // gamma
         inside = slots(block, owner, query % gamma, (key - length) % gamma)
@@ -30,8 +31,10 @@ def every_pair(answer):
     """A mask of type bool, shaped as SLOTS and KEYS broadcast."""
     shape = list(torch.as_tensor(answer).shape)
     if shape != [6, 11]:
-        raise Mistake(f"for `query` of shape [6, 1] and `key` of shape [11] your answer has shape {shape}; it must be [6, 11], as they "
-                      "broadcast.")
+        raise Mistake(
+            f"for `query` of shape [6, 1] and `key` of shape [11] your answer has shape {shape}; it must be [6, 11], as they "
+            "broadcast."
+        )
     return boolean(answer)
 
 
@@ -45,32 +48,60 @@ def sees(anchors, length, gamma, query, key):
     return seeing(before, own)(anchors, length, gamma, query, key)
 
 
-SLOTS, KEYS = torch.arange(6)[:, None], torch.arange(5 + 6)  # three blocks of two slots after a context of five tokens
-check_sees = Exercise(sees, Step([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)], {
-    "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
-    "so its features do not exist. The context ends before the anchor (key < anchor).":
-        seeing(lambda key, anchor: key <= anchor, own),
-    "the whole context is visible, the tokens to be predicted among it: the drafter would learn to copy.":
-        seeing(lambda key, anchor: anchor >= 0, own),
-    "the slots of all blocks see one another; other blocks are drafted at other times, this one must not know them.":
-        seeing(before, lambda block, owner, slot, other: other >= 0),
-    "your slots also see the blocks before theirs; a block is drafted alone, so it sees its own slots and no others.":
-        seeing(before, lambda block, owner, slot, other: owner <= block),
-    "the slots are causal: they see all slots before them, other blocks' too, and none after them. A slot sees its own block, in both "
-    "directions, and no other.":
-        seeing(before, lambda block, owner, slot, other: (owner < block) | (owner == block) & (other <= slot)),
-    "the mask is causal inside the block; its slots see each other in both directions.":
-        seeing(before, lambda block, owner, slot, other: (owner == block) & (other <= slot)),
-    "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.":
-        seeing(before, lambda block, owner, slot, other: other < 0),
-    "no slot sees any key; a key stands in the text or in a block, never in both, so join the two conditions with |, not with &.":
-        seeing(lambda key, anchor: anchor < 0, lambda block, owner, slot, other: other < 0),
-    "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.":
-        (lambda anchors, length, g, query, key: (key < anchors[query // g]) | (key // g == query // g),
-         lambda anchors, length, g, query, key: torch.where(key < length, key < anchors[query // g], key // g == query // g)),
-    "the mask holds torch.float32; it should say True where a token sees a key and False elsewhere.":
-        lambda *indices: sees(*indices).float(),
-}, "a slot sees keys below its block's anchor, and from `length` on those of its own block.", every_pair))
+SLOTS, KEYS = (
+    torch.arange(6)[:, None],
+    torch.arange(5 + 6),
+)  # three blocks of two slots after a context of five tokens
+check_sees = Exercise(
+    sees,
+    Step(
+        [(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)],
+        {
+            "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
+            "so its features do not exist. The context ends before the anchor (key < anchor).": seeing(
+                lambda key, anchor: key <= anchor, own
+            ),
+            "the whole context is visible, the tokens to be predicted among it: the drafter would learn to copy.": seeing(
+                lambda key, anchor: anchor >= 0, own
+            ),
+            "the slots of all blocks see one another; other blocks are drafted at other times, this one must not know them.": seeing(
+                before, lambda block, owner, slot, other: other >= 0
+            ),
+            "your slots also see the blocks before theirs; a block is drafted alone, so it sees its own slots and no others.": seeing(
+                before, lambda block, owner, slot, other: owner <= block
+            ),
+            "the slots are causal: they see all slots before them, other blocks' too, and none after them. A slot sees its own block, in both "
+            "directions, and no other.": seeing(
+                before,
+                lambda block, owner, slot, other: (
+                    (owner < block) | (owner == block) & (other <= slot)
+                ),
+            ),
+            "the mask is causal inside the block; its slots see each other in both directions.": seeing(
+                before, lambda block, owner, slot, other: (owner == block) & (other <= slot)
+            ),
+            "no slot sees a block; keys from `length` on are slots, and those of the query's own block are visible.": seeing(
+                before, lambda block, owner, slot, other: other < 0
+            ),
+            "no slot sees any key; a key stands in the text or in a block, never in both, so join the two conditions with |, not with &.": seeing(
+                lambda key, anchor: anchor < 0, lambda block, owner, slot, other: other < 0
+            ),
+            "you compared whole key indices with blocks; a slot's block is (key - length) // gamma.": (
+                lambda anchors, length, g, query, key: (
+                    (key < anchors[query // g]) | (key // g == query // g)
+                ),
+                lambda anchors, length, g, query, key: torch.where(
+                    key < length, key < anchors[query // g], key // g == query // g
+                ),
+            ),
+            "the mask holds torch.float32; it should say True where a token sees a key and False elsewhere.": lambda *indices: (
+                sees(*indices).float()
+            ),
+        },
+        "a slot sees keys below its block's anchor, and from `length` on those of its own block.",
+        every_pair,
+    ),
+)
 
 
 def distance(target_probs, draft_probs):
@@ -87,9 +118,13 @@ def per_slot(answer):
     """A number for each slot of LABEL_CASE."""
     shape = list(torch.as_tensor(answer).shape)
     if shape != [2, 1]:
-        raise Mistake(f"for distributions of shape [2, 1, 3] your answer has shape {shape}; it must be [2, 1], a number for each slot.")
+        raise Mistake(
+            f"for distributions of shape [2, 1, 3] your answer has shape {shape}; it must be [2, 1], a number for each slot."
+        )
     if torch.as_tensor(answer).isnan().any():
-        raise Mistake("your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below.")
+        raise Mistake(
+            "your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below."
+        )
     return answer
 
 
@@ -98,30 +133,54 @@ def kept(target_probs, draft_probs):
     return (target_probs / draft_probs.clamp(min=1e-30)).clamp(max=1)
 
 
-IMPOSSIBLE_CASE = torch.tensor([[[0.6, 0.4, 0.0]], [[0.5, 0.5, 0.0]]]), torch.tensor([[[0.3, 0.7, 0.0]], [[1.0, 0.0, 0.0]]])
-LABEL_CASE = torch.tensor([[[0.5, 0.3, 0.2]], [[0.1, 0.1, 0.8]]]), torch.tensor([[[0.2, 0.3, 0.5]], [[0.1, 0.7, 0.2]]])
-check_acceptance = Exercise(acceptance, Step([LABEL_CASE, IMPOSSIBLE_CASE], {
-    "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.":
-        lambda p, q: 1 - distance(p, q) / 4,
-    "this is 1 - L1; every unit of probability that moves is counted twice in L1, so it must be halved.":
-        lambda p, q: 1 - distance(p, q),
-    "this is the chance of a refusal; the chance of acceptance is one minus it.":
-        lambda p, q: distance(p, q) / 2,
-    "this is the L1 distance itself; the chance is 1 - L1 / 2.":
-        distance,
-    "this is the sum of max(p, q); it must be the smaller of the two.":
-        lambda p, q: torch.maximum(p, q).sum(-1),
-    "this is the chance that two independent draws agree; the rule keeps far more than that.":
-        lambda p, q: (p * q).sum(-1),
-    "take a sum over the vocabulary, not a mean.":
-        (lambda p, q: 1 - (p - q).abs().mean(-1) / 2, lambda p, q: torch.minimum(p, q).mean(-1)),
-    "you count all tokens alike; a token is drawn with chance q(x), so what becomes of it counts q(x) times.":
-        (lambda p, q: kept(p, q).mean(-1), lambda p, q: kept(p, q).sum(-1)),
-    "this is the chance of the drafter's likeliest token alone; the draft is drawn, so every token counts q(x) times.":
-        lambda p, q: kept(p, q).gather(-1, q.argmax(-1, keepdim=True))[..., 0],
-    "your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below.":
-        lambda p, q: (q * (p / q).clamp(max=1)).sum(-1),
-}, "a token is drawn with chance q(x) and then kept with chance min(1, p(x) / q(x)); add the products over the vocabulary.", per_slot))
+IMPOSSIBLE_CASE = (
+    torch.tensor([[[0.6, 0.4, 0.0]], [[0.5, 0.5, 0.0]]]),
+    torch.tensor([[[0.3, 0.7, 0.0]], [[1.0, 0.0, 0.0]]]),
+)
+LABEL_CASE = (
+    torch.tensor([[[0.5, 0.3, 0.2]], [[0.1, 0.1, 0.8]]]),
+    torch.tensor([[[0.2, 0.3, 0.5]], [[0.1, 0.7, 0.2]]]),
+)
+check_acceptance = Exercise(
+    acceptance,
+    Step(
+        [LABEL_CASE, IMPOSSIBLE_CASE],
+        {
+            "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.": lambda p, q: (
+                1 - distance(p, q) / 4
+            ),
+            "this is 1 - L1; every unit of probability that moves is counted twice in L1, so it must be halved.": lambda p, q: (
+                1 - distance(p, q)
+            ),
+            "this is the chance of a refusal; the chance of acceptance is one minus it.": lambda p, q: (
+                distance(p, q) / 2
+            ),
+            "this is the L1 distance itself; the chance is 1 - L1 / 2.": distance,
+            "this is the sum of max(p, q); it must be the smaller of the two.": lambda p, q: (
+                torch.maximum(p, q).sum(-1)
+            ),
+            "this is the chance that two independent draws agree; the rule keeps far more than that.": lambda p, q: (
+                (p * q).sum(-1)
+            ),
+            "take a sum over the vocabulary, not a mean.": (
+                lambda p, q: 1 - (p - q).abs().mean(-1) / 2,
+                lambda p, q: torch.minimum(p, q).mean(-1),
+            ),
+            "you count all tokens alike; a token is drawn with chance q(x), so what becomes of it counts q(x) times.": (
+                lambda p, q: kept(p, q).mean(-1),
+                lambda p, q: kept(p, q).sum(-1),
+            ),
+            "this is the chance of the drafter's likeliest token alone; the draft is drawn, so every token counts q(x) times.": lambda p, q: (
+                kept(p, q).gather(-1, q.argmax(-1, keepdim=True))[..., 0]
+            ),
+            "your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below.": lambda p, q: (
+                (q * (p / q).clamp(max=1)).sum(-1)
+            ),
+        },
+        "a token is drawn with chance q(x) and then kept with chance min(1, p(x) / q(x)); add the products over the vocabulary.",
+        per_slot,
+    ),
+)
 
 
 def weighted_loss(losses, counted):
@@ -135,12 +194,16 @@ def one_number(answer):
     if not isinstance(answer, torch.Tensor):
         raise Mistake(NO_TENSOR)
     if answer.numel() > 1:
-        raise Mistake(f"your answer has shape {list(answer.shape)}; the loss is one number: add over slots and blocks, then divide.")
+        raise Mistake(
+            f"your answer has shape {list(answer.shape)}; the loss is one number: add over slots and blocks, then divide."
+        )
     return answer
 
 
-LOST_GRADIENT = ("the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), .detach() or torch.no_grad() "
-                 "on the way).")
+LOST_GRADIENT = (
+    "the value is right, but nothing can be learned from it: the loss has lost its gradient (.item(), .detach() or torch.no_grad() "
+    "on the way)."
+)
 NO_TENSOR = "return a tensor, not a Python number (.item() or float() on the way?): nothing can be learned from a number."
 COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
 
@@ -160,14 +223,24 @@ def constant_label(p, q):
     return acceptance(p, q).detach()
 
 
-def losing(text=text_loss, match=target_loss, label=constant_label, mean=weighted_loss, read=lambda confidence: confidence,
-           judge=binary_cross_entropy_with_logits):
+def losing(
+    text=text_loss,
+    match=target_loss,
+    label=constant_label,
+    mean=weighted_loss,
+    read=lambda confidence: confidence,
+    judge=binary_cross_entropy_with_logits,
+):
     """DSpark's loss with its parts: the text's, the target's, the confidence's label, how each is averaged, and how the
     confidence's logits are read and judged by the label."""
+
     def loss(draft_logits, target_logits, tokens, counted, confidence, factors):
         log_q, p = torch.log_softmax(draft_logits, -1), torch.softmax(target_logits, -1)
-        parts = {"cross_entropy": text(log_q, p, tokens), "l1": match(log_q, p, tokens),
-                 "confidence": judge(read(confidence), label(p, log_q.exp()), reduction="none")}
+        parts = {
+            "cross_entropy": text(log_q, p, tokens),
+            "l1": match(log_q, p, tokens),
+            "confidence": judge(read(confidence), label(p, log_q.exp()), reduction="none"),
+        }
         return sum(factors[name] * mean(part, counted) for name, part in parts.items())
 
     return loss
@@ -180,8 +253,14 @@ def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factor
 
 FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
 _numbers = torch.Generator().manual_seed(3)
-LOSS_CASE = (torch.randn(3, 7, 5, generator=_numbers), torch.randn(3, 7, 5, generator=_numbers),
-             torch.randint(5, (3, 7), generator=_numbers), COUNTED, torch.randn(3, 7, generator=_numbers), FACTORS)
+LOSS_CASE = (
+    torch.randn(3, 7, 5, generator=_numbers),
+    torch.randn(3, 7, 5, generator=_numbers),
+    torch.randint(5, (3, 7), generator=_numbers),
+    COUNTED,
+    torch.randn(3, 7, generator=_numbers),
+    FACTORS,
+)
 
 
 def gradients(function) -> tuple[torch.Tensor, ...]:
@@ -202,47 +281,77 @@ def trains_the_right_parts(function) -> None:
         if same(found, gradients(wrong)):
             raise Mistake(f"the value is right, but {sentence}")
     if not same(found, gradients(dspark_loss)):
-        raise Mistake("the value is right, but its gradient is not; detach the label and nothing else")
+        raise Mistake(
+            "the value is right, but its gradient is not; detach the label and nothing else"
+        )
 
 
 WRONG_GRADIENTS = {
-    "the confidence's label moves the drafter: it is a constant for the optimiser, so detach it":
-        losing(label=acceptance),
-    "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone":
-        losing(match=lambda *case: target_loss(*case).detach()),
+    "the confidence's label moves the drafter: it is a constant for the optimiser, so detach it": losing(
+        label=acceptance
+    ),
+    "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone": losing(
+        match=lambda *case: target_loss(*case).detach()
+    ),
 }
-check_dspark_loss = Exercise(dspark_loss, Step([LOSS_CASE], {
-    "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.":
-        losing(match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2),
-    "the L1 term is averaged over the vocabulary; it is a sum.":
-        losing(match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)),
-    "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.":
-        (losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
-         losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1))),
-    "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.":
-        (losing(label=lambda p, q: 1 - distance(p, q)), losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1))),
-    "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.":
-        losing(read=torch.sigmoid),
-    "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.":
-        losing(text=lambda log_q, p, tokens: text_loss(torch.log_softmax(log_q.exp(), -1), p, tokens)),
-    "the losses are plain means over all slots; average each with weighted_loss.":
-        losing(mean=lambda losses, counted: losses.mean()),
-    "the factors are typed in; take them from the argument `factors`, here they are others than the recipe's.":
-        lambda *case: dspark_loss(*case[:-1], {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0}),
-    "a loss is one number before weighted_loss gets it; reduction=\"none\" keeps one for each slot.":
-        losing(judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(logits, label)),
-    "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.":
-        losing(judge=binary_cross_entropy),
-    "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.":
-        losing(mean=lambda losses, counted: losses * counted),
-    NO_TENSOR:
-        lambda *case: dspark_loss(*case).item(),
-}, "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
-    one_number), manner=trains_the_right_parts)
+check_dspark_loss = Exercise(
+    dspark_loss,
+    Step(
+        [LOSS_CASE],
+        {
+            "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.": losing(
+                match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2
+            ),
+            "the L1 term is averaged over the vocabulary; it is a sum.": losing(
+                match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)
+            ),
+            "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.": (
+                losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
+                losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1)),
+            ),
+            "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.": (
+                losing(label=lambda p, q: 1 - distance(p, q)),
+                losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1)),
+            ),
+            "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.": losing(
+                read=torch.sigmoid
+            ),
+            "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.": losing(
+                text=lambda log_q, p, tokens: text_loss(
+                    torch.log_softmax(log_q.exp(), -1), p, tokens
+                )
+            ),
+            "the losses are plain means over all slots; average each with weighted_loss.": losing(
+                mean=lambda losses, counted: losses.mean()
+            ),
+            "the factors are typed in; take them from the argument `factors`, here they are others than the recipe's.": lambda *case: (
+                dspark_loss(*case[:-1], {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0})
+            ),
+            'a loss is one number before weighted_loss gets it; reduction="none" keeps one for each slot.': losing(
+                judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(
+                    logits, label
+                )
+            ),
+            "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.": losing(
+                judge=binary_cross_entropy
+            ),
+            "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.": losing(
+                mean=lambda losses, counted: losses * counted
+            ),
+            NO_TENSOR: lambda *case: dspark_loss(*case).item(),
+        },
+        "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
+        one_number,
+    ),
+    manner=trains_the_right_parts,
+)
 
 
-def refusing(draft=lambda one: one.draft_tokens[one.accepted], token=lambda one: one.tokens[one.accepted],
-             refused=lambda one: one.accepted < min(len(one.draft_tokens), len(one.tokens))):
+def refusing(
+    draft=lambda one: one.draft_tokens[one.accepted],
+    token=lambda one: one.tokens[one.accepted],
+    refused=lambda one: one.accepted < min(len(one.draft_tokens), len(one.tokens)),
+):
     """The pairs of `draft(round)` and `token(round)` of the rounds that `refused` holds to have a refusal."""
     return lambda rounds: [(draft(one), token(one)) for one in rounds if refused(one)]
 
@@ -267,38 +376,68 @@ def pairs_of_tokens(answer):
     if not isinstance(answer, (list, tuple)):
         raise Mistake(f"return a list of pairs, not a value of type {type(answer).__name__}.")
     if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in answer):
-        raise Mistake("each entry is a pair: the refused draft and the token that stands there instead.")
+        raise Mistake(
+            "each entry is a pair: the refused draft and the token that stands there instead."
+        )
     return answer
 
 
-REFUSED = [Round(3, 1, 2, [11, 12, 13], [11, 22]), Round(3, 0, 1, [18, 19, 20], [21]), Round(3, 2, 3, [26, 27, 28], [26, 27, 29])]
+REFUSED = [
+    Round(3, 1, 2, [11, 12, 13], [11, 22]),
+    Round(3, 0, 1, [18, 19, 20], [21]),
+    Round(3, 2, 3, [26, 27, 28], [26, 27, 29]),
+]
 WHOLE = [REFUSED[0], Round(3, 3, 4, [14, 15, 16], [14, 15, 16, 17])]
 ENDED = [REFUSED[1], Round(3, 2, 2, [23, 24, 25], [23, 24])]  # an accepted draft ends the answer
-check_refusals = Exercise(refusals, Step([(REFUSED,), (WHOLE,), (ENDED,)], {
-    "where an accepted draft ends the answer, nothing was refused and `tokens` has no entry at `accepted`: leave such a round out.":
-        (refusing(refused=incomplete), refusing(token=newest, refused=incomplete)),
-    "where all drafts are accepted nothing is refused: leave such a round out.":
-        (refusing(refused=lambda one: True), refusing(token=newest, refused=lambda one: True),
-         refusing(refused=lambda one: one.accepted < len(one.tokens))),
-    "this is the last draft that was accepted; counted from 0, the refused one has the index `accepted`.":
-        (refusing(draft=lambda one: one.draft_tokens[one.accepted - 1]),
-         refusing(draft=lambda one: one.draft_tokens[one.accepted - 1], token=lambda one: one.tokens[one.accepted - 1])),
-    "this is the last draft of the block; the refused one is the first that was not accepted.":
-        refusing(draft=lambda one: one.draft_tokens[-1]),
-    "only the first draft that was not accepted was refused; those after it were never judged.":
-        lambda rounds: [(draft, one.tokens[one.accepted]) for one in rounds if one.accepted < len(one.tokens)
-                        for draft in one.draft_tokens[one.accepted:]],
-    "the pair is turned: first the refused draft, then the token that stands there instead.":
-        lambda rounds: [pair[::-1] for pair in refusals(rounds)],
-    "each entry is a pair: the refused draft and the token that stands there instead.":
-        lambda rounds: [draft for draft, _ in refusals(rounds)],
-}, "a round's refused draft is draft_tokens[accepted], and tokens[accepted] stands in its place, if both are there.", pairs_of_tokens))
+check_refusals = Exercise(
+    refusals,
+    Step(
+        [(REFUSED,), (WHOLE,), (ENDED,)],
+        {
+            "where an accepted draft ends the answer, nothing was refused and `tokens` has no entry at `accepted`: leave such a round out.": (
+                refusing(refused=incomplete),
+                refusing(token=newest, refused=incomplete),
+            ),
+            "where all drafts are accepted nothing is refused: leave such a round out.": (
+                refusing(refused=lambda one: True),
+                refusing(token=newest, refused=lambda one: True),
+                refusing(refused=lambda one: one.accepted < len(one.tokens)),
+            ),
+            "this is the last draft that was accepted; counted from 0, the refused one has the index `accepted`.": (
+                refusing(draft=lambda one: one.draft_tokens[one.accepted - 1]),
+                refusing(
+                    draft=lambda one: one.draft_tokens[one.accepted - 1],
+                    token=lambda one: one.tokens[one.accepted - 1],
+                ),
+            ),
+            "this is the last draft of the block; the refused one is the first that was not accepted.": refusing(
+                draft=lambda one: one.draft_tokens[-1]
+            ),
+            "only the first draft that was not accepted was refused; those after it were never judged.": lambda rounds: [
+                (draft, one.tokens[one.accepted])
+                for one in rounds
+                if one.accepted < len(one.tokens)
+                for draft in one.draft_tokens[one.accepted :]
+            ],
+            "the pair is turned: first the refused draft, then the token that stands there instead.": lambda rounds: [
+                pair[::-1] for pair in refusals(rounds)
+            ],
+            "each entry is a pair: the refused draft and the token that stands there instead.": lambda rounds: [
+                draft for draft, _ in refusals(rounds)
+            ],
+        },
+        "a round's refused draft is draft_tokens[accepted], and tokens[accepted] stands in its place, if both are there.",
+        pairs_of_tokens,
+    ),
+)
 
 
 # The loop: what it does to one parameter, and which batches and rates it asks for.
 
 STEPS = 5
-FACTS = torch.tensor([[1.0, 0.5], [-0.5, 1.0], [0.3, -0.7], [1.5, 0.2], [-1.0, 0.4]])  # a batch per step: an input and what is wanted
+FACTS = torch.tensor(
+    [[1.0, 0.5], [-0.5, 1.0], [0.3, -0.7], [1.5, 0.2], [-1.0, 0.4]]
+)  # a batch per step: an input and what is wanted
 
 
 def rate_of(step):
@@ -306,9 +445,15 @@ def rate_of(step):
     return 0.1 / (step + 1)
 
 
-def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, order=("clear", "backward", "move"),
-             told=torch.Tensor.item, kind=torch.optim.AdamW):
+def training(
+    rate=lambda rate_at, step: rate_at(step),
+    batch=lambda step: step,
+    order=("clear", "backward", "move"),
+    told=torch.Tensor.item,
+    kind=torch.optim.AdamW,
+):
     """A training loop with one of its parts made in another way."""
+
     def train(parameters, batch_at, loss_of, steps, rate_at):
         optimiser, losses = kind(parameters), []
         for step in range(steps):
@@ -316,7 +461,9 @@ def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, 
                 group["lr"] = rate(rate_at, step)
             loss = loss_of(batch_at(batch(step)))
             for part in order:
-                {"clear": optimiser.zero_grad, "backward": loss.backward, "move": optimiser.step}[part]()
+                {"clear": optimiser.zero_grad, "backward": loss.backward, "move": optimiser.step}[
+                    part
+                ]()
             losses.append(told(loss))
         return losses
 
@@ -325,18 +472,26 @@ def training(rate=lambda rate_at, step: rate_at(step), batch=lambda step: step, 
 
 train = training()
 WRONG_LOOPS = {
-    "the gradients add up from step to step: backward() adds to what is there, so clear them with zero_grad() before it":
-        training(order=("backward", "move")),
-    "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order":
-        (training(order=("clear", "backward")), training(order=("clear", "move", "backward"))),
-    "the learning rate is not set: write rate_at(step) into each group's \"lr\", at every step":
-        training(rate=lambda rate_at, step: 0.001),
-    "the learning rate is set once; rate_at(step) is another at every step":
-        training(rate=lambda rate_at, step: rate_at(0)),
-    "every step learns from the first batch; ask for batch_at(step)":
-        training(batch=lambda step: 0),
-    "the optimiser is Adam or SGD; AdamW also lets the weights decay a little":
-        (training(kind=torch.optim.Adam), training(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1))),
+    "the gradients add up from step to step: backward() adds to what is there, so clear them with zero_grad() before it": training(
+        order=("backward", "move")
+    ),
+    "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order": (
+        training(order=("clear", "backward")),
+        training(order=("clear", "move", "backward")),
+    ),
+    'the learning rate is not set: write rate_at(step) into each group\'s "lr", at every step': training(
+        rate=lambda rate_at, step: 0.001
+    ),
+    "the learning rate is set once; rate_at(step) is another at every step": training(
+        rate=lambda rate_at, step: rate_at(0)
+    ),
+    "every step learns from the first batch; ask for batch_at(step)": training(
+        batch=lambda step: 0
+    ),
+    "the optimiser is Adam or SGD; AdamW also lets the weights decay a little": (
+        training(kind=torch.optim.Adam),
+        training(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1)),
+    ),
 }
 
 
@@ -358,31 +513,58 @@ def check_train(learners):
     (losses, weight), (right_losses, right_weight) = trained(as_function(learners)), trained(train)
     moved = not torch.allclose(weight, right_weight, atol=1e-6)
     for sentence, wrong in WRONG_LOOPS.items() if moved else ():
-        if any(torch.allclose(weight, trained(one)[1], atol=1e-6) for one in (wrong if isinstance(wrong, tuple) else (wrong,))):
+        if any(
+            torch.allclose(weight, trained(one)[1], atol=1e-6)
+            for one in (wrong if isinstance(wrong, tuple) else (wrong,))
+        ):
             raise Mistake(f"{sentence}.")
     if moved:
-        raise Mistake("the parameter does not end where AdamW leads it: per step set the rate, compute the loss of that step's batch, clear, "
-                      "backward, step.")
+        raise Mistake(
+            "the parameter does not end where AdamW leads it: per step set the rate, compute the loss of that step's batch, clear, "
+            "backward, step."
+        )
     if not isinstance(losses, (list, tuple)) or len(losses) != STEPS:
-        raise Mistake(f"the training is right; return the losses as a list, one for each of the {STEPS} steps.")
+        raise Mistake(
+            f"the training is right; return the losses as a list, one for each of the {STEPS} steps."
+        )
     if any(isinstance(loss, torch.Tensor) for loss in losses):
-        raise Mistake("the training is right, but the losses are tensors; .item() makes a number of each.")
+        raise Mistake(
+            "the training is right, but the losses are tensors; .item() makes a number of each."
+        )
     if not torch.allclose(torch.tensor(losses), torch.tensor(right_losses), atol=1e-6):
-        raise Mistake("the training is right, but these are not the losses of the steps, in their order.")
+        raise Mistake(
+            "the training is right, but these are not the losses of the steps, in their order."
+        )
 
 
 # A head alone, on a backbone that is a constant.
 
 HEAD_TABLE = torch.randn(5, 5, generator=torch.Generator().manual_seed(8))
-HEAD_BATCH = (*LOSS_CASE[:2], torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(9)), COUNTED)  # base, wanted, tokens, counted
+HEAD_BATCH = (
+    *LOSS_CASE[:2],
+    torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(9)),
+    COUNTED,
+)  # base, wanted, tokens, counted
 
 
-def losing_head(before=lambda tokens: tokens[:, :-1], label=lambda tokens: tokens[:, 1:], sign=1.0, factors=(0.1, 0.9)):
+def losing_head(
+    before=lambda tokens: tokens[:, :-1],
+    label=lambda tokens: tokens[:, 1:],
+    sign=1.0,
+    factors=(0.1, 0.9),
+):
     """A head's loss in which the token before or the label of a slot, the bias or the factors may be wrong."""
+
     def loss(backbone, biases, batch):
         base, wanted, tokens, counted = backbone(batch)
-        return dspark_loss(base + sign * biases(before(tokens)), wanted, label(tokens), counted, torch.zeros(counted.shape, device=counted.device), {
-            "cross_entropy": factors[0], "l1": factors[1], "confidence": 0.0})
+        return dspark_loss(
+            base + sign * biases(before(tokens)),
+            wanted,
+            label(tokens),
+            counted,
+            torch.zeros(counted.shape, device=counted.device),
+            {"cross_entropy": factors[0], "l1": factors[1], "confidence": 0.0},
+        )
 
     return loss
 
@@ -397,18 +579,30 @@ def teaches_the_head(function) -> None:
 
 
 head_loss = losing_head()
-check_head_loss = Exercise(head_loss, Step([(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)], {
-    "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].":
-        losing_head(before=lambda tokens: tokens[:, 1:]),
-    "each slot is scored on the token before it; it predicts the next one, tokens[:, 1:].":
-        losing_head(label=lambda tokens: tokens[:, :-1]),
-    "every slot is given the anchor; slot k reads the token before it.":
-        losing_head(before=lambda tokens: tokens[:, :1].expand(-1, tokens.shape[1] - 1)),
-    "the bias is missing, so the head has nothing to learn from; add it to the base logits.":
-        losing_head(sign=0.0),
-    "the bias is subtracted; it is added to the base logits.":
-        losing_head(sign=-1.0),
-    "the two factors are exchanged: 0.1 of cross-entropy, 0.9 of L1.":
-        losing_head(factors=(0.9, 0.1)),
-}, "the loss is dspark_loss of base logits + biases after tokens[:, :-1], scored on tokens[:, 1:], with factors 0.1, 0.9 and 0.", one_number),
-    manner=teaches_the_head)
+check_head_loss = Exercise(
+    head_loss,
+    Step(
+        [(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)],
+        {
+            "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].": losing_head(
+                before=lambda tokens: tokens[:, 1:]
+            ),
+            "each slot is scored on the token before it; it predicts the next one, tokens[:, 1:].": losing_head(
+                label=lambda tokens: tokens[:, :-1]
+            ),
+            "every slot is given the anchor; slot k reads the token before it.": losing_head(
+                before=lambda tokens: tokens[:, :1].expand(-1, tokens.shape[1] - 1)
+            ),
+            "the bias is missing, so the head has nothing to learn from; add it to the base logits.": losing_head(
+                sign=0.0
+            ),
+            "the bias is subtracted; it is added to the base logits.": losing_head(sign=-1.0),
+            "the two factors are exchanged: 0.1 of cross-entropy, 0.9 of L1.": losing_head(
+                factors=(0.9, 0.1)
+            ),
+        },
+        "the loss is dspark_loss of base logits + biases after tokens[:, :-1], scored on tokens[:, 1:], with factors 0.1, 0.9 and 0.",
+        one_number,
+    ),
+    manner=teaches_the_head,
+)

@@ -9,7 +9,11 @@ from .patients import as_in_the_engine
 def place(asked, found):
     """Sets of names that are missing, unexpected, misshapen, from two {name: shape}."""
     both = set(asked) & set(found)
-    return set(asked) - both, set(found) - both, {name for name in both if asked[name] != found[name]}
+    return (
+        set(asked) - both,
+        set(found) - both,
+        {name for name in both if asked[name] != found[name]},
+    )
 
 
 def third(names):
@@ -26,38 +30,72 @@ def absent(asked, found):
 def three_sets(answer):
     """Three sets of names."""
     if isinstance(answer, dict):
-        raise Mistake("return the three sets one after the other, `return missing, unexpected, misshapen`; yours is one dict.")
+        raise Mistake(
+            "return the three sets one after the other, `return missing, unexpected, misshapen`; yours is one dict."
+        )
     if len(answer) != 3:
-        raise Mistake(f"there are {len(answer)} sets; the three are missing, unexpected and misshapen.")
+        raise Mistake(
+            f"there are {len(answer)} sets; the three are missing, unexpected and misshapen."
+        )
     for names in answer:
         if isinstance(names, (list, tuple, dict)):
-            raise Mistake(f"the names come in three sets; one of yours is a {type(names).__name__}.")
+            raise Mistake(
+                f"the names come in three sets; one of yours is a {type(names).__name__}."
+            )
     return tuple(map(set, answer))
 
 
-ASKED = {"fc.weight": (4, 8), "norm.weight": (4,), "markov_head.markov_w1.weight": (9, 2), "lm_head.weight": (9, 4),
-         "layers.0.self_attn.q_proj.weight": (6, 4), "layers.0.self_attn.o_proj.weight": (4, 6)}
-FOUND = {"fc.weight": (4, 8), "norm.weight": (4,), "markov_head.markov_w1.weight": (2, 9), "confidence_head.proj.bias": (1,),
-         "layers.0.self_attn.q_proj.weight": (5, 4), "layers.0.self_attn.o_proj.weight": (4, 5)}
-check_place = Exercise(place, Step([(ASKED, FOUND)], {
-    "missing and unexpected have changed places: missing is what the module asks for and the file has not.":
-        lambda a, f: (*place(a, f)[1::-1], place(a, f)[2]),
-    "a tensor of another shape went unnoticed: equal names are not enough, compare their shapes.":
-        third(lambda a, f: set()),
-    "you listed the tensors that fit; the third set holds those whose shapes differ.":
-        third(lambda a, f: {name for name in a if a[name] == f.get(name)}),
-    "the third set holds all names that both know; only those whose shapes differ are misshapen.":
-        third(lambda a, f: set(a) & set(f)),
-    "a tensor that only one side knows has no second shape to differ from; it is missing or unexpected, not misshapen.":
-        (third(lambda a, f: {name for name in {*a, *f} if a.get(name) != f.get(name)}),
-         third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
-         third(lambda a, f: {name for name in f if f[name] != a.get(name)})),
-    "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.":
-        (lambda a, f: (*absent(a, f), set()), lambda a, f: (*absent(a, f), place(a, f)[2])),
-    "there are 2 sets; the three are missing, unexpected and misshapen.":
-        lambda a, f: place(a, f)[:2],
-}, "missing is asked for and not found, unexpected is found and not asked for, misshapen is in both with two shapes.",
-    three_sets))
+ASKED = {
+    "fc.weight": (4, 8),
+    "norm.weight": (4,),
+    "markov_head.markov_w1.weight": (9, 2),
+    "lm_head.weight": (9, 4),
+    "layers.0.self_attn.q_proj.weight": (6, 4),
+    "layers.0.self_attn.o_proj.weight": (4, 6),
+}
+FOUND = {
+    "fc.weight": (4, 8),
+    "norm.weight": (4,),
+    "markov_head.markov_w1.weight": (2, 9),
+    "confidence_head.proj.bias": (1,),
+    "layers.0.self_attn.q_proj.weight": (5, 4),
+    "layers.0.self_attn.o_proj.weight": (4, 5),
+}
+check_place = Exercise(
+    place,
+    Step(
+        [(ASKED, FOUND)],
+        {
+            "missing and unexpected have changed places: missing is what the module asks for and the file has not.": lambda a, f: (
+                *place(a, f)[1::-1],
+                place(a, f)[2],
+            ),
+            "a tensor of another shape went unnoticed: equal names are not enough, compare their shapes.": third(
+                lambda a, f: set()
+            ),
+            "you listed the tensors that fit; the third set holds those whose shapes differ.": third(
+                lambda a, f: {name for name in a if a[name] == f.get(name)}
+            ),
+            "the third set holds all names that both know; only those whose shapes differ are misshapen.": third(
+                lambda a, f: set(a) & set(f)
+            ),
+            "a tensor that only one side knows has no second shape to differ from; it is missing or unexpected, not misshapen.": (
+                third(lambda a, f: {name for name in {*a, *f} if a.get(name) != f.get(name)}),
+                third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
+                third(lambda a, f: {name for name in f if f[name] != a.get(name)}),
+            ),
+            "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.": (
+                lambda a, f: (*absent(a, f), set()),
+                lambda a, f: (*absent(a, f), place(a, f)[2]),
+            ),
+            "there are 2 sets; the three are missing, unexpected and misshapen.": lambda a, f: (
+                place(a, f)[:2]
+            ),
+        },
+        "missing is asked for and not found, unexpected is found and not asked for, misshapen is in both with two shapes.",
+        three_sets,
+    ),
+)
 
 
 def first_difference(ours, theirs, allowed):
@@ -76,19 +114,30 @@ def named(name):
 
 
 def _traced(*tensors):
-    return dict(zip(("features", "layer 1: values", "layer 1: keys", "layer 2: keys", "logits"), tensors))
+    return dict(
+        zip(("features", "layer 1: values", "layer 1: keys", "layer 2: keys", "logits"), tensors)
+    )
 
 
 A, B = torch.tensor([1.0, -2.0, 3.0]), torch.tensor([[0.5, 4.0]])
-TRACES = [(_traced(A, B, A, B, A), _traced(A, B + 1e-6, A, B - 0.5, A + 3.0), 1e-4),
-          (_traced(A, B, A, B, A), _traced(A + 0.2, B, A - 5.0, B, A), 1e-4),
-          (_traced(A, B, A, B, A), _traced(A, B, A + 1e-5, B, A), 1e-4),
-          (_traced(A, B, A, B, A), _traced(A, B, A + torch.tensor([0.9, -0.9, 0.0]), B, A + 0.1), 1e-4)]
+TRACES = [
+    (_traced(A, B, A, B, A), _traced(A, B + 1e-6, A, B - 0.5, A + 3.0), 1e-4),
+    (_traced(A, B, A, B, A), _traced(A + 0.2, B, A - 5.0, B, A), 1e-4),
+    (_traced(A, B, A, B, A), _traced(A, B, A + 1e-5, B, A), 1e-4),
+    (_traced(A, B, A, B, A), _traced(A, B, A + torch.tensor([0.9, -0.9, 0.0]), B, A + 0.1), 1e-4),
+]
 
 
-def by(error, choose=lambda errors, allowed: next((name for name, value in errors.items() if value > allowed), "nowhere")):
+def by(
+    error,
+    choose=lambda errors, allowed: next(
+        (name for name, value in errors.items() if value > allowed), "nowhere"
+    ),
+):
     """An answer that chooses from {name: error}."""
-    return lambda ours, theirs, allowed: choose({name: error(ours[name], theirs[name]) for name in ours}, allowed)
+    return lambda ours, theirs, allowed: choose(
+        {name: error(ours[name], theirs[name]) for name in ours}, allowed
+    )
 
 
 def largest(ours, theirs):
@@ -96,42 +145,81 @@ def largest(ours, theirs):
     return (ours - theirs).abs().max()
 
 
-check_first_difference = Exercise(first_difference, Step(TRACES, {
-    "that is the tensor with the largest error. Errors grow on their way; the first one names the place.":
-        by(largest, lambda errors, allowed: max(errors, key=errors.get) if max(errors.values()) > allowed else "nowhere"),
-    "that is the last one that differs, and all after the first only pass its error on.":
-        by(largest, lambda errors, allowed: next((name for name, value in reversed(errors.items()) if value > allowed), "nowhere")),
-    "rounding is not excused: compare with `allowed`.":
-        by(largest, lambda errors, allowed: next((name for name, value in errors.items() if value > 0), "nowhere")),
-    "a difference below zero counts as well; take absolute values first.":
-        by(lambda ours, theirs: (ours - theirs).max()),
-    "differences of opposite sign cancel in a sum or a mean; take the largest absolute one.":
-        (by(lambda ours, theirs: (ours - theirs).sum().abs()), by(lambda ours, theirs: (ours - theirs).mean().abs())),
-    "you return the first name whether it differs or not.":
-        lambda ours, theirs, allowed: next(iter(ours)),
-    "those are all names that differ; return the first.":
-        lambda ours, theirs, allowed: ",".join(name for name in ours if largest(ours[name], theirs[name]) > allowed),
-}, "go through the tensors in order and return the name of the first whose largest absolute difference is above `allowed`.", named))
+check_first_difference = Exercise(
+    first_difference,
+    Step(
+        TRACES,
+        {
+            "that is the tensor with the largest error. Errors grow on their way; the first one names the place.": by(
+                largest,
+                lambda errors, allowed: (
+                    max(errors, key=errors.get) if max(errors.values()) > allowed else "nowhere"
+                ),
+            ),
+            "that is the last one that differs, and all after the first only pass its error on.": by(
+                largest,
+                lambda errors, allowed: next(
+                    (name for name, value in reversed(errors.items()) if value > allowed), "nowhere"
+                ),
+            ),
+            "rounding is not excused: compare with `allowed`.": by(
+                largest,
+                lambda errors, allowed: next(
+                    (name for name, value in errors.items() if value > 0), "nowhere"
+                ),
+            ),
+            "a difference below zero counts as well; take absolute values first.": by(
+                lambda ours, theirs: (ours - theirs).max()
+            ),
+            "differences of opposite sign cancel in a sum or a mean; take the largest absolute one.": (
+                by(lambda ours, theirs: (ours - theirs).sum().abs()),
+                by(lambda ours, theirs: (ours - theirs).mean().abs()),
+            ),
+            "you return the first name whether it differs or not.": lambda ours, theirs, allowed: (
+                next(iter(ours))
+            ),
+            "those are all names that differ; return the first.": lambda ours, theirs, allowed: (
+                ",".join(name for name in ours if largest(ours[name], theirs[name]) > allowed)
+            ),
+        },
+        "go through the tensors in order and return the name of the first whose largest absolute difference is above `allowed`.",
+        named,
+    ),
+)
 
 
 @torch.inference_mode()
 def trace(target, drafter, ids):
     """What a DSpark computes up to the logits of its first block after ids [1, n], {name: tensor} in the order of computation."""
     step, _ = target.prefill(ids, drafter.taps)
-    found = {"taps of the target": step.features, "taps, projected": drafter.fc(step.features), "taps, normed": drafter.context(step.features)}
+    found = {
+        "taps of the target": step.features,
+        "taps, projected": drafter.fc(step.features),
+        "taps, normed": drafter.context(step.features),
+    }
     normed, hooks = [], []
     for norm in {layer.self_attn.k_norm for layer in drafter.layers}:
-        hooks.append(norm.register_forward_hook(lambda module, given, output: normed.append(output)))
+        hooks.append(
+            norm.register_forward_hook(lambda module, given, output: normed.append(output))
+        )
     cache, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
     for hook in hooks:
         hook.remove()
     for number, layer in enumerate(drafter.layers):
         attention = layer.self_attn
-        found |= {f"layer {number + 1}: values": cache.values[number][:, :, :cache.length].clone(),
-                  f"layer {number + 1}: keys, projected": attention.split(attention.k_proj(found["taps, normed"])),
-                  f"layer {number + 1}: keys, normed": normed[number],
-                  f"layer {number + 1}: keys, rotated": cache.keys[number][:, :, :cache.length].clone()}
-    return found | {"logits of the block": drafter.draw_block(drafter.block_hidden(cache, anchor), anchor, 0.0, None)[1]}
+        found |= {
+            f"layer {number + 1}: values": cache.values[number][:, :, : cache.length].clone(),
+            f"layer {number + 1}: keys, projected": attention.split(
+                attention.k_proj(found["taps, normed"])
+            ),
+            f"layer {number + 1}: keys, normed": normed[number],
+            f"layer {number + 1}: keys, rotated": cache.keys[number][:, :, : cache.length].clone(),
+        }
+    return found | {
+        "logits of the block": drafter.draw_block(
+            drafter.block_hidden(cache, anchor), anchor, 0.0, None
+        )[1]
+    }
 
 
 def two_programs(target, drafter, ids):
@@ -146,52 +234,116 @@ def is_tie(logits, ours, theirs, allowed):
 
 NEAR, CLEAR = torch.tensor([10.0, 9.95, 9.9, 3.0, 2.98]), torch.tensor([10.0, 5.0, 4.0, 3.0, 2.0])
 CROWDED = torch.tensor([10.0, 9.99, 9.98, 3.0, 2.0])
-BELOW = torch.tensor([10.0, 9.95, 9.94, 3.0, 2.0])  # two tokens near the top, whose distances add up to more than 0.08
+BELOW = torch.tensor(
+    [10.0, 9.95, 9.94, 3.0, 2.0]
+)  # two tokens near the top, whose distances add up to more than 0.08
 FLAT = torch.tensor([0.2, 0.0, 0.0, 0.0, 0.0])  # probabilities 0.04 apart, logits 0.2
 EXACT = torch.tensor([10.0, 9.5, 9.0, 3.0, 2.0])  # gaps that binary numbers hold exactly
-TIES = [(NEAR, 0, 1), (NEAR, 3, 4), (NEAR, 0, 2), (NEAR, 1, 2), (NEAR, 0, 3), (NEAR, 3, 0), (CLEAR, 0, 1), (CROWDED, 1, 2), (BELOW, 1, 2),
-        (FLAT, 0, 1)]
-check_is_tie = Exercise(is_tie, Step([*((*tie, 0.08) for tie in TIES), (EXACT, 0, 1, 0.5), (EXACT, 1, 0, 0.5)], {
-    "a gap of just `allowed` is excused as well.":
-        lambda z, a, b, allowed: z.max() - min(z[a], z[b]) < allowed,
-    "the difference of the two tokens has a sign: where the first is the smaller one, it passes every bound. And compare each "
-    "with what the target would have chosen, not with the other.":
-        (lambda z, a, b, allowed: z[a] - z[b] <= allowed, lambda z, a, b, allowed: z[b] - z[a] <= allowed),
-    "those are probabilities; `allowed` is a distance between logits.":
-        lambda z, a, b, allowed: z.softmax(-1).max() - min(z.softmax(-1)[a], z.softmax(-1)[b]) <= allowed,
-    "you compare the two tokens with each other. Both may be far below the largest logit, and then neither is a choice "
-    "that rounding could explain.":
-        lambda z, a, b, allowed: abs(z[a] - z[b]) <= allowed,
-    "one of the two is measured from the other; measure each from the largest logit.":
-        lambda z, a, b, allowed: z.max() - max(z[a], z[b]) <= allowed and abs(z[a] - z[b]) <= allowed,
-    "`allowed` is already the whole distance that rounding excuses; do not double it.":
-        lambda z, a, b, allowed: z.max() - min(z[a], z[b]) <= 2 * allowed,
-    "you judge our token alone; the other answer chose a token as well, and that must be near the top too.":
-        lambda z, a, b, allowed: z.max() - z[a] <= allowed,
-    "one of the two near the top is not enough; rounding must be able to lift either to the first place.":
-        lambda z, a, b, allowed: z.max() - max(z[a], z[b]) <= allowed,
-    "you look at the two best logits; ask about the two tokens that were chosen.":
-        lambda z, a, b, allowed: z.topk(2).values.diff().abs() <= allowed,
-    "being among the two best says nothing about how far apart they are, and a third may be as near.":
-        (lambda z, a, b, allowed: {a, b} == set(z.topk(2).indices.tolist()),
-         lambda z, a, b, allowed: {a, b} == set(z.topk(2).indices.tolist()) and is_tie(z, a, b, allowed)),
-}, "say for each of the two tokens whether a logit moved by `allowed` could have made it the target's choice.", as_truth))
+TIES = [
+    (NEAR, 0, 1),
+    (NEAR, 3, 4),
+    (NEAR, 0, 2),
+    (NEAR, 1, 2),
+    (NEAR, 0, 3),
+    (NEAR, 3, 0),
+    (CLEAR, 0, 1),
+    (CROWDED, 1, 2),
+    (BELOW, 1, 2),
+    (FLAT, 0, 1),
+]
+check_is_tie = Exercise(
+    is_tie,
+    Step(
+        [*((*tie, 0.08) for tie in TIES), (EXACT, 0, 1, 0.5), (EXACT, 1, 0, 0.5)],
+        {
+            "a gap of just `allowed` is excused as well.": lambda z, a, b, allowed: (
+                z.max() - min(z[a], z[b]) < allowed
+            ),
+            "the difference of the two tokens has a sign: where the first is the smaller one, it passes every bound. And compare each "
+            "with what the target would have chosen, not with the other.": (
+                lambda z, a, b, allowed: z[a] - z[b] <= allowed,
+                lambda z, a, b, allowed: z[b] - z[a] <= allowed,
+            ),
+            "those are probabilities; `allowed` is a distance between logits.": lambda z, a, b, allowed: (
+                z.softmax(-1).max() - min(z.softmax(-1)[a], z.softmax(-1)[b]) <= allowed
+            ),
+            "you compare the two tokens with each other. Both may be far below the largest logit, and then neither is a choice "
+            "that rounding could explain.": lambda z, a, b, allowed: abs(z[a] - z[b]) <= allowed,
+            "one of the two is measured from the other; measure each from the largest logit.": lambda z, a, b, allowed: (
+                z.max() - max(z[a], z[b]) <= allowed and abs(z[a] - z[b]) <= allowed
+            ),
+            "`allowed` is already the whole distance that rounding excuses; do not double it.": lambda z, a, b, allowed: (
+                z.max() - min(z[a], z[b]) <= 2 * allowed
+            ),
+            "you judge our token alone; the other answer chose a token as well, and that must be near the top too.": lambda z, a, b, allowed: (
+                z.max() - z[a] <= allowed
+            ),
+            "one of the two near the top is not enough; rounding must be able to lift either to the first place.": lambda z, a, b, allowed: (
+                z.max() - max(z[a], z[b]) <= allowed
+            ),
+            "you look at the two best logits; ask about the two tokens that were chosen.": lambda z, a, b, allowed: (
+                z.topk(2).values.diff().abs() <= allowed
+            ),
+            "being among the two best says nothing about how far apart they are, and a third may be as near.": (
+                lambda z, a, b, allowed: {a, b} == set(z.topk(2).indices.tolist()),
+                lambda z, a, b, allowed: (
+                    {a, b} == set(z.topk(2).indices.tolist()) and is_tie(z, a, b, allowed)
+                ),
+            ),
+        },
+        "say for each of the two tokens whether a logit moved by `allowed` could have made it the target's choice.",
+        as_truth,
+    ),
+)
 
 
 RIGHT = {"A": "cache out of step", "B": "beyond the block", "C": "other layout", "D": "wrong tap"}
 NOT_THIS = {  # (symptom, cause): why it cannot be
-    ("A", "wrong tap"): "a wrong tap is there in every round alike; A gets worse from round to round.",
-    ("A", "beyond the block"): "drafts beyond the block fail in every round alike; A gets worse from round to round.",
-    ("A", "other layout"): "the other layout fails from the first token on; A gets worse from round to round.",
-    ("B", "cache out of step"): "a cache out of step would spoil blocks of five drafts as well; in B those are fine.",
-    ("B", "wrong tap"): "a wrong tap would cost blocks of five drafts as much; in B those are fine.",
-    ("B", "other layout"): "the layout of blocks of five drafts would be as wrong; in B those are fine.",
-    ("C", "cache out of step"): "a cache gets out of step during an answer, whose first drafts are fine; in C next to none is ever right.",
-    ("C", "wrong tap"): "neighbouring layers resemble each other, so a wrong tap still guesses most; in C next to nothing is right.",
+    (
+        "A",
+        "wrong tap",
+    ): "a wrong tap is there in every round alike; A gets worse from round to round.",
+    (
+        "A",
+        "beyond the block",
+    ): "drafts beyond the block fail in every round alike; A gets worse from round to round.",
+    (
+        "A",
+        "other layout",
+    ): "the other layout fails from the first token on; A gets worse from round to round.",
+    (
+        "B",
+        "cache out of step",
+    ): "a cache out of step would spoil blocks of five drafts as well; in B those are fine.",
+    (
+        "B",
+        "wrong tap",
+    ): "a wrong tap would cost blocks of five drafts as much; in B those are fine.",
+    (
+        "B",
+        "other layout",
+    ): "the layout of blocks of five drafts would be as wrong; in B those are fine.",
+    (
+        "C",
+        "cache out of step",
+    ): "a cache gets out of step during an answer, whose first drafts are fine; in C next to none is ever right.",
+    (
+        "C",
+        "wrong tap",
+    ): "neighbouring layers resemble each other, so a wrong tap still guesses most; in C next to nothing is right.",
     ("C", "beyond the block"): "C asks for fewer drafts than the block has, not for more.",
-    ("D", "cache out of step"): "a cache falls further out of step with every refusal, as in another report; D loses about one draft, no more.",
-    ("D", "beyond the block"): "beyond the block nearly all drafts are lost, as another report shows; in D most survive.",
-    ("D", "other layout"): "read in the other layout nearly all drafts stand in a wrong place; in D most are right.",
+    (
+        "D",
+        "cache out of step",
+    ): "a cache falls further out of step with every refusal, as in another report; D loses about one draft, no more.",
+    (
+        "D",
+        "beyond the block",
+    ): "beyond the block nearly all drafts are lost, as another report shows; in D most survive.",
+    (
+        "D",
+        "other layout",
+    ): "read in the other layout nearly all drafts stand in a wrong place; in D most are right.",
 }
 
 
@@ -200,10 +352,14 @@ def check_diagnosis(diagnosis):
     """`diagnosis`: {"A": cause, ...} for four symptoms."""
     if not isinstance(finished(diagnosis), dict):
         name = type(diagnosis).__name__
-        raise Mistake(f'the diagnosis is a dictionary, {{"A": cause, ...}}, not a value of type {name}.')
+        raise Mistake(
+            f'the diagnosis is a dictionary, {{"A": cause, ...}}, not a value of type {name}.'
+        )
     for symptom, right in RIGHT.items():
         cause = finished(diagnosis.get(symptom))
         if cause not in RIGHT.values():
-            raise Mistake(f"{symptom} is {cause!r}; the causes are {', '.join(sorted(RIGHT.values()))}.")
+            raise Mistake(
+                f"{symptom} is {cause!r}; the causes are {', '.join(sorted(RIGHT.values()))}."
+            )
         if cause != right:
             raise Mistake(f"{symptom}: {NOT_THIS[symptom, cause]}")

@@ -11,22 +11,39 @@ from .checking import Exercise, Mistake, Step, one_number
 from .my_dspark import survival
 
 
-W1, PROJ, BIAS = "markov_head.markov_w1.weight", "confidence_head.proj.weight", "confidence_head.proj.bias"
+W1, PROJ, BIAS = (
+    "markov_head.markov_w1.weight",
+    "confidence_head.proj.weight",
+    "confidence_head.proj.bias",
+)
 
 
-def surviving(rule=lambda logits: torch.sigmoid(logits).cumprod(0), tokens=lambda anchor, drafts: [anchor, *drafts[:-1]],
-              order=lambda hidden, before: torch.cat([hidden, before], -1), bias=1.0):
+def surviving(
+    rule=lambda logits: torch.sigmoid(logits).cumprod(0),
+    tokens=lambda anchor, drafts: [anchor, *drafts[:-1]],
+    order=lambda hidden, before: torch.cat([hidden, before], -1),
+    bias=1.0,
+):
     """Survival [g] with one of its parts made in another way: `rule` makes it of the confidence logits [g], the head reads the hidden
     states and the rows of W1 of `tokens` in an `order`, and adds `bias` times its bias."""
+
     def survival(draft, hidden, anchor, drafts):
-        return rule(order(hidden, draft.w[W1][tokens(anchor, drafts)]) @ draft.w[PROJ][0] + bias * draft.w[BIAS][0])
+        return rule(
+            order(hidden, draft.w[W1][tokens(anchor, drafts)]) @ draft.w[PROJ][0]
+            + bias * draft.w[BIAS][0]
+        )
 
     return survival
 
 
 def small_draft(generator: torch.Generator):
     """What the confidence head reads of a draft: random weights under the names that `my_dspark.Draft` has for them."""
-    return SimpleNamespace(w={name: torch.randn(shape, generator=generator) for name, shape in ((W1, (6, 3)), (PROJ, (1, 7)), (BIAS, (1,)))})
+    return SimpleNamespace(
+        w={
+            name: torch.randn(shape, generator=generator)
+            for name, shape in ((W1, (6, 3)), (PROJ, (1, 7)), (BIAS, (1,)))
+        }
+    )
 
 
 def block(seed: int) -> tuple:
@@ -35,29 +52,43 @@ def block(seed: int) -> tuple:
     return small_draft(generator), torch.randn(4, 4, generator=generator), 2, [1, 5, 0, 3]
 
 
-check_survival = Exercise(survival, Step([block(0), block(1)], {
-    "that is the confidence of each position by itself. It holds given that all before survived; a prefix survives only "
-    "if each of its tokens does, so multiply along the block.":
-        surviving(torch.sigmoid),
-    "the head read x_k, the token that it judges. It reads x_(k-1): the anchor for the first slot, then each draft but the last.":
-        surviving(tokens=lambda anchor, drafts: drafts),
-    "those are confidence logits; the chance is their sigmoid.":
-        (surviving(lambda logits: logits), surviving(lambda logits: logits.cumprod(0))),
-    "you multiplied the logits; take the sigmoid first, then the product.":
-        surviving(lambda logits: torch.sigmoid(logits.cumprod(0))),
-    "the bias of the confidence head is missing.":
-        surviving(bias=0.0),
-    "the hidden state comes first, then the row of W1: the weights are stored in that order.":
-        surviving(order=lambda hidden, before: torch.cat([before, hidden], -1)),
-    "you added; the chance that all of them survive is a product.":
-        surviving(lambda logits: torch.sigmoid(logits).cumsum(0)),
-    "that is the survival before each position; its own confidence belongs to it.":
-        surviving(lambda logits: torch.cat([torch.ones(1), torch.sigmoid(logits[:-1]).cumprod(0)])),
-    "these are the right numbers in a column [g, 1]; survival is [g], so take the head's one output with [:, 0].":
-        lambda *case: survival(*case)[:, None],
-    "the anchor was read in every slot; from the second slot on the token before is a draft.":
-        surviving(tokens=lambda anchor, drafts: [anchor] * len(drafts)),
-}, "c_k is the sigmoid of w [h_k ; W1[x_(k-1)]] + bias, and survival is the running product of the c_k."))
+check_survival = Exercise(
+    survival,
+    Step(
+        [block(0), block(1)],
+        {
+            "that is the confidence of each position by itself. It holds given that all before survived; a prefix survives only "
+            "if each of its tokens does, so multiply along the block.": surviving(torch.sigmoid),
+            "the head read x_k, the token that it judges. It reads x_(k-1): the anchor for the first slot, then each draft but the last.": surviving(
+                tokens=lambda anchor, drafts: drafts
+            ),
+            "those are confidence logits; the chance is their sigmoid.": (
+                surviving(lambda logits: logits),
+                surviving(lambda logits: logits.cumprod(0)),
+            ),
+            "you multiplied the logits; take the sigmoid first, then the product.": surviving(
+                lambda logits: torch.sigmoid(logits.cumprod(0))
+            ),
+            "the bias of the confidence head is missing.": surviving(bias=0.0),
+            "the hidden state comes first, then the row of W1: the weights are stored in that order.": surviving(
+                order=lambda hidden, before: torch.cat([before, hidden], -1)
+            ),
+            "you added; the chance that all of them survive is a product.": surviving(
+                lambda logits: torch.sigmoid(logits).cumsum(0)
+            ),
+            "that is the survival before each position; its own confidence belongs to it.": surviving(
+                lambda logits: torch.cat([torch.ones(1), torch.sigmoid(logits[:-1]).cumprod(0)])
+            ),
+            "these are the right numbers in a column [g, 1]; survival is [g], so take the head's one output with [:, 0].": lambda *case: (
+                survival(*case)[:, None]
+            ),
+            "the anchor was read in every slot; from the second slot on the token before is a draft.": surviving(
+                tokens=lambda anchor, drafts: [anchor] * len(drafts)
+            ),
+        },
+        "c_k is the sigmoid of w [h_k ; W1[x_(k-1)]] + bias, and survival is the running product of the c_k.",
+    ),
+)
 
 
 def of_gaps(rule):
@@ -70,34 +101,60 @@ def calibration_error(predicted, observed, count):
     return np.sum(count * np.abs(predicted - observed)) / np.sum(count)
 
 
-BINS = np.array([0.05, 0.3, 0.62, 0.97]), np.array([0.1, 0.2, 0.8, 0.99]), np.array([10, 20, 30, 140])
-check_ece = Exercise(calibration_error, Step([BINS], {
-    "every bin weighs the same. A bin with ten blocks would count as much as one with a thousand: weigh by count.":
-        of_gaps(lambda gap, count: np.abs(gap).mean()),
-    "gaps of opposite sign cancel, so a head that is too high here and too low there looks perfect; take absolute values first.":
-        (of_gaps(lambda gap, count: (gap * count).sum() / count.sum()),
-         of_gaps(lambda gap, count: abs((gap * count).sum()) / count.sum()), of_gaps(lambda gap, count: abs(gap.mean()))),
-    "you squared the gaps; ECE takes them as they are.":
-        of_gaps(lambda gap, count: (gap**2 * count).sum() / count.sum()),
-    "that is the root of the mean squared gap; ECE is the mean gap.":
-        of_gaps(lambda gap, count: np.sqrt((gap**2 * count).sum() / count.sum())),
-    "that is the largest gap (the maximum calibration error); ECE is the mean.":
-        of_gaps(lambda gap, count: np.abs(gap).max()),
-    "you weighed by count and did not divide by the number of blocks.":
-        of_gaps(lambda gap, count: (np.abs(gap) * count).sum()),
-    "you divided by the number of bins; the shares of the blocks sum to 1, so add up the gaps that they weigh.":
-        (of_gaps(lambda gap, count: (np.abs(gap) * count).mean()), of_gaps(lambda gap, count: (np.abs(gap) * count / count.sum()).mean())),
-    "return one number, the sum.":
-        of_gaps(lambda gap, count: np.abs(gap) * count / count.sum()),
-}, "ECE is the sum over bins of |predicted - observed|, each weighted by its share of the blocks.", one_number))
+BINS = (
+    np.array([0.05, 0.3, 0.62, 0.97]),
+    np.array([0.1, 0.2, 0.8, 0.99]),
+    np.array([10, 20, 30, 140]),
+)
+check_ece = Exercise(
+    calibration_error,
+    Step(
+        [BINS],
+        {
+            "every bin weighs the same. A bin with ten blocks would count as much as one with a thousand: weigh by count.": of_gaps(
+                lambda gap, count: np.abs(gap).mean()
+            ),
+            "gaps of opposite sign cancel, so a head that is too high here and too low there looks perfect; take absolute values first.": (
+                of_gaps(lambda gap, count: (gap * count).sum() / count.sum()),
+                of_gaps(lambda gap, count: abs((gap * count).sum()) / count.sum()),
+                of_gaps(lambda gap, count: abs(gap.mean())),
+            ),
+            "you squared the gaps; ECE takes them as they are.": of_gaps(
+                lambda gap, count: (gap**2 * count).sum() / count.sum()
+            ),
+            "that is the root of the mean squared gap; ECE is the mean gap.": of_gaps(
+                lambda gap, count: np.sqrt((gap**2 * count).sum() / count.sum())
+            ),
+            "that is the largest gap (the maximum calibration error); ECE is the mean.": of_gaps(
+                lambda gap, count: np.abs(gap).max()
+            ),
+            "you weighed by count and did not divide by the number of blocks.": of_gaps(
+                lambda gap, count: (np.abs(gap) * count).sum()
+            ),
+            "you divided by the number of bins; the shares of the blocks sum to 1, so add up the gaps that they weigh.": (
+                of_gaps(lambda gap, count: (np.abs(gap) * count).mean()),
+                of_gaps(lambda gap, count: (np.abs(gap) * count / count.sum()).mean()),
+            ),
+            "return one number, the sum.": of_gaps(
+                lambda gap, count: np.abs(gap) * count / count.sum()
+            ),
+        },
+        "ECE is the sum over bins of |predicted - observed|, each weighted by its share of the blocks.",
+        one_number,
+    ),
+)
 
 
 def fitting(forecast):
     """An answer that takes the temperatures whose `forecast(logits, temperature, k, chosen)` has the least error."""
+
     def sequential(logits, outcome, grid, error):
         chosen = []
         for k in range(logits.shape[1]):
-            errors = [error(forecast(logits, temperature, k, chosen), outcome[:, k]) for temperature in grid]
+            errors = [
+                error(forecast(logits, temperature, k, chosen), outcome[:, k])
+                for temperature in grid
+            ]
             chosen.append(grid[np.argmin(errors)])
         return chosen
 
@@ -107,6 +164,7 @@ def fitting(forecast):
 def carrying(update, start=1.0):
     """An answer that keeps `alive` [N]: `start` at first, then `update(alive, tried, best, kept)`, where `tried` holds what
     every temperature predicts, `best` is the place of the least error, and `kept` the position's own scaled confidence."""
+
     def sequential(logits, outcome, grid, error):
         survival, chosen = np.full(len(logits), start), []
         for z, true in zip(logits.T, outcome.T):
@@ -121,7 +179,9 @@ def carrying(update, start=1.0):
 
 def alive(logits, k, temperatures):
     """Survival [N] of the first k positions at these temperatures."""
-    return expit(logits[:, :k] / np.array([temperatures[:k]])).prod(1) if k else np.ones(len(logits))
+    return (
+        expit(logits[:, :k] / np.array([temperatures[:k]])).prod(1) if k else np.ones(len(logits))
+    )
 
 
 def sequential(logits, outcome, grid, error):
@@ -133,14 +193,19 @@ def sequential(logits, outcome, grid, error):
 def among_reached(logits, outcome, grid, error):
     """Every position's confidence on the blocks that reached it."""
     reached = np.concatenate([np.ones((len(outcome), 1), bool), outcome[:, :-1]], 1)
-    columns = [(logits[reached[:, k], k], outcome[reached[:, k], k]) for k in range(logits.shape[1])]
+    columns = [
+        (logits[reached[:, k], k], outcome[reached[:, k], k]) for k in range(logits.shape[1])
+    ]
     return [grid[np.argmin([error(expit(z / t), kept) for t in grid])] for z, kept in columns]
 
 
 def one_for_all(logits, outcome, grid, error):
     """One temperature for all positions."""
     survival, positions = [expit(logits / t).cumprod(1) for t in grid], range(logits.shape[1])
-    errors = [np.mean([error(predicted[:, k], outcome[:, k]) for k in positions]) for predicted in survival]
+    errors = [
+        np.mean([error(predicted[:, k], outcome[:, k]) for k in positions])
+        for predicted in survival
+    ]
     return [grid[np.argmin(errors)]] * len(positions)
 
 
@@ -161,31 +226,51 @@ def three_temperatures(answer):
     return [float(temperature) for temperature in answer]
 
 
-GRID = np.geomspace(0.25, 4, 9)  # upwards and downwards: a fit that says nothing takes the first, whichever it is
-check_sequential = Exercise(sequential, Step([(*miscalibrated(), grid, ece) for grid in (GRID, GRID[::-1])], {
-    "survival before position 1 is 1, not 0: with 0 every prediction is 0, whatever the temperature.":
-        carrying(lambda survival, tried, best, kept: tried[best], start=0.0),
-    "the survival that you carry on is that of the last temperature tried; carry on that of the best.":
-        carrying(lambda survival, tried, best, kept: tried[-1]),
-    "you overwrite the survival of the positions before with the last one's confidence; multiply it in.":
-        carrying(lambda survival, tried, best, kept: kept),
-    "each position was fitted among the blocks that reached it; what is scheduled by is survival, so fit the product, "
-    "over all blocks.":
-        among_reached,
-    "the positions before are still raw: fix the temperatures that you have found, and multiply by the survival they "
-    "give. Otherwise a later position has to make up for errors that are already corrected.":
-        fitting(lambda z, t, k, chosen: alive(z, k, [1.0] * 3) * expit(z[:, k] / t)),
-    "each position was fitted by itself, its confidence against the survival of the whole prefix. The prediction is the "
-    "product: multiply by the survival of the positions before.":
-        fitting(lambda z, t, k, chosen: expit(z[:, k] / t)),
-    "all positions got one temperature; each position has its own.":
-        one_for_all,
-    "you multiplied the logits by the temperature; divide by it.":
-        fitting(lambda z, t, k, chosen: alive(z, k, [1 / c for c in chosen]) * expit(z[:, k] * t)),
-    "you took the temperature with the largest error, or gave `error` the outcome first; take the least, prediction first.":
-        (lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda *both: -error(*both)),
-         lambda z, outcome, grid, error: sequential(z, outcome, grid, lambda predicted, true: error(true, predicted))),
-    "there are 1 temperatures for 3 positions.":
-        lambda z, outcome, grid, error: one_for_all(z, outcome, grid, error)[:1],
-}, "for each position try every temperature on its logits, multiply by the survival that the earlier temperatures give, "
-   "and keep the one with the least error.", three_temperatures))
+GRID = np.geomspace(
+    0.25, 4, 9
+)  # upwards and downwards: a fit that says nothing takes the first, whichever it is
+check_sequential = Exercise(
+    sequential,
+    Step(
+        [(*miscalibrated(), grid, ece) for grid in (GRID, GRID[::-1])],
+        {
+            "survival before position 1 is 1, not 0: with 0 every prediction is 0, whatever the temperature.": carrying(
+                lambda survival, tried, best, kept: tried[best], start=0.0
+            ),
+            "the survival that you carry on is that of the last temperature tried; carry on that of the best.": carrying(
+                lambda survival, tried, best, kept: tried[-1]
+            ),
+            "you overwrite the survival of the positions before with the last one's confidence; multiply it in.": carrying(
+                lambda survival, tried, best, kept: kept
+            ),
+            "each position was fitted among the blocks that reached it; what is scheduled by is survival, so fit the product, "
+            "over all blocks.": among_reached,
+            "the positions before are still raw: fix the temperatures that you have found, and multiply by the survival they "
+            "give. Otherwise a later position has to make up for errors that are already corrected.": fitting(
+                lambda z, t, k, chosen: alive(z, k, [1.0] * 3) * expit(z[:, k] / t)
+            ),
+            "each position was fitted by itself, its confidence against the survival of the whole prefix. The prediction is the "
+            "product: multiply by the survival of the positions before.": fitting(
+                lambda z, t, k, chosen: expit(z[:, k] / t)
+            ),
+            "all positions got one temperature; each position has its own.": one_for_all,
+            "you multiplied the logits by the temperature; divide by it.": fitting(
+                lambda z, t, k, chosen: alive(z, k, [1 / c for c in chosen]) * expit(z[:, k] * t)
+            ),
+            "you took the temperature with the largest error, or gave `error` the outcome first; take the least, prediction first.": (
+                lambda z, outcome, grid, error: sequential(
+                    z, outcome, grid, lambda *both: -error(*both)
+                ),
+                lambda z, outcome, grid, error: sequential(
+                    z, outcome, grid, lambda predicted, true: error(true, predicted)
+                ),
+            ),
+            "there are 1 temperatures for 3 positions.": lambda z, outcome, grid, error: (
+                one_for_all(z, outcome, grid, error)[:1]
+            ),
+        },
+        "for each position try every temperature on its logits, multiply by the survival that the earlier temperatures give, "
+        "and keep the one with the least error.",
+        three_temperatures,
+    ),
+)

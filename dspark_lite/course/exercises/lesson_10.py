@@ -14,31 +14,54 @@ def expected_throughput(admitted, requests, cost_table):
 
 
 RAGGED = CostTable(range(1, 9), [100, 96, 90, 81, 75, 60, 58, 50])
-check_theta = Exercise(expected_throughput, Step(
-    [([], 2, RAGGED), ([0.9], 2, RAGGED), ([0.9, 0.7, 0.4], 2, RAGGED), ([0.8, 0.5], 3, RAGGED)], {
-        "the anchors are missing from B: each request sends one token into the pass besides its drafts.":
-            lambda s, r, table: (r + sum(s)) * table.sps(r, len(s)),
-        "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.":
-            lambda s, r, table: sum(s) * table.sps(r, r + len(s)),
-        "the anchors are missing, from B and from tau: each request verifies and commits one token besides its drafts.":
-            lambda s, r, table: sum(s) * table.sps(r, len(s)),
-        "you counted one anchor for the whole batch; there is one per request.":
-            lambda s, r, table: (1 + sum(s)) * table.sps(r, 1 + len(s)),
-        "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
-            lambda s, r, table: (r + len(s)) * table.sps(r, r + len(s)),
-        "the survivals are summed for the whole batch already; do not multiply their sum by the requests.":
-            lambda s, r, table: r * (1 + sum(s)) * table.sps(r, r + len(s)),
-        "`admitted` holds survivals, not confidences: their products are taken already, so only sum them.":
-            (lambda s, r, table: (r + torch.tensor(s).cumprod(0).sum()) * table.sps(r, r + len(s)),
-             lambda s, r, table: (r + torch.tensor(s).prod()) * table.sps(r, r + len(s))),
-        "B is off by one: it is the anchors and the admitted drafts, no token more or less.":
-            (lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s) - 1),
-             lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s) + 1)),
-        "tau is divided by SPS. SPS is steps a second, so tokens per step times SPS are tokens a second.":
-            lambda s, r, table: (r + sum(s)) / table.sps(r, r + len(s)),
-        "that is tau per request; theta counts the tokens of the whole batch.":
-            lambda s, r, table: (1 + sum(s) / r) * table.sps(r, r + len(s)),
-    }, "theta = (requests + sum of admitted survivals) * SPS(requests + number admitted)."))
+check_theta = Exercise(
+    expected_throughput,
+    Step(
+        [
+            ([], 2, RAGGED),
+            ([0.9], 2, RAGGED),
+            ([0.9, 0.7, 0.4], 2, RAGGED),
+            ([0.8, 0.5], 3, RAGGED),
+        ],
+        {
+            "the anchors are missing from B: each request sends one token into the pass besides its drafts.": lambda s, r, table: (
+                (r + sum(s)) * table.sps(r, len(s))
+            ),
+            "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.": lambda s, r, table: (
+                sum(s) * table.sps(r, r + len(s))
+            ),
+            "the anchors are missing, from B and from tau: each request verifies and commits one token besides its drafts.": lambda s, r, table: (
+                sum(s) * table.sps(r, len(s))
+            ),
+            "you counted one anchor for the whole batch; there is one per request.": lambda s, r, table: (
+                (1 + sum(s)) * table.sps(r, 1 + len(s))
+            ),
+            "every admitted draft is counted as accepted; it commits a token only with its survival's chance.": lambda s, r, table: (
+                (r + len(s)) * table.sps(r, r + len(s))
+            ),
+            "the survivals are summed for the whole batch already; do not multiply their sum by the requests.": lambda s, r, table: (
+                r * (1 + sum(s)) * table.sps(r, r + len(s))
+            ),
+            "`admitted` holds survivals, not confidences: their products are taken already, so only sum them.": (
+                lambda s, r, table: (
+                    (r + torch.tensor(s).cumprod(0).sum()) * table.sps(r, r + len(s))
+                ),
+                lambda s, r, table: (r + torch.tensor(s).prod()) * table.sps(r, r + len(s)),
+            ),
+            "B is off by one: it is the anchors and the admitted drafts, no token more or less.": (
+                lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s) - 1),
+                lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s) + 1),
+            ),
+            "tau is divided by SPS. SPS is steps a second, so tokens per step times SPS are tokens a second.": lambda s, r, table: (
+                (r + sum(s)) / table.sps(r, r + len(s))
+            ),
+            "that is tau per request; theta counts the tokens of the whole batch.": lambda s, r, table: (
+                (1 + sum(s) / r) * table.sps(r, r + len(s))
+            ),
+        },
+        "theta = (requests + sum of admitted survivals) * SPS(requests + number admitted).",
+    ),
+)
 
 
 def speeds(*steps_per_second):
@@ -48,11 +71,21 @@ def speeds(*steps_per_second):
 
 def tokens_of(survivals):
     """The triples (-survival, position, request) of all drafts [R, g]; sorted, they are in the order of admission."""
-    return [(-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)]
+    return [
+        (-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)
+    ]
 
 
-def admitting(survivals, sps, *, order=sorted, anchors=None, committed=None, admit=lambda after, before: after > before,
-              over=0):
+def admitting(
+    survivals,
+    sps,
+    *,
+    order=sorted,
+    anchors=None,
+    committed=None,
+    admit=lambda after, before: after > before,
+    over=0,
+):
     """Lengths by Algorithm 1, or by one of its misreadings: another order of `tokens_of`, other numbers of anchors in the batch or of
     tokens that they commit, another rule to admit, some tokens too many."""
     lengths = [0] * len(survivals)
@@ -75,44 +108,79 @@ def highest(survivals, sps):
 def every_rise(survivals, sps):
     """Lengths that count each token at which theta of the whole order rises."""
     lengths, expected = [0] * len(survivals), float(len(survivals))
-    for batch, (minus_chance, _, request) in enumerate(sorted(tokens_of(survivals)), len(survivals)):
+    for batch, (minus_chance, _, request) in enumerate(
+        sorted(tokens_of(survivals)), len(survivals)
+    ):
         lengths[request] += (expected - minus_chance) * sps(batch + 1) > expected * sps(batch)
         expected -= minus_chance
     return lengths
 
 
 SURVIVALS = torch.tensor([[0.9, 0.72, 0.36], [0.6, 0.54, 0.48]])
-SCHEDULES = [(SURVIVALS, speeds(120, 115, 110, 100, 95, 90, 85, 70, 68)), (SURVIVALS, speeds(130, 120, 110, 100, 85, 84, 83, 82, 81)),
-             (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 7.9, 7)), (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8, 5)),
-             (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8.5, 5)),
-             (torch.tensor([[0.5, 0.5], [0.5, 0.2]]), speeds(10, 10, 9, 8.6, 8.2, 5, 4)),
-             (torch.tensor([[0.8, 0.8, 0.1]]), speeds(9, 8, 7, 6, 5.5)),
-             (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
-             (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), speeds(40, 39, 38, 37, 36, 35, 33, 20, 10))]
-check_algorithm_1 = Exercise(algorithm_1, Step(SCHEDULES, {
-    "those are the lengths with the highest theta of all. A place after the first fall is reached because of survivals that were "
-    "computed from drafts already drawn: lossy. Stop at the first token that does not raise theta.": highest,
-    "you counted every rise of theta, those after the first fall too; the first failure ends the search.": every_rise,
-    "a token that leaves theta as it is was admitted; it must raise theta.":
-        lambda s, sps: admitting(s, sps, admit=lambda after, before: after >= before),
-    "the token that failed is counted too; it is not admitted.": lambda s, sps: admitting(s, sps, over=1),
-    "the anchors are missing from the batch: each request sends one token into the pass besides its drafts.":
-        lambda s, sps: admitting(s, sps, anchors=0),
-    "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.":
-        lambda s, sps: admitting(s, sps, committed=0),
-    "you went request by request; all tokens of the batch compete, so sort them together.":
-        lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (token[2], token[1]))),
-    "you went position by position; a sure second draft comes before another request's doubtful first.":
-        lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: token[1:])),
-    "of equal survivals the earlier position comes first, then the earlier request.":
-        (lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (*token[:2], -token[2]))),
-         lambda s, sps: admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: (token[0], token[2])))),
-    "every admitted draft is counted as accepted; it commits a token only with its survival's chance.":
-        lambda s, sps: admitting((s > 0).double(), sps),
-    "every token is admitted; compare theta with and without the next one.":
-        lambda s, sps: [s.shape[1]] * len(s),
-}, "sort all tokens by survival, the highest first, and admit them as long as each raises (R + survivals admitted) * "
-   "sps(R + tokens admitted)."))
+SCHEDULES = [
+    (SURVIVALS, speeds(120, 115, 110, 100, 95, 90, 85, 70, 68)),
+    (SURVIVALS, speeds(130, 120, 110, 100, 85, 84, 83, 82, 81)),
+    (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 7.9, 7)),
+    (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8, 5)),
+    (torch.tensor([[0.5], [0.5]]), speeds(12, 11, 10, 8.5, 5)),
+    (torch.tensor([[0.5, 0.5], [0.5, 0.2]]), speeds(10, 10, 9, 8.6, 8.2, 5, 4)),
+    (torch.tensor([[0.8, 0.8, 0.1]]), speeds(9, 8, 7, 6, 5.5)),
+    (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
+    (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), speeds(40, 39, 38, 37, 36, 35, 33, 20, 10)),
+]
+check_algorithm_1 = Exercise(
+    algorithm_1,
+    Step(
+        SCHEDULES,
+        {
+            "those are the lengths with the highest theta of all. A place after the first fall is reached because of survivals that were "
+            "computed from drafts already drawn: lossy. Stop at the first token that does not raise theta.": highest,
+            "you counted every rise of theta, those after the first fall too; the first failure ends the search.": every_rise,
+            "a token that leaves theta as it is was admitted; it must raise theta.": lambda s, sps: (
+                admitting(s, sps, admit=lambda after, before: after >= before)
+            ),
+            "the token that failed is counted too; it is not admitted.": lambda s, sps: admitting(
+                s, sps, over=1
+            ),
+            "the anchors are missing from the batch: each request sends one token into the pass besides its drafts.": lambda s, sps: (
+                admitting(s, sps, anchors=0)
+            ),
+            "the anchors are missing from tau: each request commits one token of the target's own besides its drafts.": lambda s, sps: (
+                admitting(s, sps, committed=0)
+            ),
+            "you went request by request; all tokens of the batch compete, so sort them together.": lambda s, sps: (
+                admitting(
+                    s,
+                    sps,
+                    order=lambda tokens: sorted(tokens, key=lambda token: (token[2], token[1])),
+                )
+            ),
+            "you went position by position; a sure second draft comes before another request's doubtful first.": lambda s, sps: (
+                admitting(s, sps, order=lambda tokens: sorted(tokens, key=lambda token: token[1:]))
+            ),
+            "of equal survivals the earlier position comes first, then the earlier request.": (
+                lambda s, sps: admitting(
+                    s,
+                    sps,
+                    order=lambda tokens: sorted(tokens, key=lambda token: (*token[:2], -token[2])),
+                ),
+                lambda s, sps: admitting(
+                    s,
+                    sps,
+                    order=lambda tokens: sorted(tokens, key=lambda token: (token[0], token[2])),
+                ),
+            ),
+            "every admitted draft is counted as accepted; it commits a token only with its survival's chance.": lambda s, sps: (
+                admitting((s > 0).double(), sps)
+            ),
+            "every token is admitted; compare theta with and without the next one.": lambda s, sps: (
+                [s.shape[1]] * len(s)
+            ),
+        },
+        "sort all tokens by survival, the highest first, and admit them as long as each raises (R + survivals admitted) * "
+        "sps(R + tokens admitted).",
+    ),
+)
 
 
 def lagged_lengths(old, current, cost_table):
@@ -126,24 +194,39 @@ CURRENT = torch.tensor([[0.3, 0.1, 0.02], [0.95, 0.92, 0.9], [0.9, 0.85, 0.7]])
 OLD_4 = torch.tensor([[0.5, 0.2], [0.9, 0.1], [0.4, 0.1], [0.3, 0.1]])
 CURRENT_4 = torch.tensor([[0.1, 0.05], [0.2, 0.1], [0.95, 0.9], [0.9, 0.2]])
 STEEP = CostTable(range(1, 13), [100, 98, 96, 94, 90, 82, 70, 60, 50, 45, 40, 35])
-check_lagged = Exercise(lagged_lengths, Step([(OLD, CURRENT, STAIRS), (OLD_4, CURRENT_4, STEEP)], {
-    "the budget comes from the current survivals, which know what was drawn: that is the retrospective choice. Take it "
-    "from the old ones.":
-        (lambda old, now, table: global_optimum(now, table),
-         lambda old, now, table: top_k(now, global_optimum(now, table).sum())),
-    "these are the lengths that were right two steps ago. That is lossless, but the places go to requests whose new "
-    "drafts may be weak; take only the sum from the old survivals.":
-        lambda old, now, table: global_optimum(old, table),
-    "the budget was found with the early stop. The old draws are over and can bias nothing, so search without it.":
-        lambda old, now, table: top_k(now, schedule(old, table).sum()),
-    "that is Algorithm 1 on the current survivals; here the budget is to be known before this step's drafts.":
-        lambda old, now, table: schedule(now, table),
-    "old and current are swapped: the old survivals set the budget, the current ones hand it out.":
-        lambda old, now, table: top_k(old, global_optimum(now, table).sum()),
-    "the anchors are in the budget; it counts drafts, and anchors always go in.":
-        lambda old, now, table: top_k(now, global_optimum(old, table).sum() + len(old)),
-    "that is one number for the whole batch; hand the budget out with top_k.":
-        lambda old, now, table: global_optimum(old, table).sum(),
-    "top_k takes one number as its budget, and you gave it a length for each request: add them up.":
-        lambda old, now, table: top_k(now, global_optimum(old, table)),
-}, "the budget is the sum of the lengths that are best for the old survivals; top_k hands it out by the current."))
+check_lagged = Exercise(
+    lagged_lengths,
+    Step(
+        [(OLD, CURRENT, STAIRS), (OLD_4, CURRENT_4, STEEP)],
+        {
+            "the budget comes from the current survivals, which know what was drawn: that is the retrospective choice. Take it "
+            "from the old ones.": (
+                lambda old, now, table: global_optimum(now, table),
+                lambda old, now, table: top_k(now, global_optimum(now, table).sum()),
+            ),
+            "these are the lengths that were right two steps ago. That is lossless, but the places go to requests whose new "
+            "drafts may be weak; take only the sum from the old survivals.": lambda old, now, table: (
+                global_optimum(old, table)
+            ),
+            "the budget was found with the early stop. The old draws are over and can bias nothing, so search without it.": lambda old, now, table: (
+                top_k(now, schedule(old, table).sum())
+            ),
+            "that is Algorithm 1 on the current survivals; here the budget is to be known before this step's drafts.": lambda old, now, table: (
+                schedule(now, table)
+            ),
+            "old and current are swapped: the old survivals set the budget, the current ones hand it out.": lambda old, now, table: (
+                top_k(old, global_optimum(now, table).sum())
+            ),
+            "the anchors are in the budget; it counts drafts, and anchors always go in.": lambda old, now, table: (
+                top_k(now, global_optimum(old, table).sum() + len(old))
+            ),
+            "that is one number for the whole batch; hand the budget out with top_k.": lambda old, now, table: (
+                global_optimum(old, table).sum()
+            ),
+            "top_k takes one number as its budget, and you gave it a length for each request: add them up.": lambda old, now, table: (
+                top_k(now, global_optimum(old, table))
+            ),
+        },
+        "the budget is the sum of the lengths that are best for the old survivals; top_k hands it out by the current.",
+    ),
+)

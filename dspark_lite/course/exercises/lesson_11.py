@@ -29,64 +29,109 @@ def one_number_per_token(answer):
         raise Mistake("request and position must be tensors; the mask compares them all at once.")
     shapes = [tuple(part.shape) for part in answer]
     if shapes != [(7,), (7,)]:
-        raise Mistake(f"request and position have the shapes {shapes}; "
-                      "each holds one number per token, as many as the counts add up to.")
+        raise Mistake(
+            f"request and position have the shapes {shapes}; "
+            "each holds one number per token, as many as the counts add up to."
+        )
     if any(part.is_floating_point() and torch.equal(part, part.round()) for part in answer):
         raise Mistake("request and position are indices; make them tensors of whole numbers.")
     return answer
 
 
-check_indices = Exercise(index_tensors, Step([(torch.tensor([7, 3, 5]), torch.tensor([2, 4, 1]))], {
-    "the two are swapped: return request first, then position.":
-        lambda s, c: index_tensors(s, c)[::-1],
-    "positions count from 0 in each request; its context stands before, so they begin at its start.":
-        lambda s, c: index_tensors(torch.zeros_like(s), c),
-    "positions run on through the whole batch, as if it were one text; each request has its own.":
-        lambda s, c: (index_tensors(s, c)[0], through(c)),
-    "you added the start to a count through the whole batch; begin anew at each request.":
-        lambda s, c: (index_tensors(s, c)[0], s[index_tensors(s, c)[0]] + through(c)),
-    "positions are off by counts[r]: counts.cumsum(0) counts the request itself too; it begins at cumsum - counts.":
-        lambda s, c: (index_tensors(s, c)[0], index_tensors(s - c, c)[1]),
-    "all tokens of a request have the position of its first; each stands one after the one before.":
-        lambda s, c: (index_tensors(s, c)[0], s[index_tensors(s, c)[0]]),
-    "positions are one too high: the anchor stands at the start itself, right after the last committed token.":
-        lambda s, c: index_tensors(s + 1, c),
-    "requests take turns; a request's tokens stand together, in order.":
-        alternating,
-    "each holds one number per token, as many as the counts add up to.":
-        lambda s, c: (torch.arange(3), s),
-    "return two tensors, request and position.":
-        lambda s, c: index_tensors(s, c)[1],
-}, "request r stands counts[r] times in a row, with the positions starts[r], starts[r] + 1, and so on.",
-    one_number_per_token))
+check_indices = Exercise(
+    index_tensors,
+    Step(
+        [(torch.tensor([7, 3, 5]), torch.tensor([2, 4, 1]))],
+        {
+            "the two are swapped: return request first, then position.": lambda s, c: index_tensors(
+                s, c
+            )[::-1],
+            "positions count from 0 in each request; its context stands before, so they begin at its start.": lambda s, c: (
+                index_tensors(torch.zeros_like(s), c)
+            ),
+            "positions run on through the whole batch, as if it were one text; each request has its own.": lambda s, c: (
+                index_tensors(s, c)[0],
+                through(c),
+            ),
+            "you added the start to a count through the whole batch; begin anew at each request.": lambda s, c: (
+                index_tensors(s, c)[0],
+                s[index_tensors(s, c)[0]] + through(c),
+            ),
+            "positions are off by counts[r]: counts.cumsum(0) counts the request itself too; it begins at cumsum - counts.": lambda s, c: (
+                index_tensors(s, c)[0],
+                index_tensors(s - c, c)[1],
+            ),
+            "all tokens of a request have the position of its first; each stands one after the one before.": lambda s, c: (
+                index_tensors(s, c)[0],
+                s[index_tensors(s, c)[0]],
+            ),
+            "positions are one too high: the anchor stands at the start itself, right after the last committed token.": lambda s, c: (
+                index_tensors(s + 1, c)
+            ),
+            "requests take turns; a request's tokens stand together, in order.": alternating,
+            "each holds one number per token, as many as the counts add up to.": lambda s, c: (
+                torch.arange(3),
+                s,
+            ),
+            "return two tensors, request and position.": lambda s, c: index_tensors(s, c)[1],
+        },
+        "request r stands counts[r] times in a row, with the positions starts[r], starts[r] + 1, and so on.",
+        one_number_per_token,
+    ),
+)
 
 
 REQUEST, POSITION = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([2, 3, 1, 2, 3])
-CACHED_REQUEST, CACHED_POSITION = torch.tensor([0, -1, 0, 1]), torch.tensor([0, 0, 1, 0])  # -1: a key that is nobody's any more
-MASK_CASE = REQUEST, POSITION, torch.cat([CACHED_REQUEST, REQUEST]), torch.cat([CACHED_POSITION, POSITION])
-check_mask = Exercise(may_see, Step([MASK_CASE], {
-    "a token sees keys after it in its own request. Drafts that come later would decide about it; also ask for "
-    "key_position <= position.":
-        lambda r, p, kr, kp: own(r, kr),
-    "a token sees other requests: positions alone do not tell whose key it is.":
-        lambda r, p, kr, kp: before(p, kp),
-    "the cached context is forgotten: a token sees the step's own tokens and nothing before them.":
-        lambda r, p, kr, kp: may_see(r, p, kr, kp) & (torch.arange(len(kr)) >= len(kr) - len(r)),
-    "a token does not see itself; its own position belongs to it (<=, not <).":
-        lambda r, p, kr, kp: own(r, kr) & (kp < p[:, None]),
-    "it is turned around: tokens are rows, keys are columns.":
-        lambda r, p, kr, kp: may_see(r, p, kr, kp).T,
-    "tokens see what stands after them and not what stands before.":
-        lambda r, p, kr, kp: own(r, kr) & ~(kp < p[:, None]),
-    "a key must be of the same request and not after the token: both, not one of them.":
-        lambda r, p, kr, kp: own(r, kr) | before(p, kp),
-    "tokens and keys are not paired: request[:, None] and position[:, None] make rows of tokens, so that each meets each key.":
-        (lambda r, p, kr, kp: (r == kr) & (kp <= p), lambda r, p, kr, kp: (kr == r) & (kp <= p)),
-    "`and` asks for one truth value; between two tensors of them write &.":
-        lambda r, p, kr, kp: own(r, kr) and before(p, kp),
-    "the mask holds torch.int64; it should say True where a token sees a key and False elsewhere.":
-        lambda *indices: may_see(*indices).long(),
-}, "a token sees a key if it is of the same request and its position is not above the token's own.", boolean))
+CACHED_REQUEST, CACHED_POSITION = (
+    torch.tensor([0, -1, 0, 1]),
+    torch.tensor([0, 0, 1, 0]),
+)  # -1: a key that is nobody's any more
+MASK_CASE = (
+    REQUEST,
+    POSITION,
+    torch.cat([CACHED_REQUEST, REQUEST]),
+    torch.cat([CACHED_POSITION, POSITION]),
+)
+check_mask = Exercise(
+    may_see,
+    Step(
+        [MASK_CASE],
+        {
+            "a token sees keys after it in its own request. Drafts that come later would decide about it; also ask for "
+            "key_position <= position.": lambda r, p, kr, kp: own(r, kr),
+            "a token sees other requests: positions alone do not tell whose key it is.": lambda r, p, kr, kp: (
+                before(p, kp)
+            ),
+            "the cached context is forgotten: a token sees the step's own tokens and nothing before them.": lambda r, p, kr, kp: (
+                may_see(r, p, kr, kp) & (torch.arange(len(kr)) >= len(kr) - len(r))
+            ),
+            "a token does not see itself; its own position belongs to it (<=, not <).": lambda r, p, kr, kp: (
+                own(r, kr) & (kp < p[:, None])
+            ),
+            "it is turned around: tokens are rows, keys are columns.": lambda r, p, kr, kp: (
+                may_see(r, p, kr, kp).T
+            ),
+            "tokens see what stands after them and not what stands before.": lambda r, p, kr, kp: (
+                own(r, kr) & ~(kp < p[:, None])
+            ),
+            "a key must be of the same request and not after the token: both, not one of them.": lambda r, p, kr, kp: (
+                own(r, kr) | before(p, kp)
+            ),
+            "tokens and keys are not paired: request[:, None] and position[:, None] make rows of tokens, so that each meets each key.": (
+                lambda r, p, kr, kp: (r == kr) & (kp <= p),
+                lambda r, p, kr, kp: (kr == r) & (kp <= p),
+            ),
+            "`and` asks for one truth value; between two tensors of them write &.": lambda r, p, kr, kp: (
+                own(r, kr) and before(p, kp)
+            ),
+            "the mask holds torch.int64; it should say True where a token sees a key and False elsewhere.": lambda *indices: (
+                may_see(*indices).long()
+            ),
+        },
+        "a token sees a key if it is of the same request and its position is not above the token's own.",
+        boolean,
+    ),
+)
 
 
 def throughput_at(curve, least_speed):
@@ -97,22 +142,46 @@ def throughput_at(curve, least_speed):
 
 
 FRONTIER = np.array([[200.0, 200.0], [150.0, 300.0], [80.0, 640.0], [30.0, 720.0]])
-check_throughput_at = Exercise(throughput_at, Step([(FRONTIER, 110.0), (FRONTIER, 45.0), (FRONTIER, 250.0), (FRONTIER, 80.0), (FRONTIER, 20.0)], {
-    "np.interp needs speeds that rise; along the curve they fall. Turn the rows round first.":
-        lambda curve, least: 0.0 if least > curve[:, 0].max() else float(np.interp(least, *curve.T)),
-    "no load gives a user that speed, so nothing can be promised: return 0. (np.interp gives the value of the curve's end without a "
-    "word.)":
-        lambda curve, least: float(np.interp(least, *curve[::-1].T)),
-    "where even the heaviest load is faster than promised, its throughput, the last row's, is the highest; you return 0.":
-        lambda curve, least: float(np.interp(least, *curve[::-1].T, left=0, right=0)),
-    "you took the throughput of the nearest measured load; read between the points with np.interp.":
-        lambda curve, least: 0.0 if least > curve[:, 0].max() else float(curve[np.abs(curve[:, 0] - least).argmin(), 1]),
-    "you took the measured loads alone; between two of them the line counts, too.":
-        lambda curve, least: float(max([0.0, *curve[curve[:, 0] >= least, 1]])),
-    "that is the speed of each user; return the throughput of all of them.":
-        lambda curve, least: 0.0 if least > curve[:, 0].max() else least,
-    "that is the number of requests under way; return the throughput.":
-        lambda curve, least: throughput_at(curve, least) / least,
-    "the columns are exchanged: the first is the speed of each user, the second the throughput.":
-        lambda curve, least: 0.0 if least > curve[:, 0].max() else float(np.interp(least, curve[:, 1], curve[:, 0])),
-}, "read the curve at this speed, from slow to fast, with np.interp; 0 where even the lightest load is slower."))
+check_throughput_at = Exercise(
+    throughput_at,
+    Step(
+        [
+            (FRONTIER, 110.0),
+            (FRONTIER, 45.0),
+            (FRONTIER, 250.0),
+            (FRONTIER, 80.0),
+            (FRONTIER, 20.0),
+        ],
+        {
+            "np.interp needs speeds that rise; along the curve they fall. Turn the rows round first.": lambda curve, least: (
+                0.0 if least > curve[:, 0].max() else float(np.interp(least, *curve.T))
+            ),
+            "no load gives a user that speed, so nothing can be promised: return 0. (np.interp gives the value of the curve's end without a "
+            "word.)": lambda curve, least: float(np.interp(least, *curve[::-1].T)),
+            (
+                "where even the heaviest load is faster than promised, its throughput, the last "
+                "row's, is the highest; you return 0."
+            ): lambda curve, least: float(np.interp(least, *curve[::-1].T, left=0, right=0)),
+            "you took the throughput of the nearest measured load; read between the points with np.interp.": lambda curve, least: (
+                0.0
+                if least > curve[:, 0].max()
+                else float(curve[np.abs(curve[:, 0] - least).argmin(), 1])
+            ),
+            "you took the measured loads alone; between two of them the line counts, too.": lambda curve, least: (
+                float(max([0.0, *curve[curve[:, 0] >= least, 1]]))
+            ),
+            "that is the speed of each user; return the throughput of all of them.": lambda curve, least: (
+                0.0 if least > curve[:, 0].max() else least
+            ),
+            "that is the number of requests under way; return the throughput.": lambda curve, least: (
+                throughput_at(curve, least) / least
+            ),
+            "the columns are exchanged: the first is the speed of each user, the second the throughput.": lambda curve, least: (
+                0.0
+                if least > curve[:, 0].max()
+                else float(np.interp(least, curve[:, 1], curve[:, 0]))
+            ),
+        },
+        "read the curve at this speed, from slow to fast, with np.interp; 0 where even the lightest load is slower.",
+    ),
+)

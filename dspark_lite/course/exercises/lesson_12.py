@@ -27,27 +27,48 @@ def resampled_gain(ours, theirs, index):
 
 OURS = np.array([[40.0, 5.0], [30.0, 10.0], [9.0, 3.0]])
 THEIRS = np.array([[36.0, 10.0], [30.0, 12.0], [9.0, 2.0]])
-check_resampled_gain = Exercise(resampled_gain, Step([(OURS, THEIRS, np.array([0, 0, 2]))], {
-    "both are read on the rows that `index` names, repeated ones as often as they stand there: that is what pairs them.":
-        (lambda ours, theirs, index: gain(ours[index], theirs), lambda ours, theirs, index: gain(ours, theirs[index]),
-         lambda ours, theirs, index: gain(ours, theirs)),
-    "each prompt was taken once; a prompt that `index` names twice counts twice.":
-        lambda ours, theirs, index: resampled_gain(ours, theirs, np.unique(index)),
-    "that is a difference in tokens per round; the gain is a ratio minus one.":
-        lambda ours, theirs, index: length(ours[index]) - length(theirs[index]),
-    "one is still to be taken off: a ratio of 1 is a gain of 0.":
-        lambda ours, theirs, index: length(ours[index]) / length(theirs[index]),
-    "you averaged the accepted lengths of prompts; divide all tokens drawn by all their rounds.":
-        (lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
-         lambda ours, theirs, index: np.mean((ours[index, 0] / ours[index, 1]) / (theirs[index, 0] / theirs[index, 1])) - 1),
-    "you divided the difference by ours; the gain is over theirs, so divide by theirs.":
-        lambda ours, theirs, index: 1 - length(theirs[index]) / length(ours[index]),
-    "those are percent; the answer is a fraction.":
-        lambda ours, theirs, index: 100 * resampled_gain(ours, theirs, index),
-    "the ratio is upside down: ours over theirs.":
-        lambda ours, theirs, index: resampled_gain(theirs, ours, index),
-}, "both drafters are read on the prompts of `index`, and on no others. Try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index "
-   "[0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right."))
+check_resampled_gain = Exercise(
+    resampled_gain,
+    Step(
+        [(OURS, THEIRS, np.array([0, 0, 2]))],
+        {
+            "both are read on the rows that `index` names, repeated ones as often as they stand there: that is what pairs them.": (
+                lambda ours, theirs, index: gain(ours[index], theirs),
+                lambda ours, theirs, index: gain(ours, theirs[index]),
+                lambda ours, theirs, index: gain(ours, theirs),
+            ),
+            "each prompt was taken once; a prompt that `index` names twice counts twice.": lambda ours, theirs, index: (
+                resampled_gain(ours, theirs, np.unique(index))
+            ),
+            "that is a difference in tokens per round; the gain is a ratio minus one.": lambda ours, theirs, index: (
+                length(ours[index]) - length(theirs[index])
+            ),
+            "one is still to be taken off: a ratio of 1 is a gain of 0.": lambda ours, theirs, index: (
+                length(ours[index]) / length(theirs[index])
+            ),
+            "you averaged the accepted lengths of prompts; divide all tokens drawn by all their rounds.": (
+                lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
+                lambda ours, theirs, index: (
+                    np.mean(
+                        (ours[index, 0] / ours[index, 1]) / (theirs[index, 0] / theirs[index, 1])
+                    )
+                    - 1
+                ),
+            ),
+            "you divided the difference by ours; the gain is over theirs, so divide by theirs.": lambda ours, theirs, index: (
+                1 - length(theirs[index]) / length(ours[index])
+            ),
+            "those are percent; the answer is a fraction.": lambda ours, theirs, index: (
+                100 * resampled_gain(ours, theirs, index)
+            ),
+            "the ratio is upside down: ours over theirs.": lambda ours, theirs, index: (
+                resampled_gain(theirs, ours, index)
+            ),
+        },
+        "both drafters are read on the prompts of `index`, and on no others. Try it on ours [[6, 1], [4, 2]], theirs [[4, 1], [6, 3]] and index "
+        "[0, 0], as arrays: 6 tokens per round against 4, so 0.5 is right.",
+    ),
+)
 
 
 REPLICATES, DOES_NOT_HOLD, UNDECIDED = VERDICTS = ("replicates", "does not hold", "we cannot tell")
@@ -55,7 +76,9 @@ REPLICATES, DOES_NOT_HOLD, UNDECIDED = VERDICTS = ("replicates", "does not hold"
 
 def judged(holds, turned):
     """A verdict from whether the claim holds and whether it is turned round, both of the bounds [M, 2]."""
-    return lambda bounds: REPLICATES if holds(bounds) else DOES_NOT_HOLD if turned(bounds) else UNDECIDED
+    return lambda bounds: (
+        REPLICATES if holds(bounds) else DOES_NOT_HOLD if turned(bounds) else UNDECIDED
+    )
 
 
 def above(bounds):
@@ -78,29 +101,57 @@ def verdict(bounds):
     return judged(above, below)(bounds)
 
 
-BOUNDS = [np.array(bounds) for bounds in (
-    [[0.1, 0.3], [0.2, 0.5]], [[0.1, 0.3], [-0.1, 0.6]], [[0.1, 0.3], [-0.5, -0.1]], [[-0.3, 0.2], [-0.5, -0.1]], [[-0.4, 0.1]],
-    [[0.0, 0.4], [0.1, 0.2]], [[-0.1, 0.0]], [[-0.4, -0.1]], [[-0.9, -0.1], [-0.2, 0.5], [0.3, 0.6]])]
-check_verdict = Exercise(verdict, Step([(bounds,) for bounds in BOUNDS], {
-    "a claim holds where *all* of its margins lie above zero; one that does not is enough to refute it.":
-        judged(lambda bounds: (bounds[:, 0] > 0).any(), below),
-    "you judge by the middle of an interval; above or below zero means all of it, so its lower or its upper end.":
-        judged(lambda bounds: (bounds.mean(1) > 0).all(), lambda bounds: (bounds.mean(1) < 0).any()),
-    "an interval that holds zero does not stop you: where another margin lies below zero, the claim does not hold.":
-        lambda bounds: REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else DOES_NOT_HOLD,
-    "you judge by the upper end; above zero means the whole interval, so its lower end.":
-        judged(lambda bounds: (bounds[:, 1] > 0).all(), below),
-    "an interval that touches zero holds it: nothing but more than zero is above.":
-        judged(lambda bounds: (bounds[:, 0] >= 0).all(), below),
-    "an interval that ends at zero holds it: nothing but less than zero is below.":
-        judged(above, lambda bounds: (bounds[:, 1] <= 0).any()),
-    "one margin below zero is enough for a claim not to hold; not all of them have to be.":
-        judged(above, lambda bounds: (bounds[:, 1] < 0).all()),
-    "a margin lies below zero where its whole interval does, so its upper end; the lower end alone says little.":
-        judged(above, lambda bounds: (bounds[:, 0] < 0).any()),
-    "there are three verdicts: where no margin lies below zero and not all lie above, we cannot tell.":
-        judged(above, lambda bounds: not above(bounds)),
-    "where a whole interval lies below zero the claim does not hold; that we can tell.":
-        judged(above, lambda bounds: False),
-}, 'try it on [[0.1, 0.2], [-0.1, 0.2]], an array: the second interval holds zero and none lies below, so "we cannot tell" is right.',
-    read=lambda answer: VERDICTS.index(answer) if answer in VERDICTS else -1))
+BOUNDS = [
+    np.array(bounds)
+    for bounds in (
+        [[0.1, 0.3], [0.2, 0.5]],
+        [[0.1, 0.3], [-0.1, 0.6]],
+        [[0.1, 0.3], [-0.5, -0.1]],
+        [[-0.3, 0.2], [-0.5, -0.1]],
+        [[-0.4, 0.1]],
+        [[0.0, 0.4], [0.1, 0.2]],
+        [[-0.1, 0.0]],
+        [[-0.4, -0.1]],
+        [[-0.9, -0.1], [-0.2, 0.5], [0.3, 0.6]],
+    )
+]
+check_verdict = Exercise(
+    verdict,
+    Step(
+        [(bounds,) for bounds in BOUNDS],
+        {
+            "a claim holds where *all* of its margins lie above zero; one that does not is enough to refute it.": judged(
+                lambda bounds: (bounds[:, 0] > 0).any(), below
+            ),
+            "you judge by the middle of an interval; above or below zero means all of it, so its lower or its upper end.": judged(
+                lambda bounds: (bounds.mean(1) > 0).all(), lambda bounds: (bounds.mean(1) < 0).any()
+            ),
+            "an interval that holds zero does not stop you: where another margin lies below zero, the claim does not hold.": lambda bounds: (
+                REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else DOES_NOT_HOLD
+            ),
+            "you judge by the upper end; above zero means the whole interval, so its lower end.": judged(
+                lambda bounds: (bounds[:, 1] > 0).all(), below
+            ),
+            "an interval that touches zero holds it: nothing but more than zero is above.": judged(
+                lambda bounds: (bounds[:, 0] >= 0).all(), below
+            ),
+            "an interval that ends at zero holds it: nothing but less than zero is below.": judged(
+                above, lambda bounds: (bounds[:, 1] <= 0).any()
+            ),
+            "one margin below zero is enough for a claim not to hold; not all of them have to be.": judged(
+                above, lambda bounds: (bounds[:, 1] < 0).all()
+            ),
+            "a margin lies below zero where its whole interval does, so its upper end; the lower end alone says little.": judged(
+                above, lambda bounds: (bounds[:, 0] < 0).any()
+            ),
+            "there are three verdicts: where no margin lies below zero and not all lie above, we cannot tell.": judged(
+                above, lambda bounds: not above(bounds)
+            ),
+            "where a whole interval lies below zero the claim does not hold; that we can tell.": judged(
+                above, lambda bounds: False
+            ),
+        },
+        'try it on [[0.1, 0.2], [-0.1, 0.2]], an array: the second interval holds zero and none lies below, so "we cannot tell" is right.',
+        read=lambda answer: VERDICTS.index(answer) if answer in VERDICTS else -1,
+    ),
+)

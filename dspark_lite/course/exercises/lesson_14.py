@@ -11,24 +11,43 @@ from .checking import Exercise, Mistake, Step, as_truth, checker, finished, one_
 def by_round(answers):
     """Mean accepted drafts of round 1, 2, ..., from a list of accepted counts for each answer."""
     longest = max(map(len, answers))
-    return [sum(some) / len(some) for some in ([answer[k] for answer in answers if len(answer) > k] for k in range(longest))]
+    return [
+        sum(some) / len(some)
+        for some in ([answer[k] for answer in answers if len(answer) > k] for k in range(longest))
+    ]
 
 
 PLAYED = [([[5, 3, 1], [7, 4], [6, 2, 0, 0]],), ([[2, 2, 2, 2, 2], [7]],)]
-check_by_round = Exercise(by_round, Step(PLAYED, {
-    "a round that an answer does not have counts as no draft accepted; leave it out of the mean.":
-        lambda answers: [sum(answer[k] for answer in answers if len(answer) > k) / len(answers) for k in range(max(map(len, answers)))],
-    "your list ends with the shortest answer; go on to the longest, with the answers that have the round.":
-        lambda answers: [sum(column) / len(answers) for column in zip(*answers)],
-    "that is a mean for each answer; asked is one for each round, over the answers.":
-        lambda answers: [sum(answer) / len(answer) for answer in answers],
-    "those are sums over the answers; divide by how many answers have the round.":
-        lambda answers: [len([a for a in answers if len(a) > k]) * mean for k, mean in enumerate(by_round(answers))],
-    "each round is averaged together with those before it; then a fall hides for long. Take each round by itself.":
-        lambda answers: [float(np.mean([kept for answer in answers for kept in answer[:k + 1]])) for k in range(max(map(len, answers)))],
-    "you counted the token after the drafts as well; the list holds accepted drafts, so take them as they are.":
-        lambda answers: [1 + mean for mean in by_round(answers)],
-}, "the k-th number is the mean of the k-th round's accepted drafts over the answers that have a k-th round."))
+check_by_round = Exercise(
+    by_round,
+    Step(
+        PLAYED,
+        {
+            "a round that an answer does not have counts as no draft accepted; leave it out of the mean.": lambda answers: [
+                sum(answer[k] for answer in answers if len(answer) > k) / len(answers)
+                for k in range(max(map(len, answers)))
+            ],
+            "your list ends with the shortest answer; go on to the longest, with the answers that have the round.": lambda answers: [
+                sum(column) / len(answers) for column in zip(*answers)
+            ],
+            "that is a mean for each answer; asked is one for each round, over the answers.": lambda answers: [
+                sum(answer) / len(answer) for answer in answers
+            ],
+            "those are sums over the answers; divide by how many answers have the round.": lambda answers: [
+                len([a for a in answers if len(a) > k]) * mean
+                for k, mean in enumerate(by_round(answers))
+            ],
+            "each round is averaged together with those before it; then a fall hides for long. Take each round by itself.": lambda answers: [
+                float(np.mean([kept for answer in answers for kept in answer[: k + 1]]))
+                for k in range(max(map(len, answers)))
+            ],
+            "you counted the token after the drafts as well; the list holds accepted drafts, so take them as they are.": lambda answers: [
+                1 + mean for mean in by_round(answers)
+            ],
+        },
+        "the k-th number is the mean of the k-th round's accepted drafts over the answers that have a k-th round.",
+    ),
+)
 
 
 def same_block(drafter, features, anchor, cut):
@@ -51,8 +70,10 @@ def in_pieces(drafter, features, anchor, cut, drafts=True, extend=True, second=s
 
 def pieced(judge=lambda one, other: torch.allclose(one, other, atol=1e-4), **options):
     """An answer that reads the pieces in another way, or judges the two blocks by another rule."""
-    return lambda drafter, features, anchor, cut: judge(drafter.block_hidden(drafter.begin(None, features), anchor),
-                                                        in_pieces(drafter, features, anchor, cut, **options))
+    return lambda drafter, features, anchor, cut: judge(
+        drafter.block_hidden(drafter.begin(None, features), anchor),
+        in_pieces(drafter, features, anchor, cut, **options),
+    )
 
 
 def memory_cases():
@@ -61,21 +82,41 @@ def memory_cases():
     ids, anchor = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5]]), torch.tensor([7])
     features = target.prefill(ids, drafters["dspark"].taps)[0].features.clone()
     healthy = patients.Service(target, drafters["dspark"])
-    chosen = [lambda service: service, patients.block_kept, patients.positions_restart, patients.features_late, patients.rotary_base]
-    return [(mistake(healthy).drafter, features, anchor, cut) for mistake in chosen for cut in (3, 6)]
+    chosen = [
+        lambda service: service,
+        patients.block_kept,
+        patients.positions_restart,
+        patients.features_late,
+        patients.rotary_base,
+    ]
+    return [
+        (mistake(healthy).drafter, features, anchor, cut) for mistake in chosen for cut in (3, 6)
+    ]
 
 
 with torch.no_grad():
     MEMORY_CASES = memory_cases()
-check_same_block = Exercise(same_block, Step(MEMORY_CASES, {
-    "a cache that keeps the drafted block looks right as long as nothing is drafted: draft a block between the two pieces.":
-        pieced(drafts=False),
-    "the state lacks one of the two pieces: `begin` with features[:, :cut], then `extend` the same state with features[:, cut:].":
-        (pieced(extend=False), pieced(second=slice(0, 0))),
-    "with so wide a tolerance any two blocks agree; rounding leaves less than 1e-4.":
-        pieced(lambda one, other: torch.allclose(one, other, atol=1e3)),
-}, "read all features at once and take the block; then read features[:, :cut], draft a block, extend by the rest, take the block; "
-   "return whether the two agree within 1e-4.", as_truth))
+check_same_block = Exercise(
+    same_block,
+    Step(
+        MEMORY_CASES,
+        {
+            "a cache that keeps the drafted block looks right as long as nothing is drafted: draft a block between the two pieces.": pieced(
+                drafts=False
+            ),
+            "the state lacks one of the two pieces: `begin` with features[:, :cut], then `extend` the same state with features[:, cut:].": (
+                pieced(extend=False),
+                pieced(second=slice(0, 0)),
+            ),
+            "with so wide a tolerance any two blocks agree; rounding leaves less than 1e-4.": pieced(
+                lambda one, other: torch.allclose(one, other, atol=1e3)
+            ),
+        },
+        "read all features at once and take the block; then read features[:, :cut], draft a block, extend by the rest, take the block; "
+        "return whether the two agree within 1e-4.",
+        as_truth,
+    ),
+)
 
 
 def excess(p, wrong, draws):
@@ -83,26 +124,45 @@ def excess(p, wrong, draws):
     return draws * ((wrong - p) ** 2 / p).sum()
 
 
-CELLS = [(np.array([0.5, 0.3, 0.2]), np.array([0.52, 0.27, 0.21]), 2000), (np.array([0.9, 0.06, 0.04]), np.array([0.88, 0.09, 0.03]), 500)]
-check_excess = Exercise(excess, Step(CELLS, {
-    "divide by p, what is expected if nothing is wrong; the test does not know the other distribution.":
-        lambda p, wrong, draws: draws * ((wrong - p) ** 2 / wrong).sum(),
-    "the number of draws is missing: twice the draws, twice the excess.":
-        lambda p, wrong, draws: ((wrong - p) ** 2 / p).sum(),
-    "squared counts over probabilities: with counts in the numerator the expected counts, draws * p, belong below.":
-        lambda p, wrong, draws: (draws ** 2 * (wrong - p) ** 2 / p).sum(),
-    "differences below zero cancel those above; square them.":
-        lambda p, wrong, draws: draws * ((wrong - p) / p).sum(),
-    "that sums absolute differences; chi-square squares each and divides it by p.":
-        (lambda p, wrong, draws: draws * (np.abs(wrong - p) / p).sum(), lambda p, wrong, draws: draws * np.abs(wrong - p).sum(),
-         lambda p, wrong, draws: np.abs(wrong - p).sum() / 2),
-    "each squared difference is divided by its own p; otherwise a rare token that comes twice as often counts for nothing.":
-        lambda p, wrong, draws: draws * ((wrong - p) ** 2).sum(),
-    "that is the mean over the tokens; add them up.":
-        lambda p, wrong, draws: draws * ((wrong - p) ** 2 / p).mean(),
-    "return one number, the sum.":
-        lambda p, wrong, draws: draws * (wrong - p) ** 2 / p,
-}, "the excess is draws * sum((wrong - p)**2 / p).", one_number))
+CELLS = [
+    (np.array([0.5, 0.3, 0.2]), np.array([0.52, 0.27, 0.21]), 2000),
+    (np.array([0.9, 0.06, 0.04]), np.array([0.88, 0.09, 0.03]), 500),
+]
+check_excess = Exercise(
+    excess,
+    Step(
+        CELLS,
+        {
+            "divide by p, what is expected if nothing is wrong; the test does not know the other distribution.": lambda p, wrong, draws: (
+                draws * ((wrong - p) ** 2 / wrong).sum()
+            ),
+            "the number of draws is missing: twice the draws, twice the excess.": lambda p, wrong, draws: (
+                ((wrong - p) ** 2 / p).sum()
+            ),
+            "squared counts over probabilities: with counts in the numerator the expected counts, draws * p, belong below.": lambda p, wrong, draws: (
+                (draws**2 * (wrong - p) ** 2 / p).sum()
+            ),
+            "differences below zero cancel those above; square them.": lambda p, wrong, draws: (
+                draws * ((wrong - p) / p).sum()
+            ),
+            "that sums absolute differences; chi-square squares each and divides it by p.": (
+                lambda p, wrong, draws: draws * (np.abs(wrong - p) / p).sum(),
+                lambda p, wrong, draws: draws * np.abs(wrong - p).sum(),
+                lambda p, wrong, draws: np.abs(wrong - p).sum() / 2,
+            ),
+            (
+                "each squared difference is divided by its own p; otherwise a rare token that "
+                "comes twice as often counts for nothing."
+            ): lambda p, wrong, draws: draws * ((wrong - p) ** 2).sum(),
+            "that is the mean over the tokens; add them up.": lambda p, wrong, draws: (
+                draws * ((wrong - p) ** 2 / p).mean()
+            ),
+            "return one number, the sum.": lambda p, wrong, draws: draws * (wrong - p) ** 2 / p,
+        },
+        "the excess is draws * sum((wrong - p)**2 / p).",
+        one_number,
+    ),
+)
 
 
 TELLING = {  # cause: the columns that speak for it, the first of them for the table
@@ -123,12 +183,13 @@ TELLING = {  # cause: the columns that speak for it, the first of them for the t
     "stale cost table": ("block's price", "scheduled"),
     "bonus lost": ("last draft",),
     "16-bit draws": ("distance",),
-    "best one, claimed as drawn": ("distance",)}
+    "best one, claimed as drawn": ("distance",),
+}
 WOULD = {  # cause: what the chart or a test would show of it
     "features one late": "then the block would not react to the newest features, and the cache would hold what it should",
     "empty embedding": "then the block would not react to the anchor, and later drafts would be bad, too",
     "mask for the anchor": "then the block would not react to the anchor, while later drafts would be nearly healthy: the sequential head knows what "
-                           "was drawn",
+    "was drawn",
     "thinking on": "then hardly a draft of the first rounds would be accepted, while all tests pass: they read the usual prompt",
     "other layout": "then a block would have one draft fewer, and drafts would fit one place on",
     "rotary base": "then later drafts would be low, more so towards a block's end, while all tests pass",
@@ -143,10 +204,19 @@ WOULD = {  # cause: what the chart or a test would show of it
     "stale cost table": "then all drafts would be healthy, and the cost table would say that a block costs many passes",
     "bonus lost": "then the last draft of a block would never count as accepted",
     "16-bit draws": "then all drafts would be healthy, and enumeration would find a small distance",
-    "best one, claimed as drawn": "then enumeration would find a large distance"}
+    "best one, claimed as drawn": "then enumeration would find a large distance",
+}
 
 
-FIRST_BEDS = (4, 5, 6, 7, 11, 13, 14)  # of the lesson's ward: each of the round's six points decides one of them, and bed 7 is worked out
+FIRST_BEDS = (
+    4,
+    5,
+    6,
+    7,
+    11,
+    13,
+    14,
+)  # of the lesson's ward: each of the round's six points decides one of them, and bed 7 is worked out
 
 
 @checker
@@ -164,22 +234,40 @@ def check_diagnosis(diagnosis, seed: int = patients.SEED):
 def _judge(diagnosis, beds: dict[int, str]) -> None:
     """Says how many of these beds, {bed: its cause}, are right, and what is wrong with the first that is not."""
     if not isinstance(finished(diagnosis), dict):
-        raise Mistake(f"the diagnosis is a dictionary, {{bed: (cause, evidence)}}, not a value of type {type(diagnosis).__name__}.")
-    faults = [(bed, fault) for bed, cause in beds.items() if (fault := _fault(finished(diagnosis.get(bed)), bed, cause))]
+        raise Mistake(
+            f"the diagnosis is a dictionary, {{bed: (cause, evidence)}}, not a value of type {type(diagnosis).__name__}."
+        )
+    faults = [
+        (bed, fault)
+        for bed, cause in beds.items()
+        if (fault := _fault(finished(diagnosis.get(bed)), bed, cause))
+    ]
     if faults:
-        raise Mistake(f"{len(beds) - len(faults)} of {len(beds)} beds are right. Bed {faults[0][0]}: {faults[0][1]}")
+        raise Mistake(
+            f"{len(beds) - len(faults)} of {len(beds)} beds are right. Bed {faults[0][0]}: {faults[0][1]}"
+        )
 
 
 def _fault(said, bed: int, right: str) -> str:
     """What is wrong with a bed's diagnosis; empty where nothing is."""
     if not isinstance(said, (tuple, list)) or len(said) != 2:
-        raise Mistake(f'bed {bed} has {said!r}; give a cause and the evidence, ("cause", "column").')
+        raise Mistake(
+            f'bed {bed} has {said!r}; give a cause and the evidence, ("cause", "column").'
+        )
     cause, evidence = said
     columns = sorted({column for telling in TELLING.values() for column in telling})
     if cause not in list(patients.CAUSES):
-        raise Mistake(f"bed {bed}: the cause is {cause!r}; the causes are {', '.join(patients.CAUSES)}.")
+        raise Mistake(
+            f"bed {bed}: the cause is {cause!r}; the causes are {', '.join(patients.CAUSES)}."
+        )
     if evidence not in columns:
-        raise Mistake(f"bed {bed}: the evidence is {evidence!r}; it is one of {', '.join(columns)}.")
+        raise Mistake(
+            f"bed {bed}: the evidence is {evidence!r}; it is one of {', '.join(columns)}."
+        )
     if cause != right:
         return f"if that were {cause!r}, {WOULD[cause]}."
-    return "" if evidence in TELLING[cause] else f"the cause is right, and {evidence!r} does not tell it from its neighbours."
+    return (
+        ""
+        if evidence in TELLING[cause]
+        else f"the cause is right, and {evidence!r} does not tell it from its neighbours."
+    )

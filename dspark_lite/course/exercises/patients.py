@@ -15,7 +15,12 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import Randomness, RandomSource, accept, draw
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import DSpark
-from dspark_lite.losslessness.enumeration import outcomes, output_distribution, summed, total_variation
+from dspark_lite.losslessness.enumeration import (
+    outcomes,
+    output_distribution,
+    summed,
+    total_variation,
+)
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -55,6 +60,7 @@ def taps_early(service: Service) -> Service:
 
 def features_late(service: Service) -> Service:
     """Each token enters with the features of the token before it."""
+
     def extend_context(self, cache, features):
         late = torch.cat([getattr(cache, "newest", features[:, :1]), features[:, :-1]], 1)
         cache.newest = features[:, -1:]
@@ -65,13 +71,23 @@ def features_late(service: Service) -> Service:
 
 def embedding_empty(service: Service) -> Service:
     """The target's embedding was not handed over: the draft's is empty."""
-    return replace(service, drafter=altered(service.drafter, embed=lambda self, ids: 0 * DSpark.embed(self, ids)))
+    return replace(
+        service,
+        drafter=altered(service.drafter, embed=lambda self, ids: 0 * DSpark.embed(self, ids)),
+    )
 
 
 def mask_for_anchor(service: Service) -> Service:
     """The block begins with a mask in the place of the anchor."""
-    return replace(service, drafter=altered(service.drafter, block_ids=lambda self, anchor: DSpark.block_ids(
-        self, torch.full_like(anchor, self.config.mask_token_id))))
+    return replace(
+        service,
+        drafter=altered(
+            service.drafter,
+            block_ids=lambda self, anchor: DSpark.block_ids(
+                self, torch.full_like(anchor, self.config.mask_token_id)
+            ),
+        ),
+    )
 
 
 def thinking_on(service: Service) -> Service:
@@ -79,8 +95,12 @@ def thinking_on(service: Service) -> Service:
     tokenizer, device = service.target.tokenizer, service.target.device
 
     def encode(prompt: str) -> torch.Tensor:
-        ids = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True, enable_thinking=True,
-                                            return_dict=False)
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}],
+            add_generation_prompt=True,
+            enable_thinking=True,
+            return_dict=False,
+        )
         return torch.tensor([ids], device=device)
 
     return replace(service, encode=encode)
@@ -90,7 +110,11 @@ def target_scaled(service: Service) -> Service:
     """The target's positions are scaled for long texts (YaRN, factor 4); the draft was trained without."""
     rotary, plain = service.target.model.model.rotary_emb, service.target.config
     config = copy.deepcopy(plain)
-    config.rope_parameters |= {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": plain.max_position_embeddings}
+    config.rope_parameters |= {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": plain.max_position_embeddings,
+    }
     scaled = type(rotary)(config=config).to(service.target.device)
 
     def read(self, *given, **options):
@@ -129,12 +153,19 @@ def rotary_base(service: Service) -> Service:
 
 def positions_restart(service: Service) -> Service:
     """Every pass of the draft counts its positions from 0."""
-    return replace(service, drafter=altered(service.drafter, rope=lambda self, positions: DSpark.rope(self, positions - positions[:, :1])))
+    return replace(
+        service,
+        drafter=altered(
+            service.drafter,
+            rope=lambda self, positions: DSpark.rope(self, positions - positions[:, :1]),
+        ),
+    )
 
 
 def as_in_the_engine(drafter):
     """The drafter, which shares its weights, with the mistake that stood in an engine: the context's keys of every layer are normed with
     the first layer's weight."""
+
     def extend_context(self, cache, features):
         norms = [layer.self_attn.k_norm for layer in self.layers]
         for layer in self.layers:
@@ -154,7 +185,10 @@ def key_norms(service: Service) -> Service:
 def head_left_out(service: Service) -> Service:
     """The sequential head was not loaded: its bias is zero."""
     drafter, head = altered(service.drafter), altered(service.drafter.markov_head)
-    head.step = lambda previous, hidden, state: (0 * type(service.drafter.markov_head).step(head, previous, hidden, state)[0], state)
+    head.step = lambda previous, hidden, state: (
+        0 * type(service.drafter.markov_head).step(head, previous, hidden, state)[0],
+        state,
+    )
     drafter.markov_head = head
     return replace(service, drafter=drafter)
 
@@ -164,6 +198,7 @@ def head_left_out(service: Service) -> Service:
 
 def block_kept(service: Service) -> Service:
     """The draft's own block stays in its cache after every round."""
+
     def block_hidden(self, state, anchor):
         hidden = DSpark.block_hidden(self, state, anchor)
         state.advance(self.config.block_size)
@@ -174,6 +209,7 @@ def block_kept(service: Service) -> Service:
 
 def refused_kept(service: Service) -> Service:
     """The features of refused drafts enter the draft's cache with the others."""
+
     def verify(self, *given):
         step = Target.verify(self, *given)
         self.verified = step.features
@@ -182,13 +218,17 @@ def refused_kept(service: Service) -> Service:
     def extend(self, state, token_ids, features):
         self.extend_context(state, features if target.verified is None else target.verified)
 
-    target, drafter = altered(service.target, verify=verify), altered(service.drafter, extend=extend)
+    target, drafter = (
+        altered(service.target, verify=verify),
+        altered(service.drafter, extend=extend),
+    )
     target.verified = None
     return replace(service, target=target, drafter=drafter)
 
 
 def leaks(service: Service) -> Service:
     """A request finds the draft's cache as the request before has left it."""
+
     def begin(self, prompt_ids, features):
         if hasattr(self, "left"):
             self.extend_context(self.left, features)
@@ -201,6 +241,7 @@ def leaks(service: Service) -> Service:
 
 def reads_again(service: Service) -> Service:
     """The draft's cache is thrown away after every round, and the whole text is read again."""
+
     def extend(self, state, token_ids, features):
         state.read = torch.cat([state.read, features], 1)
         state.advance(-state.length)
@@ -232,13 +273,16 @@ def stale_costs(service: Service) -> Service:
 
 def bonus_lost(service: Service) -> Service:
     """The token that a whole accepted block earns is thrown away."""
+
     def rule(target_probs, draft_probs, draft_tokens, lengths, generator):
         verdict = accept(target_probs, draft_probs, draft_tokens, lengths, generator)
         if not draft_tokens.shape[1]:
             return verdict
         whole = verdict.accepted == draft_tokens.shape[1]
-        return verdict._replace(accepted=verdict.accepted - whole.long(),
-                                next_token=torch.where(whole, draft_tokens[:, -1], verdict.next_token))
+        return verdict._replace(
+            accepted=verdict.accepted - whole.long(),
+            next_token=torch.where(whole, draft_tokens[:, -1], verdict.next_token),
+        )
 
     return replace(service, rule=rule)
 
@@ -258,15 +302,29 @@ class _Through(RandomSource):
 
 def _drawing(service: Service, change) -> Service:
     """The service whose drafts are drawn by `change(probs)` and claimed to be drawn by probs."""
+
     def propose(self, state, anchor, *, gamma=None, temperature, generator):
-        return DSpark.propose(self, state, anchor, gamma=gamma, temperature=temperature, generator=_Through(generator, change))
+        return DSpark.propose(
+            self,
+            state,
+            anchor,
+            gamma=gamma,
+            temperature=temperature,
+            generator=_Through(generator, change),
+        )
 
     return replace(service, drafter=altered(service.drafter, propose=propose))
 
 
 def summed_in_16_bits(probs: torch.Tensor) -> torch.Tensor:
     """What is drawn by probs [..., V] if their running sum, in which a random number is looked up, is kept in 16 bits."""
-    return probs.cumsum(-1).bfloat16().float().diff(dim=-1, prepend=torch.zeros_like(probs[..., :1])).clamp(min=0)
+    return (
+        probs.cumsum(-1)
+        .bfloat16()
+        .float()
+        .diff(dim=-1, prepend=torch.zeros_like(probs[..., :1]))
+        .clamp(min=0)
+    )
 
 
 def sixteen_bits(service: Service) -> Service:
@@ -276,17 +334,37 @@ def sixteen_bits(service: Service) -> Service:
 
 def best_claimed_drawn(service: Service) -> Service:
     """The most probable token is drafted, and claimed to be drawn."""
-    return _drawing(service, lambda probs: torch.nn.functional.one_hot(probs.argmax(-1), probs.shape[-1]).float())
+    return _drawing(
+        service,
+        lambda probs: torch.nn.functional.one_hot(probs.argmax(-1), probs.shape[-1]).float(),
+    )
 
 
 CAUSES = {  # of the ward: each shows on the chart
-    "features one late": features_late, "empty embedding": embedding_empty, "mask for the anchor": mask_for_anchor, "thinking on": thinking_on,
-    "other layout": other_layout, "rotary base": rotary_base, "positions restart": positions_restart, "head left out": head_left_out,
+    "features one late": features_late,
+    "empty embedding": embedding_empty,
+    "mask for the anchor": mask_for_anchor,
+    "thinking on": thinking_on,
+    "other layout": other_layout,
+    "rotary base": rotary_base,
+    "positions restart": positions_restart,
+    "head left out": head_left_out,
     "final norm missing": norm_missing,
-    "block kept": block_kept, "refused kept": refused_kept, "leak between requests": leaks, "reads all again": reads_again,
-    "another draft's calibration": other_calibration, "stale cost table": stale_costs, "bonus lost": bonus_lost,
-    "16-bit draws": sixteen_bits, "best one, claimed as drawn": best_claimed_drawn}
-QUIET = {"taps one early": taps_early, "one norm for all keys": key_norms, "scaled target": target_scaled}
+    "block kept": block_kept,
+    "refused kept": refused_kept,
+    "leak between requests": leaks,
+    "reads all again": reads_again,
+    "another draft's calibration": other_calibration,
+    "stale cost table": stale_costs,
+    "bonus lost": bonus_lost,
+    "16-bit draws": sixteen_bits,
+    "best one, claimed as drawn": best_claimed_drawn,
+}
+QUIET = {
+    "taps one early": taps_early,
+    "one norm for all keys": key_norms,
+    "scaled target": target_scaled,
+}
 BEDS = 14
 SEED = 7  # of the lesson's ward
 
@@ -309,10 +387,23 @@ class Patient:
 
         def text(path) -> tuple[int, ...]:
             sick = self.service(healthy)
-            return tuple(generate(sick.target, sick.drafter, torch.tensor([[0]]), max_new_tokens=tokens, temperature=1.0, stop_token_ids=(),
-                                  generator=path, rule=sick.rule).token_ids)
+            return tuple(
+                generate(
+                    sick.target,
+                    sick.drafter,
+                    torch.tensor([[0]]),
+                    max_new_tokens=tokens,
+                    temperature=1.0,
+                    stop_token_ids=(),
+                    generator=path,
+                    rule=sick.rule,
+                ).token_ids
+            )
 
-        return total_variation(summed(outcomes(text)), output_distribution(self.service(healthy).target, None, None, tokens))
+        return total_variation(
+            summed(outcomes(text)),
+            output_distribution(self.service(healthy).target, None, None, tokens),
+        )
 
 
 def ward(seed: int = SEED) -> dict[int, str]:

@@ -54,7 +54,9 @@ def note(check) -> None:
     if not in_notebook():
         return
     known = passed()
-    for module in [name for name in list(sys.modules) if name.startswith(f"{__package__}.{LESSON}")]:
+    for module in [
+        name for name in list(sys.modules) if name.startswith(f"{__package__}.{LESSON}")
+    ]:
         names = [name for name, value in vars(sys.modules[module]).items() if value is check]
         known[module[-2:]] = sorted({*known.get(module[-2:], []), *names})
     try:
@@ -65,24 +67,43 @@ def note(check) -> None:
 
 def exercises() -> dict[str, list[str]]:
     """The checkers of all lessons, by lesson."""
-    modules = {path.stem[-2:]: importlib.import_module(f"{__package__}.{path.stem}")
-               for path in sorted(Path(__file__).parent.glob(f"{LESSON}[0-9][0-9].py"))}
-    return {lesson: [name for name in vars(module) if name.startswith("check_")] for lesson, module in modules.items()}
+    modules = {
+        path.stem[-2:]: importlib.import_module(f"{__package__}.{path.stem}")
+        for path in sorted(Path(__file__).parent.glob(f"{LESSON}[0-9][0-9].py"))
+    }
+    return {
+        lesson: [name for name in vars(module) if name.startswith("check_")]
+        for lesson, module in modules.items()
+    }
 
 
 def progress() -> list[tuple[str, int, int]]:
     """(lesson, exercises passed, exercises with a checker)."""
     done = passed()
-    return [(lesson, len({*done.get(lesson, [])} & {*names}), len(names)) for lesson, names in exercises().items()]
+    return [
+        (lesson, len({*done.get(lesson, [])} & {*names}), len(names))
+        for lesson, names in exercises().items()
+    ]
 
 
 def completion_page(path: Path, findings, device: str) -> str:
     """The page of a judged my_dspark.py at `path`: what was asked and what was seen, as HTML."""
+
     def rows(pairs):
-        return "".join("<tr>" + "".join(f"<td>{html.escape(str(part))}</td>" for part in pair) + "</tr>" for pair in pairs)
+        return "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(part))}</td>" for part in pair) + "</tr>"
+            for pair in pairs
+        )
 
     machine = f"{device}, {platform.system()}, Python {platform.python_version()}, torch {version('torch')}"
-    return PAGE.format(version=VERSION, file=html.escape(path.name), day=date.today().isoformat(),
-                       findings=rows((finding.asked, finding.said) for finding in findings), machine=html.escape(machine),
-                       exercises=rows((f"lesson {lesson}", f"{right} of {count}") for lesson, right, count in progress()),
-                       digest=hashlib.sha256(path.read_bytes()).hexdigest())
+    return PAGE.format(
+        version=VERSION,
+        file=html.escape(path.name),
+        day=date.today().isoformat(),
+        findings=rows((finding.asked, finding.said) for finding in findings),
+        machine=html.escape(machine),
+        exercises=rows(
+            (f"lesson {lesson}", f"{right} of {count}") for lesson, right, count in progress()
+        ),
+        digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+    )

@@ -42,11 +42,19 @@ class SmallEngine:
     """
 
     def __init__(self, target, drafter, slots, longest, stop=(), temperature=0.0, generator=None):
-        self.target, self.drafter, self.slots, self.longest, self.stop = target, drafter, slots, longest, stop
+        self.target, self.drafter, self.slots, self.longest, self.stop = (
+            target,
+            drafter,
+            slots,
+            longest,
+            stop,
+        )
         self.temperature, self.generator = temperature, generator
         self.waiting, self.running, self.answers = [], {}, {}
         self.cache, self.states, self.entered = DynamicCache(config=target.config), {}, {}
-        self.keys = torch.zeros(2, 0, dtype=torch.long, device=target.device)  # request and position of what is cached
+        self.keys = torch.zeros(
+            2, 0, dtype=torch.long, device=target.device
+        )  # request and position of what is cached
 
     def read(self, tokens):
         """One pass over tokens {number: list of k}, each after what its request has read; distributions {number: [k, V]}."""
@@ -59,17 +67,26 @@ class SmallEngine:
         hidden = torch.zeros(visible.shape, dtype=self.target.dtype, device=device)
         hidden.masked_fill_(~visible, torch.finfo(self.target.dtype).min)
         flat = torch.tensor([token for part in tokens.values() for token in part], device=device)
-        step = self.target.read(flat[None], self.cache, self.drafter.taps, attention_mask=hidden[None, None],
-                                position_ids=position[None])
+        step = self.target.read(
+            flat[None],
+            self.cache,
+            self.drafter.taps,
+            attention_mask=hidden[None, None],
+            position_ids=position[None],
+        )
         features = [None] * len(counts) if step.features is None else step.features.split(counts, 1)
         self.entered = dict(zip(tokens, zip(flat[None].split(counts, 1), features)))
         return dict(zip(tokens, probabilities(step.logits[0], self.temperature).split(counts)))
 
     def keep(self, number, count):
         """Leaves the first `count` of the tokens that a request has just read, and shows them to the drafter."""
-        tokens, features = (None if part is None else part[:, :count] for part in self.entered[number])
+        tokens, features = (
+            None if part is None else part[:, :count] for part in self.entered[number]
+        )
         read = (self.keys[0] == number).nonzero()[:, 0]
-        self.keys[0, read[len(read) - self.entered[number][0].shape[1] + count:]] = -1  # nobody's: no token sees it
+        self.keys[
+            0, read[len(read) - self.entered[number][0].shape[1] + count :]
+        ] = -1  # nobody's: no token sees it
         if number in self.states:
             self.drafter.extend(self.states[number], tokens, features)
         else:
@@ -78,12 +95,14 @@ class SmallEngine:
     def draft(self, number):
         """A block after the newest token of a request: a list of g tokens, and the distributions [g, V] they were drawn from."""
         anchor = torch.tensor(self.running[number][-1:], device=self.target.device)
-        proposal = self.drafter.propose(self.states[number], anchor, temperature=self.temperature, generator=self.generator)
+        proposal = self.drafter.propose(
+            self.states[number], anchor, temperature=self.temperature, generator=self.generator
+        )
         return proposal.tokens[0].tolist(), proposal.probs[0]
 
     def complete(self, number):
         """Cuts an answer after a stop token or at its longest length, and says whether it has ended there."""
-        answer = until_stop(self.running[number], self.stop)[:self.longest]
+        answer = until_stop(self.running[number], self.stop)[: self.longest]
         self.running[number] = answer
         return len(answer) == self.longest or answer[-1] in self.stop
 
@@ -99,10 +118,14 @@ class WatchedEngine(SmallEngine):
         """The pass, where each block that it reads is whole."""
         for number in tokens.keys() & self.drafted.keys():
             if tokens[number][0] != self.running[number][-1]:
-                raise Mistake(f"the pass of request {number} starts without its anchor; read its newest token, then its drafts")
+                raise Mistake(
+                    f"the pass of request {number} starts without its anchor; read its newest token, then its drafts"
+                )
             if len(tokens[number]) != 1 + self.drafted[number]:
-                raise Mistake(f"the pass of request {number} reads {len(tokens[number])} tokens; its newest token and its "
-                              f"{self.drafted[number]} drafts are {1 + self.drafted[number]}")
+                raise Mistake(
+                    f"the pass of request {number} reads {len(tokens[number])} tokens; its newest token and its "
+                    f"{self.drafted[number]} drafts are {1 + self.drafted[number]}"
+                )
         return super().read(tokens)
 
     def draft(self, number):
@@ -115,8 +138,10 @@ class WatchedEngine(SmallEngine):
         """Whether an answer of token ids has ended."""
         other = next((token for token in self.running[number] if not isinstance(token, int)), None)
         if other is not None:
-            raise Mistake(f"the answer of request {number} holds a {type(other).__name__}; it is a list of token ids, so add what "
-                          "verify returns with +=")
+            raise Mistake(
+                f"the answer of request {number} holds a {type(other).__name__}; it is a list of token ids, so add what "
+                "verify returns with +="
+            )
         return super().complete(number)
 
 
@@ -135,10 +160,14 @@ def fill(engine, row=-1):
         engine.running[number] = [draw(rows[row], engine.generator)]
 
 
-def commit(engine, kept=lambda tokens, drafts: len(tokens), written=lambda tokens: tokens, judge=verify):
+def commit(
+    engine, kept=lambda tokens, drafts: len(tokens), written=lambda tokens: tokens, judge=verify
+):
     """Everything after admission; `judge` gives tokens, `kept` of what was read stay, and what is `written` joins the answer."""
     blocks = {number: engine.draft(number) for number in engine.running}
-    rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()})
+    rows = engine.read(
+        {number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()}
+    )
     for number, (drafts, q) in blocks.items():
         tokens = judge(rows[number], q, drafts, engine.generator)
         engine.keep(number, kept(tokens, drafts))
@@ -149,9 +178,11 @@ def commit(engine, kept=lambda tokens, drafts: len(tokens), written=lambda token
 
 def variant(row=-1, **changed):
     """A step that draws from another `row`, or commits in another way."""
+
     def wrong(engine):
         fill(engine, row)
         commit(engine, **changed)
+
     return wrong
 
 
@@ -164,14 +195,16 @@ def keeping_no_block(engine):
 
 
 WRONG_TEXT = {
-    "refused drafts stay in the cache; of the block only the anchor and the accepted drafts may stay, as many as verify returned":
-        variant(kept=lambda tokens, drafts: 1 + len(drafts)),
-    "engine.keep is not called after a block, so all of it stays and the drafter never sees it; keep as many as verify returned":
-        keeping_no_block,
-    "the token that verify adds after the accepted drafts is missing from the answer":
-        variant(written=lambda tokens: tokens[:-1] or tokens),
-    "the first token is drawn from the prompt's first row; the last row is what comes after the prompt":
-        variant(row=0),
+    "refused drafts stay in the cache; of the block only the anchor and the accepted drafts may stay, as many as verify returned": variant(
+        kept=lambda tokens, drafts: 1 + len(drafts)
+    ),
+    "engine.keep is not called after a block, so all of it stays and the drafter never sees it; keep as many as verify returned": keeping_no_block,
+    "the token that verify adds after the accepted drafts is missing from the answer": variant(
+        written=lambda tokens: tokens[:-1] or tokens
+    ),
+    "the first token is drawn from the prompt's first row; the last row is what comes after the prompt": variant(
+        row=0
+    ),
 }
 SLOTS, LONGEST, GAMMA, MOST_STEPS = 3, 16, 3, 60
 DRAWS = 20  # runs at temperature 1
@@ -195,12 +228,16 @@ def served(step, drafter_of) -> tuple[dict[int, list[int]], int]:
             raise Unfinished
         for number, answer in engine.running.items():
             if len(answer) == lengths.get(number) < LONGEST and answer[-1] not in STOP:
-                raise Mistake(f"a step left the answer of request {number} as it was; commit all that verify returns, the target's own "
-                              "token too, so that each answer grows")
+                raise Mistake(
+                    f"a step left the answer of request {number} as it was; commit all that verify returns, the target's own "
+                    "token too, so that each answer grows"
+                )
         if steps == MOST_STEPS:
             missing = len(PROMPTS) - len(engine.answers)
-            raise Mistake(f"after {MOST_STEPS} steps {missing} of {len(PROMPTS)} requests have no answer; when engine.complete(number) "
-                          "holds, the answer moves from engine.running to engine.answers")
+            raise Mistake(
+                f"after {MOST_STEPS} steps {missing} of {len(PROMPTS)} requests have no answer; when engine.complete(number) "
+                "holds, the answer moves from engine.running to engine.answers"
+            )
     return engine.answers, steps
 
 
@@ -217,8 +254,12 @@ def never_wrong(target, drafters):
 def plain_answers() -> dict[int, list[int]]:
     """The target's own greedy answers."""
     target, _ = toy_models(vocab_size=11, gamma=GAMMA)
-    return {number: generate(target, None, torch.tensor([prompt]), max_new_tokens=LONGEST, stop_token_ids=STOP).token_ids
-            for number, prompt in enumerate(PROMPTS)}
+    return {
+        number: generate(
+            target, None, torch.tensor([prompt]), max_new_tokens=LONGEST, stop_token_ids=STOP
+        ).token_ids
+        for number, prompt in enumerate(PROMPTS)
+    }
 
 
 def judge_answers(step, drafter_of, right: dict) -> int:
@@ -228,8 +269,18 @@ def judge_answers(step, drafter_of, right: dict) -> int:
         raise Mistake(f"{len(answers)} of {len(right)} requests are answered; each of them once")
     wrong = sum(answers[number] != right[number] for number in right)
     if wrong:
-        cause = next((sentence for sentence, known in WRONG_TEXT.items() if served(known, drafter_of)[0] == answers), "")
-        raise Mistake(f"{wrong} of {len(right)} greedy answers are not the target's own" + (cause and f": {cause}"))
+        cause = next(
+            (
+                sentence
+                for sentence, known in WRONG_TEXT.items()
+                if served(known, drafter_of)[0] == answers
+            ),
+            "",
+        )
+        raise Mistake(
+            f"{wrong} of {len(right)} greedy answers are not the target's own"
+            + (cause and f": {cause}")
+        )
     return taken
 
 
@@ -238,16 +289,27 @@ def judge_draws(step) -> None:
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
     answers = set()
     for seed in range(DRAWS):
-        engine = WatchedEngine(target, drafters["dspark"], SLOTS, 2, temperature=1.0, generator=torch.Generator().manual_seed(seed))
+        engine = WatchedEngine(
+            target,
+            drafters["dspark"],
+            SLOTS,
+            2,
+            temperature=1.0,
+            generator=torch.Generator().manual_seed(seed),
+        )
         engine.waiting = [(0, PROMPTS[0])]
         while engine.waiting or engine.running:
             step(engine)
         answers.add(tuple(engine.answers[0]))
     firsts = {first for first, _ in answers}
     if len(firsts) == 1:
-        raise Mistake("the greedy answers are right, but at temperature 1 the first token is always the same; draw it with draw")
+        raise Mistake(
+            "the greedy answers are right, but at temperature 1 the first token is always the same; draw it with draw"
+        )
     if len(answers) == len(firsts):
-        raise Mistake("the greedy answers are right, but at temperature 1 nothing after the first token is drawn; verify draws it")
+        raise Mistake(
+            "the greedy answers are right, but at temperature 1 nothing after the first token is drawn; verify draws it"
+        )
 
 
 @checker
@@ -257,11 +319,17 @@ def check_engine(learners):
     judge_answers(as_function(learners), drafting, right)
     taken = judge_answers(learners, never_wrong, right)
     if taken > needed:
-        raise Mistake(f"the answers are right, but with a drafter that is never wrong they took {taken} steps where {needed} are enough")
+        raise Mistake(
+            f"the answers are right, but with a drafter that is never wrong they took {taken} steps where {needed} are enough"
+        )
     judge_draws(learners)
 
 
 def engine_in_use(learners, done: bool):
     """The learner's `step` if it is right, else the reference, so that the cells below run either way."""
-    print("From here on your own step runs the engine." if done else "Until yours is right, ours runs the engine below.")
+    print(
+        "From here on your own step runs the engine."
+        if done
+        else "Until yours is right, ours runs the engine below."
+    )
     return learners if done else step

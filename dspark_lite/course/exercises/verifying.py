@@ -11,8 +11,12 @@ from dspark_lite.losslessness.enumeration import outcomes, summed, total_variati
 from .checking import Mistake, as_function, checker, finished
 
 DRAFTS = 2
-TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])  # the next token after each last one, [V, V]
-DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]])  # after a 0 two tokens are owed, 0 and 1
+TARGET = torch.tensor(
+    [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]]
+)  # the next token after each last one, [V, V]
+DRAFTER = torch.tensor(
+    [[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]]
+)  # after a 0 two tokens are owed, 0 and 1
 ANCHOR = 0
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 VISITS = 8  # more, of a function whose distributions are wrong
@@ -45,35 +49,47 @@ def verify(p, q, drafts, generator):
 
 def as_accept(verify):
     """`verify` in the form in which `generate` calls its rule: a batch of one request."""
+
     def accept(target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
         tokens = verify(target_probs[0], draft_probs[0], draft_tokens[0].tolist(), generator)
         return Verdict(torch.tensor([len(tokens) - 1]), torch.tensor([tokens[-1]]))
+
     return accept
 
 
 def in_use(learners, done: bool):
     """The learner's `verify` if it is right, else the reference, so that the cells below run either way."""
-    print("From here on your own verify decides." if done else "Until yours is right, the package's verify decides below.")
+    print(
+        "From here on your own verify decides."
+        if done
+        else "Until yours is right, the package's verify decides below."
+    )
     return learners if done else verify
 
 
 # What may go wrong in a round: the coin of draft x, the distribution after a refusal at k, and the one after a whole block.
 
 
-def variant(coin=lambda p, q, k, x: p[k, x] / q[k, x], correction=lambda p, q, k: residual(p[k], q[k]), bonus=lambda p, q: p[len(q)]):
+def variant(
+    coin=lambda p, q, k, x: p[k, x] / q[k, x],
+    correction=lambda p, q, k: residual(p[k], q[k]),
+    bonus=lambda p, q: p[len(q)],
+):
     """A verifier with one of its decisions taken in another way."""
+
     def wrong(p, q, drafts, generator):
         for k, x in enumerate(drafts):
             if not toss(coin(p, q, k, x), generator):
                 return [*drafts[:k], draw(correction(p, q, k), generator)]
         return [*drafts, draw(bonus(p, q), generator)]
+
     return wrong
 
 
 def without_bonus(p, q, drafts, generator):
     """Commits the block alone when all of it was kept."""
     tokens = verify(p, q, drafts, generator)
-    return tokens[:len(drafts)]
+    return tokens[: len(drafts)]
 
 
 def skipping(p, q, drafts, generator):
@@ -84,50 +100,56 @@ def skipping(p, q, drafts, generator):
 
 def refusing(change):
     """A verifier that commits `change(tokens, p, drafts, generator)` in place of the right tokens of a round with a refusal."""
+
     def wrong(p, q, drafts, generator):
         tokens = verify(p, q, drafts, generator)
         return tokens if len(tokens) > len(drafts) else change(tokens, p, drafts, generator)
+
     return wrong
 
 
-returning_the_refused = refusing(lambda tokens, p, drafts, generator: drafts[:len(tokens)])
+returning_the_refused = refusing(lambda tokens, p, drafts, generator: drafts[: len(tokens)])
 # A refused draft is distributed as residual(q, p), so the texts of two mistakes are the same; draft by draft they differ.
-OFFERED = ("after a refusal comes what was offered too often: the refused draft itself, or a draw from residual(q, p); "
-           "draw the replacement from residual(p[k], q[k])")
+OFFERED = (
+    "after a refusal comes what was offered too often: the refused draft itself, or a draw from residual(q, p); "
+    "draw the replacement from residual(p[k], q[k])"
+)
 REFUSED_SECOND = [2, 0]  # after a 2 two tokens are offered too often, 0 and 1
 WHICH_OFFERED = {
-    "the refused draft is returned; draw a replacement from residual(p[k], q[k]) in its place":
-        returning_the_refused,
-    "p and q are swapped in the residual":
-        variant(correction=lambda p, q, k: residual(q[k], p[k])),
+    "the refused draft is returned; draw a replacement from residual(p[k], q[k]) in its place": returning_the_refused,
+    "p and q are swapped in the residual": variant(correction=lambda p, q, k: residual(q[k], p[k])),
 }
 MISTAKES = {
-    "p and q are swapped in the coin: a draft is kept with min(1, p/q)":
-        variant(coin=lambda p, q, k, x: q[k, x] / p[k, x]),
-    "the coin is tossed with p(x); x was drawn from q already, so compare the two: min(1, p/q)":
-        variant(coin=lambda p, q, k, x: p[k, x]),
-    "every draft with p < q is refused; keep it with probability p/q":
-        variant(coin=lambda p, q, k, x: p[k, x] >= q[k, x]),
-    "nothing is ever refused":
-        variant(coin=lambda p, q, k, x: 1.0),
+    "p and q are swapped in the coin: a draft is kept with min(1, p/q)": variant(
+        coin=lambda p, q, k, x: q[k, x] / p[k, x]
+    ),
+    "the coin is tossed with p(x); x was drawn from q already, so compare the two: min(1, p/q)": variant(
+        coin=lambda p, q, k, x: p[k, x]
+    ),
+    "every draft with p < q is refused; keep it with probability p/q": variant(
+        coin=lambda p, q, k, x: p[k, x] >= q[k, x]
+    ),
+    "nothing is ever refused": variant(coin=lambda p, q, k, x: 1.0),
     "after a refusal you draw from p, which gives the tokens that were already kept a second chance; "
-    "draw from the residual":
-        variant(correction=lambda p, q, k: p[k]),
-    OFFERED:
-        returning_the_refused,
-    "after a refusal you draw the bonus, from row g; draw the replacement from residual(p[k], q[k])":
-        variant(correction=lambda p, q, k: p[len(q)]),
-    "the bonus comes from row g - 1, which judged the last draft; it stands in row g":
-        variant(bonus=lambda p, q: p[len(q) - 1]),
-    "a refused draft is left out and the next one judged; a refusal ends the round, with a draw from residual(p[k], q[k])":
-        skipping,
-    "the refused draft is committed, too; its replacement takes its place":
-        refusing(lambda tokens, p, drafts, generator: [*drafts[:len(tokens)], tokens[-1]]),
-    "a bonus is drawn after a refusal, too; the replacement is the last token of the round":
-        refusing(lambda tokens, p, drafts, generator: [*tokens, draw(p[len(drafts)], generator)]),
+    "draw from the residual": variant(correction=lambda p, q, k: p[k]),
+    OFFERED: returning_the_refused,
+    "after a refusal you draw the bonus, from row g; draw the replacement from residual(p[k], q[k])": variant(
+        correction=lambda p, q, k: p[len(q)]
+    ),
+    "the bonus comes from row g - 1, which judged the last draft; it stands in row g": variant(
+        bonus=lambda p, q: p[len(q) - 1]
+    ),
+    "a refused draft is left out and the next one judged; a refusal ends the round, with a draw from residual(p[k], q[k])": skipping,
+    "the refused draft is committed, too; its replacement takes its place": refusing(
+        lambda tokens, p, drafts, generator: [*drafts[: len(tokens)], tokens[-1]]
+    ),
+    "a bonus is drawn after a refusal, too; the replacement is the last token of the round": refusing(
+        lambda tokens, p, drafts, generator: [*tokens, draw(p[len(drafts)], generator)]
+    ),
     "after the replacement you draw from row k + 1, which stands after the refused draft; the replacement is the last token "
-    "of the round":
-        refusing(lambda tokens, p, drafts, generator: [*tokens, draw(p[len(tokens)], generator)]),
+    "of the round": refusing(
+        lambda tokens, p, drafts, generator: [*tokens, draw(p[len(tokens)], generator)]
+    ),
 }
 
 
@@ -152,18 +174,26 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
     if isinstance(finished(tokens), torch.Tensor):
         tokens = tokens.tolist()
     if not isinstance(tokens, (list, tuple)):
-        raise Mistake(f"return the list of tokens that the round commits, not a value of type {type(tokens).__name__}")
+        raise Mistake(
+            f"return the list of tokens that the round commits, not a value of type {type(tokens).__name__}"
+        )
     if not tokens:
-        raise Mistake("you returned an empty list; a round commits at least one token: after a refusal, the replacement")
+        raise Mistake(
+            "you returned an empty list; a round commits at least one token: after a refusal, the replacement"
+        )
     try:
         tokens = [int(token) for token in tokens]
     except (TypeError, ValueError):
         raise Mistake("the list holds token ids, whole numbers, and nothing else") from None
     if not decided:
-        raise Mistake("nothing was decided with `generator`; use toss(chance, generator) and draw(probs, generator), "
-                      "so that every outcome can be visited")
+        raise Mistake(
+            "nothing was decided with `generator`; use toss(chance, generator) and draw(probs, generator), "
+            "so that every outcome can be visited"
+        )
     if len(tokens) > len(drafts) + 1:
-        raise Mistake(f"{len(tokens)} tokens from a block of {len(drafts)}; a round commits the kept drafts and one more")
+        raise Mistake(
+            f"{len(tokens)} tokens from a block of {len(drafts)}; a round commits the kept drafts and one more"
+        )
     return tokens
 
 
@@ -175,7 +205,11 @@ def texts(verify, block: int = DRAFTS) -> tuple[dict[tuple[int, ...], float], fl
 def texts_of(rounds, block: int) -> tuple[dict[tuple[int, ...], float], float]:
     """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their probability."""
     rounds = list(rounds)
-    found = summed((text, probability * share) for tokens, probability in rounds for text, share in continued(tokens, block + 1))
+    found = summed(
+        (text, probability * share)
+        for tokens, probability in rounds
+        for text, share in continued(tokens, block + 1)
+    )
     return found, sum(probability * len(tokens) for tokens, probability in rounds)
 
 
@@ -183,8 +217,11 @@ def continued(tokens: list[int], length: int) -> list[tuple[tuple[int, ...], flo
     """All texts of `length` tokens that begin so, with the target's probabilities of what follows."""
     if len(tokens) == length:
         return [(tuple(tokens), 1.0)]
-    return [(text, float(chance) * share) for token, chance in enumerate(TARGET[tokens[-1]])
-            for text, share in continued([*tokens, token], length)]
+    return [
+        (text, float(chance) * share)
+        for token, chance in enumerate(TARGET[tokens[-1]])
+        for text, share in continued([*tokens, token], length)
+    ]
 
 
 def exact(verify, block: int) -> bool:
@@ -200,21 +237,36 @@ def judge_verify(learners):
     try:
         found, length = visited(texts, learners)
     except IndexError:
-        raise Mistake("you read a row that does not exist: for g drafts p has the rows 0 to g and q the rows 0 to g - 1; "
-                      "after a whole block nothing was refused, so no row of q is needed") from None
+        raise Mistake(
+            "you read a row that does not exist: for g drafts p has the rows 0 to g and q the rows 0 to g - 1; "
+            "after a whole block nothing was refused, so no row of q is needed"
+        ) from None
     distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
     if distance > EXACT:
         visit_again(texts, learners, [found])
         known = like(found, MISTAKES, lambda wrong: texts(wrong)[0])
         if known == OFFERED:
-            known = like(committed_after(learners, REFUSED_SECOND), WHICH_OFFERED,
-                         lambda wrong: committed_after(wrong, REFUSED_SECOND)) or known
-        raise Mistake(f"your total variation is {shown(distance)}" + (f": {known}" if known else unnamed(learners, distance)))
+            known = (
+                like(
+                    committed_after(learners, REFUSED_SECOND),
+                    WHICH_OFFERED,
+                    lambda wrong: committed_after(wrong, REFUSED_SECOND),
+                )
+                or known
+            )
+        raise Mistake(
+            f"your total variation is {shown(distance)}"
+            + (f": {known}" if known else unnamed(learners, distance))
+        )
     if length < possible - EXACT:
-        raise Mistake(f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
-                      f"where {possible:.2f} are possible{losing(learners, length)}")
+        raise Mistake(
+            f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
+            f"where {possible:.2f} are possible{losing(learners, length)}"
+        )
     if not exact(learners, block=1):
-        raise Mistake("right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says")
+        raise Mistake(
+            "right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says"
+        )
 
 
 check_verify = checker(judge_verify)  # prints its verdict and returns it
@@ -222,8 +274,11 @@ check_verify = checker(judge_verify)  # prints its verdict and returns it
 
 def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
     """The target's own probability of each text of block + 1 tokens after the anchor."""
-    return {text: float(chance) * share for token, chance in enumerate(TARGET[ANCHOR])
-            for text, share in continued([token], block + 1)}
+    return {
+        text: float(chance) * share
+        for token, chance in enumerate(TARGET[ANCHOR])
+        for text, share in continued([token], block + 1)
+    }
 
 
 def visited(distributions, learners):
@@ -232,21 +287,36 @@ def visited(distributions, learners):
         return distributions(as_function(learners))
     except TypeError as error:
         if "generator" in str(error):
-            raise Mistake("toss coins with toss(chance, generator) and draw tokens with draw(probs, generator): "
-                          "here every outcome is visited, none is drawn") from None
+            raise Mistake(
+                "toss coins with toss(chance, generator) and draw tokens with draw(probs, generator): "
+                "here every outcome is visited, none is drawn"
+            ) from None
         raise
 
 
 def visit_again(distributions, learners, found: list[dict]):
     """Raises Mistake where further visits give others than the first distributions, `found`: then not every draw follows the path."""
-    if any(total_variation(again, before) > EXACT for _ in range(VISITS) for again, before in zip(distributions(learners), found)):
-        raise Mistake("visited again, your function commits other texts: something is drawn at random without `generator`; "
-                      "use toss(chance, generator) and draw(probs, generator)")
+    if any(
+        total_variation(again, before) > EXACT
+        for _ in range(VISITS)
+        for again, before in zip(distributions(learners), found)
+    ):
+        raise Mistake(
+            "visited again, your function commits other texts: something is drawn at random without `generator`; "
+            "use toss(chance, generator) and draw(probs, generator)"
+        )
 
 
 def like(found: dict, mistakes: dict, distribution) -> str:
     """The sentence of `mistakes`, {sentence: function}, whose function has the distribution `found`; empty where none has."""
-    return next((sentence for sentence, wrong in mistakes.items() if total_variation(found, distribution(wrong)) < EXACT), "")
+    return next(
+        (
+            sentence
+            for sentence, wrong in mistakes.items()
+            if total_variation(found, distribution(wrong)) < EXACT
+        ),
+        "",
+    )
 
 
 def shown(distance: float) -> str:
@@ -257,11 +327,15 @@ def shown(distance: float) -> str:
 def unnamed(learners, distance: float) -> str:
     """Where to look for a mistake that is not known, as the end of a sentence."""
     if distance < SMALL:
-        return (". So little comes from a number that is almost right: is p, q, their ratio or the residual rounded, clamped, or "
-                "changed by a small constant?")
+        return (
+            ". So little comes from a number that is almost right: is p, q, their ratio or the residual rounded, clamped, or "
+            "changed by a small constant?"
+        )
     if exact(learners, block=1):
-        return (". With a block of one draft it is exact, so the error is in the block: is each draft judged by its own row, is "
-                "nothing used after the first refusal, and does the bonus come only after a whole block, from row g?")
+        return (
+            ". With a block of one draft it is exact, so the error is in the block: is each draft judged by its own row, is "
+            "nothing used after the first refusal, and does the bonus come only after a whole block, from row g?"
+        )
     return ". Take one draft alone first: which coin, which distribution after a refusal, and which once it is kept?"
 
 

@@ -19,17 +19,30 @@ import torch.nn.functional as F
 from dspark_lite.decoding.sampling import Randomness, Verdict, draw, probability_ratios, residual
 
 
-def accept_block(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor,
-                 lengths: torch.Tensor | None, generator: Randomness) -> Verdict:
+def accept_block(
+    target_probs: torch.Tensor,
+    draft_probs: torch.Tensor,
+    draft_tokens: torch.Tensor,
+    lengths: torch.Tensor | None,
+    generator: Randomness,
+) -> Verdict:
     """`sampling.accept` by block verification: the same arguments, the same distribution of the text, longer prefixes."""
     ends, weights, drafted = block_ends(target_probs, draft_probs, draft_tokens, lengths)
     accepted = draw(ends, generator)  # [B]
     row = torch.arange(len(accepted), device=accepted.device)
     weight = weights[row, accepted][:, None]
-    return Verdict(accepted, draw(residual(weight * target_probs[row, accepted], drafted[row, accepted]), generator))
+    return Verdict(
+        accepted,
+        draw(residual(weight * target_probs[row, accepted], drafted[row, accepted]), generator),
+    )
 
 
-def block_ends(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor, lengths: torch.Tensor | None):
+def block_ends(
+    target_probs: torch.Tensor,
+    draft_probs: torch.Tensor,
+    draft_tokens: torch.Tensor,
+    lengths: torch.Tensor | None,
+):
     """The chance [B, g+1] that so many drafts of a block are kept; the prefixes' weights [B, g+1]; and the draft's
     distributions [B, g+1, V], zero where nothing was drafted or verified."""
     batch, gamma = draft_tokens.shape
@@ -38,16 +51,22 @@ def block_ends(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_toke
         lengths = torch.full((batch,), gamma, device=draft_tokens.device)
     position = torch.arange(gamma + 1, device=draft_tokens.device)
     # Where the block ends nothing was drafted: a zero row, after which all of w p is owed.
-    drafted = F.pad(draft_probs, (0, 0, 0, 1)) * (position < lengths[:, None])[..., None]  # [B, g+1, V]
+    drafted = (
+        F.pad(draft_probs, (0, 0, 0, 1)) * (position < lengths[:, None])[..., None]
+    )  # [B, g+1, V]
     owed = (weights[..., None] * target_probs - drafted).clamp(min=0).sum(-1)  # S_k, [B, g+1]
     possible = owed + (1 - weights)
     # Nothing owed and a full weight: both models agree here, and a later prefix is certain to be kept.
-    kept = torch.where(possible > 0, owed / possible.clamp(min=torch.finfo(owed.dtype).tiny), 1.0).clamp(max=1)
+    kept = torch.where(
+        possible > 0, owed / possible.clamp(min=torch.finfo(owed.dtype).tiny), 1.0
+    ).clamp(max=1)
     kept = torch.where(position == 0, 1.0, kept * (position <= lengths[:, None]))
     return longest_kept(kept), weights, drafted
 
 
-def prefix_weights(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor) -> torch.Tensor:
+def prefix_weights(
+    target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
+) -> torch.Tensor:
     """w_0 .. w_g [B, g+1] of a block's prefixes: how much of the draft's mass the target takes over, at most all of it."""
     ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [B, g]
     weights = [torch.ones(len(ratios), device=ratios.device)]

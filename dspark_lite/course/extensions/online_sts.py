@@ -19,7 +19,9 @@ class OnlineSTS:
 
     def __init__(self, sts: STS, *, window: int = 1000, every: int = 200):
         if not 1 <= every <= window:
-            raise RequestError(f"a window of {window} blocks cannot be checked every {every}; the window must be the longer one")
+            raise RequestError(
+                f"a window of {window} blocks cannot be checked every {every}; the window must be the longer one"
+            )
         self.sts, self.every, self.refits = sts, every, 0
         self._logits, self._accepted = deque(maxlen=window), deque(maxlen=window)
         self._fresh = 0  # blocks since the last check

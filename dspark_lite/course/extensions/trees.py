@@ -37,7 +37,9 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
     """The `nodes` most probable continuations of the anchor [1] by a block drafter: best first, a node's chance being the product of
     those on the way to it. Raises RequestError for a drafter without blocks."""
     if not hasattr(drafter, "block_hidden"):
-        raise RequestError(f"{drafter.name} drafts no block whose positions could branch; grow trees with DSpark or DFlash")
+        raise RequestError(
+            f"{drafter.name} drafts no block whose positions could branch; grow trees with DSpark or DFlash"
+        )
     hidden, head = drafter.block_hidden(state, anchor), drafter.markov_head
     base, order, waiting = drafter.lm_head(hidden)[0], count(), []
     tokens, parents = [], []
@@ -50,7 +52,9 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
         logits = drafter.over_target(base[depth] + bias)
         likely = torch.log_softmax(logits.flatten(), -1).topk(min(nodes, logits.numel()))
         for value, child in zip(likely.values.tolist(), likely.indices):
-            heapq.heappush(waiting, (-(chance + value), next(order), node, child[None], depth + 1, memory))
+            heapq.heappush(
+                waiting, (-(chance + value), next(order), node, child[None], depth + 1, memory)
+            )
 
     branch(0, anchor, 0, 0.0, head.begin(hidden) if head else None)
     while waiting and len(tokens) < nodes:
@@ -60,10 +64,15 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
     return Tree(torch.cat(tokens), parents)
 
 
-def follow(target_probs: torch.Tensor, tree: Tree, generator: Randomness) -> tuple[list[int], torch.Tensor]:
+def follow(
+    target_probs: torch.Tensor, tree: Tree, generator: Randomness
+) -> tuple[list[int], torch.Tensor]:
     """The nodes that the target's own draws lead through, the anchor first, and the token [1] drawn after them, which the tree does
     not have. target_probs [N + 1, V] of the anchor and of each node."""
-    children = {(parent, token): node for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens.tolist()), start=1)}
+    children = {
+        (parent, token): node
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens.tolist()), start=1)
+    }
     path = [0]
     while True:
         token = draw(target_probs[path[-1]][None], generator)
@@ -79,7 +88,13 @@ def verify_tree(target, cache, entering: torch.Tensor, tree: Tree, taps=()):
     length, (seen, depth) = cache.get_seq_length(), tree.lines()
     context = torch.ones(len(seen), length, dtype=torch.bool)
     mask = hiding(torch.cat([context, seen], 1), target.dtype).to(target.device)
-    return target.read(entering, cache, taps, attention_mask=mask[None, None], position_ids=(length + depth)[None].to(target.device))
+    return target.read(
+        entering,
+        cache,
+        taps,
+        attention_mask=mask[None, None],
+        position_ids=(length + depth)[None].to(target.device),
+    )
 
 
 def keep_path(target, cache, path: list[int], nodes: int) -> None:
@@ -88,19 +103,31 @@ def keep_path(target, cache, path: list[int], nodes: int) -> None:
     kept = torch.tensor(path, device=target.device) + begin
     for layer in cache.layers:
         for held in (layer.keys, layer.values):
-            held[:, :, begin:begin + len(path)] = held[:, :, kept]
+            held[:, :, begin : begin + len(path)] = held[:, :, kept]
     target.roll_back(cache, nodes + 1 - len(path))
 
 
 @torch.inference_mode()
-def generate_with_tree(target, drafter, input_ids: torch.Tensor, *, nodes: int, max_new_tokens: int, temperature: float = 0.0,
-                       stop_token_ids=None, generator: Randomness = None) -> Generation:
+def generate_with_tree(
+    target,
+    drafter,
+    input_ids: torch.Tensor,
+    *,
+    nodes: int,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    stop_token_ids=None,
+    generator: Randomness = None,
+) -> Generation:
     """Decodes one request [1, n] with a tree of `nodes` drafts in each round; the rest as `generate`. The output is exactly the
     target's: all its tokens are the target's own draws."""
     check_request(target, input_ids, max_new_tokens, temperature)
     stop = stop_set(target, stop_token_ids)
     step, cache = target.prefill(input_ids, drafter.taps)
-    anchor, state = draw(probabilities(step.logits[:, -1], temperature), generator), drafter.begin(input_ids, step.features)
+    anchor, state = (
+        draw(probabilities(step.logits[:, -1], temperature), generator),
+        drafter.begin(input_ids, step.features),
+    )
     answer = Generation([anchor.item()])
     while len(answer.token_ids) < max_new_tokens and answer.token_ids[-1] not in stop:
         tree = grow(drafter, state, anchor, nodes)
@@ -111,7 +138,9 @@ def generate_with_tree(target, drafter, input_ids: torch.Tensor, *, nodes: int, 
         drafter.extend(state, entering[:, path], step.features[:, path])
         room = max_new_tokens - len(answer.token_ids)
         tokens = until_stop([*entering[0, path[1:]].tolist(), following.item()][:room], stop)
-        answer.rounds.append(Round(len(tree.parents), len(path) - 1, len(tokens), tree.tokens.tolist(), tokens))
+        answer.rounds.append(
+            Round(len(tree.parents), len(path) - 1, len(tokens), tree.tokens.tolist(), tokens)
+        )
         answer.token_ids += tokens
         anchor = following
     return answer

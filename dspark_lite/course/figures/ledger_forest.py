@@ -11,16 +11,39 @@ from ..replication.quantities import EXACT
 from .style import BLACK, GREEN, GREY, RED, figure
 
 PANELS = {  # title: (what its margins are multiplied by, linear within, ticks), one for each group of ledger.UNITS
-    "per cent longer, faster, more; logarithmic beyond ±20": (100, 20, (-30, -10, 0, 10, 30, 100, 700)),
-    "percentage points: shares, calibration; logarithmic beyond ±10": (100, 10, (-10, -5, 0, 5, 10, 20, 50)),
+    "per cent longer, faster, more; logarithmic beyond ±20": (
+        100,
+        20,
+        (-30, -10, 0, 10, 30, 100, 700),
+    ),
+    "percentage points: shares, calibration; logarithmic beyond ±10": (
+        100,
+        10,
+        (-10, -5, 0, 5, 10, 20, 50),
+    ),
     "tokens": (1, 2, (0, 0.5, 1, 1.5, 2)),
 }
-PARTS = {"drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer", "confidence": "Section 4.3.3: confidence",
-         "serving": "Section 5 and Appendix A: serving"}  # one of ledger.SECTIONS: its title
-VERDICTS = {ledger.REPLICATES: ("✓ replicates", GREEN), ledger.DOES_NOT: ("✗ does not hold", RED),
-            ledger.UNTESTABLE: ("– not testable", GREY), ledger.MISSING: ("– not measured", GREY)}
-UNDECIDED = ("? we cannot tell", GREY)  # of a claim that does not replicate though no margin is the other way round
-KEY = (("o", GREEN, "ours, above zero"), ("o", GREY, "ours, zero inside"), ("o", RED, "ours, below zero"), ("D", BLACK, "the paper's"))
+PARTS = {
+    "drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer",
+    "confidence": "Section 4.3.3: confidence",
+    "serving": "Section 5 and Appendix A: serving",
+}  # one of ledger.SECTIONS: its title
+VERDICTS = {
+    ledger.REPLICATES: ("✓ replicates", GREEN),
+    ledger.DOES_NOT: ("✗ does not hold", RED),
+    ledger.UNTESTABLE: ("– not testable", GREY),
+    ledger.MISSING: ("– not measured", GREY),
+}
+UNDECIDED = (
+    "? we cannot tell",
+    GREY,
+)  # of a claim that does not replicate though no margin is the other way round
+KEY = (
+    ("o", GREEN, "ours, above zero"),
+    ("o", GREY, "ours, zero inside"),
+    ("o", RED, "ours, below zero"),
+    ("D", BLACK, "the paper's"),
+)
 WIDE = 43  # letters of a claim in a line
 LINE_INCHES = 0.165
 GAP_LINES = 4  # between two panels, for ticks and a title
@@ -41,8 +64,14 @@ def forest(part: str):
     panels = {title: entries for title, entries in zip(PANELS, ledger.by_units(part)) if entries}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     between = GAP_LINES * (len(panels) - 1)
-    fig, axes_of = figure(rows=len(panels), width=9.6, height=LINE_INCHES * (sum(heights) + between + 9) / len(panels), layout="none",
-                          squeeze=False, gridspec_kw={"height_ratios": heights, "hspace": GAP_LINES * len(panels) / sum(heights)})
+    fig, axes_of = figure(
+        rows=len(panels),
+        width=9.6,
+        height=LINE_INCHES * (sum(heights) + between + 9) / len(panels),
+        layout="none",
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights, "hspace": GAP_LINES * len(panels) / sum(heights)},
+    )
     for (axes,), (unit, entries) in zip(axes_of, panels.items()):
         _draw_panel(axes, unit, entries)
     _head(fig, axes_of[0][0], PARTS[part])
@@ -54,9 +83,26 @@ def _head(fig, axes, title: str) -> None:
     inch = 1 / fig.get_figheight()
     fig.subplots_adjust(left=0.46, right=0.775, top=1 - 0.85 * inch, bottom=0.4 * inch)
     fig.suptitle(title, x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
-    handles = [axes.plot([], [], linestyle="", marker=marker, color=colour, markersize=5, label=label,
-                         **({"markerfacecolor": "none"} if marker == "D" else {}))[0] for marker, colour, label in KEY]
-    fig.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.01, 1 - 0.33 * inch), ncols=len(KEY), fontsize=9)
+    handles = [
+        axes.plot(
+            [],
+            [],
+            linestyle="",
+            marker=marker,
+            color=colour,
+            markersize=5,
+            label=label,
+            **({"markerfacecolor": "none"} if marker == "D" else {}),
+        )[0]
+        for marker, colour, label in KEY
+    ]
+    fig.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.01, 1 - 0.33 * inch),
+        ncols=len(KEY),
+        fontsize=9,
+    )
     fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=9)
 
 
@@ -74,11 +120,15 @@ def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
     """The margins of a claim from `top` downwards; an exact example has one line, its largest difference from the paper's numbers."""
     if entry.claim.sense == "equal":
         largest = max(EXACT - margin.value for margin in entry.margins.values())
-        return [Row(top, "distance from paper", Estimate(largest, largest, largest), 0.0, exact=True)]
+        return [
+            Row(top, "distance from paper", Estimate(largest, largest, largest), 0.0, exact=True)
+        ]
     labels = entry.margins or entry.paper
     theirs = entry.paper_margins if entry.margins else entry.paper
-    return [Row(top + number, label.strip(":"), entry.margins.get(label), theirs.get(label))
-            for number, label in enumerate(labels)]
+    return [
+        Row(top + number, label.strip(":"), entry.margins.get(label), theirs.get(label))
+        for number, label in enumerate(labels)
+    ]
 
 
 def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
@@ -88,7 +138,16 @@ def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
     for index, entry in enumerate(entries):
         if index % 2 == 0:
             axes.axhspan(top - 0.5, top - 0.5 + lines(entry), color=GREY, alpha=0.12, lw=0)
-            axes.axhspan(top - 0.5, top - 0.5 + lines(entry), -1.3, 0, color=GREY, alpha=0.12, lw=0, clip_on=False)
+            axes.axhspan(
+                top - 0.5,
+                top - 0.5 + lines(entry),
+                -1.3,
+                0,
+                color=GREY,
+                alpha=0.12,
+                lw=0,
+                clip_on=False,
+            )
         _draw_claim(axes, entry, top + (lines(entry) - 1) / 2)
         for row in margin_rows(entry, top + 0.35):
             labels[row.place] = row.label
@@ -113,11 +172,21 @@ def _draw_row(axes, row: Row, times: float) -> None:
         colour = GREEN if row.ours.low > 0 else RED if row.ours.high < 0 else GREY
         if row.exact:
             colour = GREEN if row.ours.value < EXACT else RED
-        axes.hlines(row.place, times * row.ours.low, times * row.ours.high, color=colour, linewidth=1.6)
+        axes.hlines(
+            row.place, times * row.ours.low, times * row.ours.high, color=colour, linewidth=1.6
+        )
         axes.plot(times * row.ours.value, row.place, marker="o", markersize=5.5, color=colour)
     if row.paper is not None:
-        axes.plot(times * row.paper, row.place, marker="D", markersize=10 if row.exact else 5.5, markerfacecolor="none", color=BLACK,
-                  linestyle="", markeredgewidth=0.9)
+        axes.plot(
+            times * row.paper,
+            row.place,
+            marker="D",
+            markersize=10 if row.exact else 5.5,
+            markerfacecolor="none",
+            color=BLACK,
+            linestyle="",
+            markeredgewidth=0.9,
+        )
 
 
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
@@ -127,5 +196,20 @@ def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
         words, colour = UNDECIDED
     note = ledger.noted().get(entry.claim.says)
     place = axes.get_yaxis_transform()
-    axes.text(-1.28, middle, "\n".join(wrap(said(entry), WIDE)), fontsize=8.7, va="center", transform=place)
-    axes.text(1.015, middle, words + (f", note {note}" if note else ""), color=colour, fontsize=9, va="center", transform=place)
+    axes.text(
+        -1.28,
+        middle,
+        "\n".join(wrap(said(entry), WIDE)),
+        fontsize=8.7,
+        va="center",
+        transform=place,
+    )
+    axes.text(
+        1.015,
+        middle,
+        words + (f", note {note}" if note else ""),
+        color=colour,
+        fontsize=9,
+        va="center",
+        transform=place,
+    )

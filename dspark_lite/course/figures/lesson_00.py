@@ -6,21 +6,41 @@ from matplotlib.patches import FancyBboxPatch
 
 from dspark_lite.course.names import DRAFTER_LABELS
 from .style import ACCEPTED, BLACK, DRAFTER_STYLES, GREY, NEXT, REJECTED, domain_axes, figure
-from .token_boxes import KINDS, LETTERS, box_width, draw_box, inch_canvas, judged_tokens, likeliest_there, visible_text
+from .token_boxes import (
+    KINDS,
+    LETTERS,
+    box_width,
+    draw_box,
+    inch_canvas,
+    judged_tokens,
+    likeliest_there,
+    visible_text,
+)
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
 ROUND_STEPS = [
-    (0.15, -0.55, 1.3, "prompt", "token ids", "rule"), (2.1, -0.55, 1.75, "prefill", "reads the prompt once", "target"),
+    (0.15, -0.55, 1.3, "prompt", "token ids", "rule"),
+    (2.1, -0.55, 1.75, "prefill", "reads the prompt once", "target"),
     (0.15, -1.85, 2.3, "parallel backbone", "one pass over [anchor, mask, …, mask]", "drafter"),
     (3.2, -1.85, 2.0, "sequential head", "draws the block left to right", "drafter"),
     (5.95, -1.85, 1.95, "confidence", "would a draft here be kept?", "drafter"),
     (8.65, -1.85, 2.2, "policy", "how many are worth verifying?", "rule"),
     (8.65, -4.45, 2.2, "verify", "one pass over [anchor, drafts]", "target"),
     (5.45, -4.45, 2.3, "accept", "the longest prefix that p and q allow", "rule"),
-    (0.15, -4.45, 3.9, "commit", "keep the prefix and one token more, roll the caches back", "rule"),
+    (
+        0.15,
+        -4.45,
+        3.9,
+        "commit",
+        "keep the prefix and one token more, roll the caches back",
+        "rule",
+    ),
 ]
-ROUND_LEGEND = [(6.55, -0.35, 1.1, "the drafter", "", "drafter"), (7.85, -0.35, 1.1, "the target", "", "target"),
-                (9.15, -0.35, 1.7, "a rule, no network", "", "rule")]
+ROUND_LEGEND = [
+    (6.55, -0.35, 1.1, "the drafter", "", "drafter"),
+    (7.85, -0.35, 1.1, "the target", "", "target"),
+    (9.15, -0.35, 1.7, "a rule, no network", "", "rule"),
+]
 # From, to, what is handed on, and where that is written.
 ROUND_ARROWS = [
     ((1.45, -0.55), (2.1, -0.55), "", (1.7, -0.45)),
@@ -34,7 +54,11 @@ ROUND_ARROWS = [
     ((0.95, -4.09), (0.95, -2.21), "new anchor,\nits context's features", (0.97, -3.15)),
 ]
 # Colours of a box and of its letters, without a hue: hues say what becomes of a token.
-ROUND_COLOURS = {"target": (BLACK, "white"), "drafter": ("#D0D0D0", BLACK), "rule": ("white", BLACK)}
+ROUND_COLOURS = {
+    "target": (BLACK, "white"),
+    "drafter": ("#D0D0D0", BLACK),
+    "rule": ("white", BLACK),
+}
 ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
 ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
 
@@ -47,26 +71,62 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
     and the refused draft.
     """
     r = generation.rounds[number - 1]
-    before = generation.token_ids[:1 + sum(earlier.committed for earlier in generation.rounds[:number - 1])]
+    before = generation.token_ids[
+        : 1 + sum(earlier.committed for earlier in generation.rounds[: number - 1])
+    ]
     committed, lost = judged_tokens(lab, r)
     judged = [token for token in committed if token[1] == "kept"] + lost
-    rows = {"drafted": [(text, "drafted") for text, _ in judged], "verified": judged, "committed": committed}
-    columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row))
-               for k in range(max(map(len, rows.values())))]
+    rows = {
+        "drafted": [(text, "drafted") for text, _ in judged],
+        "verified": judged,
+        "committed": committed,
+    }
+    columns = [
+        max(box_width(*row[k]) for row in rows.values() if k < len(row))
+        for k in range(max(map(len, rows.values())))
+    ]
     asked, label, line, letters = wrap(request, 118), 0.95, 0.36, 78
     top = 0.5 + 0.2 * len(asked)
-    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 8.2), top + 0.5 + line * (len(rows) + 1))
+    fig, axes = inch_canvas(
+        max(label + sum(columns) + 0.1, 8.2), top + 0.5 + line * (len(rows) + 1)
+    )
     outcome = f"{r.accepted} of {r.proposed} drafts accepted, {r.committed} token{'s' * (r.committed != 1)} committed"
-    axes.text(0.02, -0.15, f"round {number} of {len(generation.rounds)}: {outcome}", fontsize=10.5, weight="bold",
-              va="center_baseline")
-    names = [("request", 0.48), ("so far", top + 0.1), *((name, top + 0.5 + line * k) for k, name in enumerate(rows))]
+    axes.text(
+        0.02,
+        -0.15,
+        f"round {number} of {len(generation.rounds)}: {outcome}",
+        fontsize=10.5,
+        weight="bold",
+        va="center_baseline",
+    )
+    names = [
+        ("request", 0.48),
+        ("so far", top + 0.1),
+        *((name, top + 0.5 + line * k) for k, name in enumerate(rows)),
+    ]
     for name, y in names:
         axes.text(0.02, -y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
     for k, words in enumerate(asked):
-        axes.text(label, -0.48 - 0.2 * k, words, fontsize=LETTERS - 1, va="center_baseline", color=GREY, parse_math=False)
+        axes.text(
+            label,
+            -0.48 - 0.2 * k,
+            words,
+            fontsize=LETTERS - 1,
+            va="center_baseline",
+            color=GREY,
+            parse_math=False,
+        )
     so_far = visible_text(lab.tokenizer.decode(before[:-1]))
     so_far = ("…" if len(so_far) > letters else "") + so_far[-letters:]
-    axes.text(label, -top - 0.1, so_far, family="DejaVu Sans Mono", fontsize=LETTERS - 1, va="center_baseline", color=GREY)
+    axes.text(
+        label,
+        -top - 0.1,
+        so_far,
+        family="DejaVu Sans Mono",
+        fontsize=LETTERS - 1,
+        va="center_baseline",
+        color=GREY,
+    )
     anchor_at = label + 0.1 + 0.602 * len(so_far) * (LETTERS - 1) / 72
     draw_box(axes, anchor_at, -top - 0.1, lab.tokenizer.decode(before[-1:]), "anchor")
     for (_, y), row in zip(names[2:], rows.values()):
@@ -82,7 +142,9 @@ def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
     axes.text(0.02, y, "target's p", fontsize=LETTERS, va="center_baseline", color=GREY)
     for token, kind in likeliest_there(r, target_probs).items():
         x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
-        axes.text(x, y, f"{target_probs[token]:.2f}", fontsize=LETTERS, va="center_baseline", color=GREY)
+        axes.text(
+            x, y, f"{target_probs[token]:.2f}", fontsize=LETTERS, va="center_baseline", color=GREY
+        )
         x += 0.5
 
 
@@ -92,37 +154,108 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
     With `guesses` all words after the first are a drafter's: a third row lays each beside the prediction that judges it. Without,
     they are text that stands already, and every prediction but the last is thrown away.
     """
-    right = next((k for k, (word, next_word) in enumerate(zip(predicted, read[1:])) if word != next_word), len(read) - 1)
+    right = next(
+        (k for k, (word, next_word) in enumerate(zip(predicted, read[1:])) if word != next_word),
+        len(read) - 1,
+    )
     column, label = 1.0, 1.25
     fig, axes = inch_canvas(label + column * len(read) + 0.1, 2.55 if guesses else 1.85)
-    rows = [("goes in", 0.3), ("the model\npredicts", 1.5), *([("the drafter\nguessed", 2.15)] if guesses else [])]
+    rows = [
+        ("goes in", 0.3),
+        ("the model\npredicts", 1.5),
+        *([("the drafter\nguessed", 2.15)] if guesses else []),
+    ]
     for name, y in rows:
         axes.text(0.02, -y, name, fontsize=LETTERS, va="center", color=GREY)
-    axes.add_patch(FancyBboxPatch((label + 0.05, -1.05), column * len(read) - 0.1, 0.3, boxstyle="round,pad=0,rounding_size=0.08",
-                                  facecolor=BLACK))
-    axes.text(label + column * len(read) / 2, -0.9, "one pass of the target", color="white", fontsize=LETTERS, ha="center", va="center")
+    axes.add_patch(
+        FancyBboxPatch(
+            (label + 0.05, -1.05),
+            column * len(read) - 0.1,
+            0.3,
+            boxstyle="round,pad=0,rounding_size=0.08",
+            facecolor=BLACK,
+        )
+    )
+    axes.text(
+        label + column * len(read) / 2,
+        -0.9,
+        "one pass of the target",
+        color="white",
+        fontsize=LETTERS,
+        ha="center",
+        va="center",
+    )
     for k, (word, prediction) in enumerate(zip(read, predicted, strict=True)):
         middle = label + column * (k + 0.5)
         used = "kept" if k < right else "added" if k == right else "unread"
         _centred(axes, middle, -0.3, word, "anchor" if k == 0 or not guesses else "drafted")
-        _centred(axes, middle, -1.5, prediction, used if guesses else "added" if k == len(read) - 1 else "unread")
+        _centred(
+            axes,
+            middle,
+            -1.5,
+            prediction,
+            used if guesses else "added" if k == len(read) - 1 else "unread",
+        )
         for top, bottom in ((-0.45, -0.72), (-1.08, -1.33)):
-            axes.annotate("", (middle, bottom), (middle, top), arrowprops={"arrowstyle": "-|>", "lw": 1, "color": GREY, "shrinkA": 0, "shrinkB": 0})
+            axes.annotate(
+                "",
+                (middle, bottom),
+                (middle, top),
+                arrowprops={
+                    "arrowstyle": "-|>",
+                    "lw": 1,
+                    "color": GREY,
+                    "shrinkA": 0,
+                    "shrinkB": 0,
+                },
+            )
         if guesses and k < len(read) - 1:
-            mark, colour = ("✓", ACCEPTED) if k < right else ("✗", REJECTED) if k == right else ("–", GREY)
+            mark, colour = (
+                ("✓", ACCEPTED) if k < right else ("✗", REJECTED) if k == right else ("–", GREY)
+            )
             _centred(axes, middle, -2.15, read[k + 1], "drafted")
-            axes.text(middle, -1.83, mark, fontsize=12, color=colour, ha="center", va="center", family="DejaVu Sans")
+            axes.text(
+                middle,
+                -1.83,
+                mark,
+                fontsize=12,
+                color=colour,
+                ha="center",
+                va="center",
+                family="DejaVu Sans",
+            )
     if guesses and right == len(read) - 1:
-        axes.text(label + column * (right + 0.5), -2.15, "no guess:\na bonus", fontsize=LETTERS - 1, color=NEXT, ha="center", va="center")
+        axes.text(
+            label + column * (right + 0.5),
+            -2.15,
+            "no guess:\na bonus",
+            fontsize=LETTERS - 1,
+            color=NEXT,
+            ha="center",
+            va="center",
+        )
     return fig
 
 
 def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
     """A word in a box around x, y."""
     colour, filled, _ = KINDS[kind]
-    axes.text(x, y, word, family="DejaVu Sans Mono", fontsize=LETTERS, ha="center", va="center", color="white" if filled else colour,
-              bbox={"boxstyle": "round,pad=0.3", "facecolor": colour if filled else "white", "edgecolor": colour,
-                    "linestyle": ":" if kind == "unread" else "-"})
+    axes.text(
+        x,
+        y,
+        word,
+        family="DejaVu Sans Mono",
+        fontsize=LETTERS,
+        ha="center",
+        va="center",
+        color="white" if filled else colour,
+        bbox={
+            "boxstyle": "round,pad=0.3",
+            "facecolor": colour if filled else "white",
+            "edgecolor": colour,
+            "linestyle": ":" if kind == "unread" else "-",
+        },
+    )
 
 
 def speed_bars(speeds: dict[str, dict[str, float]], device: str):
@@ -137,7 +270,9 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
         for at, domain in zip(x, domains):
             if name != "plain":
                 ratio = values[domain] / speeds["plain"][domain]
-                axes.text(at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9)
+                axes.text(
+                    at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9
+                )
     domain_axes(axes, domains, "tokens per second", device)
     gains = {domain: speeds["dspark"][domain] / speeds["plain"][domain] for domain in domains}
     axes.set_title(f"{min(gains, key=gains.get)} gains least", fontsize=10)
@@ -150,15 +285,47 @@ def round_picture():
     for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
         colour, letters = ROUND_COLOURS[who]
         height = 0.72 if work else 0.32
-        axes.add_patch(FancyBboxPatch((x, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.08",
-                                      facecolor=colour, edgecolor=BLACK if who == "rule" else colour, lw=1.4))
-        axes.text(x + width / 2, y + (0.12 if work else 0), name, color=letters, fontsize=12 if work else 9,
-                  weight="bold", ha="center", va="center")
-        axes.text(x + width / 2, y - 0.16, work, color=letters, fontsize=8, ha="center", va="center")
+        axes.add_patch(
+            FancyBboxPatch(
+                (x, y - height / 2),
+                width,
+                height,
+                boxstyle="round,pad=0,rounding_size=0.08",
+                facecolor=colour,
+                edgecolor=BLACK if who == "rule" else colour,
+                lw=1.4,
+            )
+        )
+        axes.text(
+            x + width / 2,
+            y + (0.12 if work else 0),
+            name,
+            color=letters,
+            fontsize=12 if work else 9,
+            weight="bold",
+            ha="center",
+            va="center",
+        )
+        axes.text(
+            x + width / 2, y - 0.16, work, color=letters, fontsize=8, ha="center", va="center"
+        )
     for start, end, handed, (x, y) in ROUND_ARROWS:
-        axes.annotate("", end, start,
-                      arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0})
-        axes.text(x, y, handed, fontsize=8.5, color=BLACK, ha="center", va="center", backgroundcolor="white")
+        axes.annotate(
+            "",
+            end,
+            start,
+            arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0},
+        )
+        axes.text(
+            x,
+            y,
+            handed,
+            fontsize=8.5,
+            color=BLACK,
+            ha="center",
+            va="center",
+            backgroundcolor="white",
+        )
     for y, name, first, row in ROUND_TOKENS:
         axes.text(3.3, y, name, fontsize=9.5, color=GREY, ha="right", va="center_baseline")
         x = 3.45 + first
@@ -174,16 +341,44 @@ def _picture_confidences(axes) -> None:
     x = 3.45 + box_width("Ada", "anchor")
     for text, confidence in zip(ROUND_DRAFTS, ROUND_CONFIDENCES):
         width = box_width(text, "drafted")
-        axes.text(x + width / 2 - 0.04, -2.95, f"{confidence:.2f}".lstrip("0"), fontsize=8, color=GREY, ha="center", va="center_baseline")
+        axes.text(
+            x + width / 2 - 0.04,
+            -2.95,
+            f"{confidence:.2f}".lstrip("0"),
+            fontsize=8,
+            color=GREY,
+            ha="center",
+            va="center_baseline",
+        )
         x += width
-    axes.text(x + 0.1, -2.95, "the last is too unsure:\nthe policy cuts it", fontsize=8.5, color=REJECTED, va="center")
+    axes.text(
+        x + 0.1,
+        -2.95,
+        "the last is too unsure:\nthe policy cuts it",
+        fontsize=8.5,
+        color=REJECTED,
+        va="center",
+    )
 
 
 # The block on its way, made up for the picture: where its rows stand, and what becomes of its tokens.
 ROUND_TOKENS = [
     (-2.65, "drafted", 0, [("Ada", "anchor"), *[(text, "drafted") for text in ROUND_DRAFTS]]),
-    (-3.25, "verified", 0, [("Ada", "anchor"), *[(text, "kept") for text in ROUND_DRAFTS[:4]],
-                            (ROUND_DRAFTS[4], "refused"), (ROUND_DRAFTS[5], "unread")]),
-    (-3.6, "committed", box_width("Ada", "anchor"),
-     [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")]),
+    (
+        -3.25,
+        "verified",
+        0,
+        [
+            ("Ada", "anchor"),
+            *[(text, "kept") for text in ROUND_DRAFTS[:4]],
+            (ROUND_DRAFTS[4], "refused"),
+            (ROUND_DRAFTS[5], "unread"),
+        ],
+    ),
+    (
+        -3.6,
+        "committed",
+        box_width("Ada", "anchor"),
+        [*[(text, "kept") for text in ROUND_DRAFTS[:4]], ("·left", "added")],
+    ),
 ]

@@ -2,11 +2,26 @@
 
 from matplotlib.patches import FancyBboxPatch
 
-from .style import ACCEPTED, ALTERED, BLACK, GREY, NEXT, RED, REJECTED, domain_style, figure, measured_on
+from .style import (
+    ACCEPTED,
+    ALTERED,
+    BLACK,
+    GREY,
+    NEXT,
+    RED,
+    REJECTED,
+    domain_style,
+    figure,
+    measured_on,
+)
 from .token_boxes import inch_canvas
 
 DRAFT_LENGTHS = range(1, 17)
-KEEPS, FORGETS, NOT_READ = (ACCEPTED, "-", "white"), (REJECTED, "-", "white"), (GREY, ":", GREY)  # edge, line, letters
+KEEPS, FORGETS, NOT_READ = (
+    (ACCEPTED, "-", "white"),
+    (REJECTED, "-", "white"),
+    (GREY, ":", GREY),
+)  # edge, line, letters
 
 
 def reading_again(passes: dict[str, list[tuple[int, int]]]):
@@ -16,9 +31,19 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
         read, before = (list(part) for part in zip(*found))
         numbers = range(1, len(found) + 1)
         axes.bar(numbers, before, 0.9, color="#C8C8C8", label="read by the pass before")
-        axes.bar(numbers, [all_of - again for all_of, again in found], 0.9, bottom=before, color=NEXT, label="new")
+        axes.bar(
+            numbers,
+            [all_of - again for all_of, again in found],
+            0.9,
+            bottom=before,
+            color=NEXT,
+            label="new",
+        )
         axes.set(xlabel="pass", ylabel="tokens that go in", xlim=(0.4, len(found) + 0.6))
-        axes.set_title(f"{name}: {sum(before) / sum(read):.0%} of what it reads, it has read before", fontsize=10)
+        axes.set_title(
+            f"{name}: {sum(before) / sum(read):.0%} of what it reads, it has read before",
+            fontsize=10,
+        )
         axes.grid(axis="x", visible=False)
     panels[0, 0].legend(loc="lower right", fontsize=8, frameon=True)
     return fig
@@ -32,25 +57,62 @@ def two_caches(gamma: int, accepted: int):
     wide, high, label = 0.86, 0.36, 0.9
     fig, axes = inch_canvas(label + wide * len(tokens) + 0.1, 1.95)
     for k, text in enumerate(tokens):
-        axes.text(label + wide * (k + 0.5), -0.22, "the target's\nown token" if text == "its own" else text, ha="center", va="center", fontsize=8.5)
+        axes.text(
+            label + wide * (k + 0.5),
+            -0.22,
+            "the target's\nown token" if text == "its own" else text,
+            ha="center",
+            va="center",
+            fontsize=8.5,
+        )
     for number, (name, read) in enumerate(rows.items()):
         y = -0.72 - 0.55 * number
         axes.text(0.05, y, name, va="center", fontsize=10)
         for k in range(len(tokens)):
-            state, word = ((KEEPS, "keeps") if k <= accepted else (FORGETS, "forgets")) if k < read else (NOT_READ, "not read")
+            state, word = (
+                ((KEEPS, "keeps") if k <= accepted else (FORGETS, "forgets"))
+                if k < read
+                else (NOT_READ, "not read")
+            )
             edge, line, letters = state
             left = label + wide * k + 0.04
-            axes.add_patch(_cache_box(left, y, wide - 0.08, high, "white" if state is NOT_READ else edge, edge, line))
-            axes.text(left + wide / 2 - 0.04, y, word, ha="center", va="center", fontsize=8.5, color=letters)
-    axes.text(label + 0.04, -1.75, f"one round with γ = {gamma}: {accepted} drafts are accepted, the target adds its own token, "
-              "and that is the next anchor", fontsize=9, color=BLACK)
+            axes.add_patch(
+                _cache_box(
+                    left, y, wide - 0.08, high, "white" if state is NOT_READ else edge, edge, line
+                )
+            )
+            axes.text(
+                left + wide / 2 - 0.04,
+                y,
+                word,
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color=letters,
+            )
+    axes.text(
+        label + 0.04,
+        -1.75,
+        f"one round with γ = {gamma}: {accepted} drafts are accepted, the target adds its own token, "
+        "and that is the next anchor",
+        fontsize=9,
+        color=BLACK,
+    )
     return fig
 
 
 def _cache_box(left: float, y: float, width: float, height: float, face: str, edge: str, line: str):
     """A rounded box whose left side is at `left` and whose middle is at the height y."""
-    return FancyBboxPatch((left, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.06", facecolor=face, edgecolor=edge,
-                          linestyle=line, lw=1.2)
+    return FancyBboxPatch(
+        (left, y - height / 2),
+        width,
+        height,
+        boxstyle="round,pad=0,rounding_size=0.06",
+        facecolor=face,
+        edgecolor=edge,
+        linestyle=line,
+        lw=1.2,
+    )
 
 
 def expected_tau(a: float, gamma: int) -> float:
@@ -63,36 +125,77 @@ def best_length(a: float, cost: float, verify: float) -> int:
     return max(DRAFT_LENGTHS, key=lambda gamma: expected_tau(a, gamma) / (gamma * cost + verify))
 
 
-def when_it_pays(acceptance: float, cost: float, verify: float, ours: dict[str, tuple[int, float, dict]]):
+def when_it_pays(
+    acceptance: float, cost: float, verify: float, ours: dict[str, tuple[int, float, dict]]
+):
     """Expected speed-up by draft length; `cost` is that of drafting a token and `verify` that of verifying a block, in plain passes.
 
     `ours` are measured drafters, {label: (draft length, speed-up, style)}, drawn beside the curve.
     """
     fig, axes = figure(width=6.4, height=3.3)
-    curve = [expected_tau(acceptance, length) / (length * cost + verify) for length in DRAFT_LENGTHS]
+    curve = [
+        expected_tau(acceptance, length) / (length * cost + verify) for length in DRAFT_LENGTHS
+    ]
     best = best_length(acceptance, cost, verify)
     axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
-    axes.text(0.98, 0.03, "slower than plain decoding", transform=axes.transAxes, ha="right", fontsize=8, color=RED)
+    axes.text(
+        0.98,
+        0.03,
+        "slower than plain decoding",
+        transform=axes.transAxes,
+        ha="right",
+        fontsize=8,
+        color=RED,
+    )
     axes.plot(DRAFT_LENGTHS, curve, color=ALTERED, marker=".", label="formula")
-    axes.plot(best, max(curve), linestyle="", marker="*", markersize=15, color=BLACK, markerfacecolor="white", label=f"best: γ = {best}")
+    axes.plot(
+        best,
+        max(curve),
+        linestyle="",
+        marker="*",
+        markersize=15,
+        color=BLACK,
+        markerfacecolor="white",
+        label=f"best: γ = {best}",
+    )
     for label, (length, speedup, style) in ours.items():
         axes.plot(length, speedup, linestyle="", markersize=9, label=f"measured: {label}", **style)
-    top = next(top for top in (3, 6, 12, 24) if top > max(curve))  # few scales, so that most settings can be compared
-    axes.set(xlabel="draft length γ", ylabel="times plain decoding", ylim=(0, top), xticks=DRAFT_LENGTHS[::3])
-    pays = f"best at γ = {best}: {max(curve):.1f} times plain decoding" if max(curve) > 1 else "no draft length pays"
+    top = next(
+        top for top in (3, 6, 12, 24) if top > max(curve)
+    )  # few scales, so that most settings can be compared
+    axes.set(
+        xlabel="draft length γ",
+        ylabel="times plain decoding",
+        ylim=(0, top),
+        xticks=DRAFT_LENGTHS[::3],
+    )
+    pays = (
+        f"best at γ = {best}: {max(curve):.1f} times plain decoding"
+        if max(curve) > 1
+        else "no draft length pays"
+    )
     axes.set_title(pays, fontsize=10)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
 
 
-def draft_length_sweep(measured: dict[int, tuple[float, float]], model: dict[int, tuple[float, float]], domain: str, device: str):
+def draft_length_sweep(
+    measured: dict[int, tuple[float, float]],
+    model: dict[int, tuple[float, float]],
+    domain: str,
+    device: str,
+):
     """Tokens per round (left) and times plain decoding (right) by draft length: measured and by the formula, each
     {draft length: (tokens per round, times plain)}."""
     fig, panels = figure(2, width=4.4, height=3.0)
     style = domain_style(domain)
     for axes, found, expected in zip(panels, zip(*measured.values()), zip(*model.values())):
         axes.plot(list(model), expected, color=ALTERED, label="formula")
-        axes.plot(list(measured), found, **{**style, "linestyle": "", "markersize": 9, "label": f"measured, {domain}"})
+        axes.plot(
+            list(measured),
+            found,
+            **{**style, "linestyle": "", "markersize": 9, "label": f"measured, {domain}"},
+        )
         axes.set(xlabel="draft length γ", xticks=list(model))
     panels[0].set(ylabel="tokens per round, τ", ylim=(1, None))
     panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0)

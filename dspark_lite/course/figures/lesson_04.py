@@ -5,10 +5,23 @@ import torch
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, draw_positions, drafter_style, figure, label_ends, last_point
+from .style import (
+    BLACK,
+    BLUE,
+    DRAFTER_STYLES,
+    GREY,
+    draw_positions,
+    drafter_style,
+    figure,
+    label_ends,
+    last_point,
+)
 from .token_boxes import arrow, inch_canvas, shown, token_labels, tower_box
 
-CONTEXT, BLOCK = BLUE, DRAFTER_STYLES["dflash"][0]  # what comes from the target, and what DFlash computes
+CONTEXT, BLOCK = (
+    BLUE,
+    DRAFTER_STYLES["dflash"][0],
+)  # what comes from the target, and what DFlash computes
 
 
 def attention_picture(context: int, gamma: int):
@@ -17,16 +30,31 @@ def attention_picture(context: int, gamma: int):
     drafting = np.ones((gamma, context + gamma))
     fig, panels = figure(2, width=5.4, height=3.3)
     context_shade, block_shade = "#D0D0D0", "#606060"  # without a hue: hues are the drafters'
-    views = ((verifying, f"target, verifying {gamma} drafts: no token sees a later one", "draft"),
-             (drafting, "drafter, drafting them: every slot sees all", "mask"))
+    views = (
+        (verifying, f"target, verifying {gamma} drafts: no token sees a later one", "draft"),
+        (drafting, "drafter, drafting them: every slot sees all", "mask"),
+    )
     for axes, (seen, title, slot) in zip(panels, views):
         seen[:, context:] *= 2  # context and block in two colours
-        axes.imshow(seen, cmap=ListedColormap(["white", context_shade, block_shade]), vmin=0, vmax=2, aspect="auto")
+        axes.imshow(
+            seen,
+            cmap=ListedColormap(["white", context_shade, block_shade]),
+            vmin=0,
+            vmax=2,
+            aspect="auto",
+        )
         rows, columns = seen.shape
         block = ["anchor", *(f"{slot} {k}" for k in range(1, rows))]
-        axes.set(xlabel="key (-1 is the last token before the anchor)", xticks=range(columns), yticks=range(rows), yticklabels=block)
+        axes.set(
+            xlabel="key (-1 is the last token before the anchor)",
+            xticks=range(columns),
+            yticks=range(rows),
+            yticklabels=block,
+        )
         axes.set_title(title, fontsize=10)
-        axes.set_xticklabels([*(f"{-n}" for n in range(context, 0, -1)), *block], rotation=90, fontsize=8)
+        axes.set_xticklabels(
+            [*(f"{-n}" for n in range(context, 0, -1)), *block], rotation=90, fontsize=8
+        )
         axes.set_xticks([x - 0.5 for x in range(columns)], minor=True)
         axes.set_yticks([y - 0.5 for y in range(rows)], minor=True)
         axes.grid(False)
@@ -34,8 +62,15 @@ def attention_picture(context: int, gamma: int):
         axes.tick_params(which="both", length=0)
         axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
     panels[0].set_ylabel("query")
-    fig.legend(handles=[Patch(color=context_shade, label="sees it, in the context"), Patch(color=block_shade, label="sees it, in the block"),
-                        Patch(facecolor="white", edgecolor=GREY, label="does not see it")], loc="outside lower center", ncols=3)
+    fig.legend(
+        handles=[
+            Patch(color=context_shade, label="sees it, in the context"),
+            Patch(color=block_shade, label="sees it, in the block"),
+            Patch(facecolor="white", edgecolor=GREY, label="does not see it"),
+        ],
+        loc="outside lower center",
+        ncols=3,
+    )
     return fig
 
 
@@ -45,16 +80,34 @@ def block_marginals(lab, probs, anchor: str):
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots = len(values)
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
-    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")  # so that figures can be compared
+    axes.imshow(
+        values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto"
+    )  # so that figures can be compared
     for k in range(slots):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
             if values[k, rank] >= 0.005:
-                axes.text(k, rank, f"{label}\n{values[k, rank]:.0%}", ha="center", va="center", fontsize=8,
-                          color="white" if values[k, rank] > 0.6 else BLACK)
+                axes.text(
+                    k,
+                    rank,
+                    f"{label}\n{values[k, rank]:.0%}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if values[k, rank] > 0.6 else BLACK,
+                )
     sure = int((values[:, 0] > 0.5).sum())
-    axes.set_title(f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)", fontsize=10)
-    axes.set(xlabel="draft position", ylabel="rank (blank: below 0.5 %)", xticks=range(slots),
-             xticklabels=range(1, slots + 1), yticks=range(count), yticklabels=range(1, count + 1))
+    axes.set_title(
+        f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)",
+        fontsize=10,
+    )
+    axes.set(
+        xlabel="draft position",
+        ylabel="rank (blank: below 0.5 %)",
+        xticks=range(slots),
+        xticklabels=range(1, slots + 1),
+        yticks=range(count),
+        yticklabels=range(1, count + 1),
+    )
     axes.grid(False)
     return fig
 
@@ -64,18 +117,34 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
     first table is the target's, and each title says how much lies on pairs below 0.5 % in it."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
     tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
-    highest, first_table = max(float(table.max()) for table in tables.values()), next(iter(tables.values()))
+    highest, first_table = (
+        max(float(table.max()) for table in tables.values()),
+        next(iter(tables.values())),
+    )
     for axes, (title, table) in zip(panels, tables.items()):
         axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
         for row, values in enumerate(table.tolist()):
             for column, value in enumerate(values):
                 if value >= 0.005:
-                    axes.text(column, row, f"{value:.0%}", ha="center", va="center", fontsize=7.5,
-                              color="white" if value > 0.6 * highest else BLACK)
+                    axes.text(
+                        column,
+                        row,
+                        f"{value:.0%}",
+                        ha="center",
+                        va="center",
+                        fontsize=7.5,
+                        color="white" if value > 0.6 * highest else BLACK,
+                    )
         wasted = (table[first_table < 0.005].sum() / table.sum()).item()
-        axes.set_title(f"{title}\n{wasted:.1%} on pairs that the target hardly writes", fontsize=9.5)
-        axes.set(xlabel="second token", xticks=range(len(second)), yticks=range(len(first)),
-                 yticklabels=first)
+        axes.set_title(
+            f"{title}\n{wasted:.1%} on pairs that the target hardly writes", fontsize=9.5
+        )
+        axes.set(
+            xlabel="second token",
+            xticks=range(len(second)),
+            yticks=range(len(first)),
+            yticklabels=first,
+        )
         axes.set_xticklabels(second, rotation=60, ha="right")
         axes.tick_params(labelleft=True)
         axes.grid(False)
@@ -91,27 +160,91 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
     for layer in range(layers):  # the target, its first layer below
         y, high = bottom + height * (layer + 0.5) / layers, height / layers
         tapped = layer in taps
-        tower_box(axes, 1.25, y, 1.9, 0.8 * high, CONTEXT if tapped else "#E4E4E4", size=7.5, letters="white",
-             text=f"layer {layer}" if tapped else "")
+        tower_box(
+            axes,
+            1.25,
+            y,
+            1.9,
+            0.8 * high,
+            CONTEXT if tapped else "#E4E4E4",
+            size=7.5,
+            letters="white",
+            text=f"layer {layer}" if tapped else "",
+        )
         if tapped:
-            arrow(axes, (2.22, y), (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)), CONTEXT)
+            arrow(
+                axes,
+                (2.22, y),
+                (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)),
+                CONTEXT,
+            )
     tower_box(axes, 1.25, -0.95, 1.9, 0.3, "#E4E4E4", "LM head", letters=BLACK)
     tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
-    tower_box(axes, 3.95, -2.7, 1.65, 0.85, CONTEXT, "side by side,\nmixed by $W_c$,\nnormed", letters="white")
-    axes.text(3.95, -3.3, "context vectors, one per token:\nkeys and values, no queries", ha="center", va="top", fontsize=8, color=CONTEXT)
+    tower_box(
+        axes,
+        3.95,
+        -2.7,
+        1.65,
+        0.85,
+        CONTEXT,
+        "side by side,\nmixed by $W_c$,\nnormed",
+        letters="white",
+    )
+    axes.text(
+        3.95,
+        -3.3,
+        "context vectors, one per token:\nkeys and values, no queries",
+        ha="center",
+        va="top",
+        fontsize=8,
+        color=CONTEXT,
+    )
     wide = 3.9 / gamma
     for layer in range(draft_layers):
         y = bottom + height * (layer + 0.5) / draft_layers
-        tower_box(axes, 7.6, y, 3.9, 0.62 * height / draft_layers, BLOCK, f"draft layer {layer}: every slot sees the context and all slots",
-                   letters=BLACK)
+        tower_box(
+            axes,
+            7.6,
+            y,
+            3.9,
+            0.62 * height / draft_layers,
+            BLOCK,
+            f"draft layer {layer}: every slot sees the context and all slots",
+            letters=BLACK,
+        )
         arrow(axes, (4.8, -2.7), (5.62, y), CONTEXT)
-        arrow(axes, (7.6, y + 0.31 * height / draft_layers), (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers), GREY)
+        arrow(
+            axes,
+            (7.6, y + 0.31 * height / draft_layers),
+            (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers),
+            GREY,
+        )
     axes.text(5.2, -1.55, "keys and\nvalues", ha="center", fontsize=8, color=CONTEXT)
     for slot in range(gamma):
         x = 5.65 + wide * (slot + 0.5)
-        tower_box(axes, x, -4.5, wide - 0.06, 0.3, BLACK if slot == 0 else "white", "anchor" if slot == 0 else "mask", size=min(8, 13.5 * wide),
-             letters="white" if slot == 0 else GREY)
-        tower_box(axes, x, -0.5, wide - 0.06, 0.3, "white", f"draft {slot + 1}", edge=BLOCK, size=min(8, 13.5 * wide), letters=BLACK)
+        tower_box(
+            axes,
+            x,
+            -4.5,
+            wide - 0.06,
+            0.3,
+            BLACK if slot == 0 else "white",
+            "anchor" if slot == 0 else "mask",
+            size=min(8, 13.5 * wide),
+            letters="white" if slot == 0 else GREY,
+        )
+        tower_box(
+            axes,
+            x,
+            -0.5,
+            wide - 0.06,
+            0.3,
+            "white",
+            f"draft {slot + 1}",
+            edge=BLOCK,
+            size=min(8, 13.5 * wide),
+            letters=BLACK,
+        )
         for start in (-4.33, -0.8):
             arrow(axes, (x, start), (x, start + 0.16), GREY)
     tower_box(axes, 7.6, -0.95, 3.9, 0.3, "#E4E4E4", "LM head, the target's", letters=BLACK)
@@ -127,13 +260,21 @@ def falling_acceptance(found: dict[str, dict[str, list]]):
     fig, panels = figure(len(found), width=4.0, sharey=True)
     for axes, (domain, by_name) in zip(panels, found.items()):
         for index, (name, estimates) in enumerate(by_name.items()):
-            draw_positions(axes, estimates, drafter_style(name), shift=0.08 * (index - (len(by_name) - 1) / 2))
+            draw_positions(
+                axes, estimates, drafter_style(name), shift=0.08 * (index - (len(by_name) - 1) / 2)
+            )
         axes.set_xticks(range(1, max(map(len, by_name.values())) + 1))
         first, *_, last = (estimate.value for estimate in by_name["dflash"] if estimate is not None)
         axes.set_title(f"{domain}: DFlash from {first:.0%} to {last:.0%}", fontsize=10)
         axes.label_outer()
-    ends = [(*last_point(estimates, drafter_style(name)), estimates) for name, estimates in by_name.items()]
+    ends = [
+        (*last_point(estimates, drafter_style(name)), estimates)
+        for name, estimates in by_name.items()
+    ]
     right = max(x for x, *_ in ends)
     # A line that ends early has its label under its interval.
-    label_ends(panels[-1], [(x, y if x == right else estimates[x - 1].low, *rest) for x, y, *rest, estimates in ends])
+    label_ends(
+        panels[-1],
+        [(x, y if x == right else estimates[x - 1].low, *rest) for x, y, *rest, estimates in ends],
+    )
     return fig

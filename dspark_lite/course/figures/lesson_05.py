@@ -1,6 +1,16 @@
 """Figures of lesson 05: what a sequential head corrects, what it costs, and what it gains."""
 
-from .style import ALTERED, BLACK, BLUE, GREY, drafter_style, draw_estimates, figure, hollow, measured_on
+from .style import (
+    ALTERED,
+    BLACK,
+    BLUE,
+    GREY,
+    drafter_style,
+    draw_estimates,
+    figure,
+    hollow,
+    measured_on,
+)
 from .token_boxes import shown
 
 
@@ -15,12 +25,28 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
             style = {**drafter_style(name), "linestyle": "none"}
             draw_estimates(axes, [index - 0.1], [ours[name][domain]], style)
             axes.plot(index + 0.1, paper[name][domain], **hollow(style, "none"))
-        here, there = ours[second][domain].value / ours[first][domain].value, paper[second][domain] / paper[first][domain]
-        axes.set_title(f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})", fontsize=10)
-        axes.set(xticks=range(len(ours)), xticklabels=[drafter_style(name)["label"] for name in ours], xlim=(-0.5, len(ours) - 0.5))
-    panels[0].set(ylabel="accepted length (tokens per round;\nplain decoding has 1)", ylim=(1, None))
-    fig.suptitle(f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
-                 "other targets and texts: compare gains, not heights", fontsize=8.5, color=BLACK)
+        here, there = (
+            ours[second][domain].value / ours[first][domain].value,
+            paper[second][domain] / paper[first][domain],
+        )
+        axes.set_title(
+            f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})",
+            fontsize=10,
+        )
+        axes.set(
+            xticks=range(len(ours)),
+            xticklabels=[drafter_style(name)["label"] for name in ours],
+            xlim=(-0.5, len(ours) - 0.5),
+        )
+    panels[0].set(
+        ylabel="accepted length (tokens per round;\nplain decoding has 1)", ylim=(1, None)
+    )
+    fig.suptitle(
+        f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
+        "other targets and texts: compare gains, not heights",
+        fontsize=8.5,
+        color=BLACK,
+    )
     return fig
 
 
@@ -31,8 +57,11 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
     gains most.
     """
     fig, panels = figure(3, width=3.1, height=0.3 * len(labels) + 1.1, sharey=True)
-    parts = ((base, "base, without the head", ALTERED), (bias, f"bias after '{shown(previous)}'", BLUE),
-             (corrected, "corrected", BLUE))
+    parts = (
+        (base, "base, without the head", ALTERED),
+        (bias, f"bias after '{shown(previous)}'", BLUE),
+        (corrected, "corrected", BLUE),
+    )
     widest = max(8.0, 1.05 * max(abs(float(value)) for value in bias))
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
@@ -44,7 +73,10 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
     panels[2].set(xlabel="probability", xlim=(0, 1))
     panels[0].invert_yaxis()
     most = max(range(len(labels)), key=lambda k: float(corrected[k]) - float(base[k]))
-    fig.suptitle(f"the bias after '{shown(previous)}' takes '{labels[most]}' from {base[most]:.0%} to {corrected[most]:.0%}", fontsize=10)
+    fig.suptitle(
+        f"the bias after '{shown(previous)}' takes '{labels[most]}' from {base[most]:.0%} to {corrected[most]:.0%}",
+        fontsize=10,
+    )
     return fig
 
 
@@ -52,13 +84,20 @@ def costs(parts: dict[str, float], added: float, whole: float, device: str):
     """Milliseconds of the parts of a round as bars, on the device that they were measured on; the title says what the head
     has `added`, hatched, to a round that takes `whole` milliseconds without it."""
     fig, axes = figure(width=6.0, height=0.42 * len(parts) + 1.0)
-    axes.barh(range(len(parts)), list(parts.values()), color=[BLUE if "head" in name else GREY for name in parts])
+    axes.barh(
+        range(len(parts)),
+        list(parts.values()),
+        color=[BLUE if "head" in name else GREY for name in parts],
+    )
     for row, (name, value) in enumerate(parts.items()):
         if "head" in name:
             axes.barh(row, added, left=value - added, color=BLUE, edgecolor="white", hatch="///")
         axes.text(value, row, f" {value:.2f}", va="center")
     axes.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel="time (ms)")
-    axes.set_title(f"the head adds {added:.2f} ms to a round of {whole:.1f} ms: {added / whole:.1%}", fontsize=10)
+    axes.set_title(
+        f"the head adds {added:.2f} ms to a round of {whole:.1f} ms: {added / whole:.1%}",
+        fontsize=10,
+    )
     axes.set_xlim(right=1.15 * max(parts.values()))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

@@ -4,7 +4,17 @@ import numpy as np
 
 from dspark_lite.course.names import DRAFTER_LABELS
 from .lesson_04 import BLOCK, CONTEXT
-from .style import BLACK, GREY, draw_positions, drafter_style, figure, hollow, label_ends, last_point, measured_on
+from .style import (
+    BLACK,
+    GREY,
+    draw_positions,
+    drafter_style,
+    figure,
+    hollow,
+    label_ends,
+    last_point,
+    measured_on,
+)
 from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
 
 
@@ -12,15 +22,39 @@ def wirings():
     """What one pass of Eagle3 (left) and of MTP-1 (right) reads, and where its output goes."""
     fig, axes = inch_canvas(9.9, 3.7)
     for left, title, feature, middle, upper in (
-            (0.3, "Eagle3: any number of passes", "feature $f_i$:\nseveral layers, mixed", "attention reads both side by side",
-             "its result is added to the feature, then the MLP"),
-            (5.85, "MTP-1: one pass", "$h_i$: hidden state of\nthe target's last layer",
-             "a matrix $M$ mixes both into one vector", "an ordinary layer")):
+        (
+            0.3,
+            "Eagle3: any number of passes",
+            "feature $f_i$:\nseveral layers, mixed",
+            "attention reads both side by side",
+            "its result is added to the feature, then the MLP",
+        ),
+        (
+            5.85,
+            "MTP-1: one pass",
+            "$h_i$: hidden state of\nthe target's last layer",
+            "a matrix $M$ mixes both into one vector",
+            "an ordinary layer",
+        ),
+    ):
         centre = left + 1.9
         axes.text(centre, -0.15, title, ha="center", va="center", fontsize=10)
         tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
-        tower_box(axes, left + 2.9, -3.3, 1.7, 0.5, "white", "embedding of $x_{i+1}$,\nthe token after it", letters=BLACK)
-        for y, text, face in ((-2.4, middle, BLOCK), (-1.6, upper, BLOCK), (-0.8, "LM head: the draft $x_{i+2}$", "#E4E4E4")):
+        tower_box(
+            axes,
+            left + 2.9,
+            -3.3,
+            1.7,
+            0.5,
+            "white",
+            "embedding of $x_{i+1}$,\nthe token after it",
+            letters=BLACK,
+        )
+        for y, text, face in (
+            (-2.4, middle, BLOCK),
+            (-1.6, upper, BLOCK),
+            (-0.8, "LM head: the draft $x_{i+2}$", "#E4E4E4"),
+        ):
             tower_box(axes, centre, y, 3.7, 0.4, face, text, letters=BLACK)
         for x in (left + 0.9, left + 2.9):
             arrow(axes, (x, -3.03), (x, -2.62), GREY)
@@ -28,7 +62,15 @@ def wirings():
             arrow(axes, (centre, y), (centre, y + 0.38), GREY)
     axes.plot([4.02, 4.35, 4.35, 0.06, 0.06], [-1.6, -1.6, -3.62, -3.62, -3.3], color=BLOCK, lw=1.6)
     arrow(axes, (0.06, -3.3), (0.36, -3.3), BLOCK)
-    axes.text(4.42, -2.6, "in the next pass\nthe output\ntakes the\nfeature's place", ha="left", va="center", fontsize=8, color=BLACK)
+    axes.text(
+        4.42,
+        -2.6,
+        "in the next pass\nthe output\ntakes the\nfeature's place",
+        ha="left",
+        va="center",
+        fontsize=8,
+        color=BLACK,
+    )
     return fig
 
 
@@ -40,19 +82,33 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
     """
     texts = [lab.tokenizer.decode([token]) for token in [*before, *drafts]]
     passes = range(len(drafts))
-    rows = {"feature at": [(texts[k], "drafted" if k else "anchor") for k in passes],
-            "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
-            "drafts": [(texts[k + 2], "drafted") for k in passes]}
+    rows = {
+        "feature at": [(texts[k], "drafted" if k else "anchor") for k in passes],
+        "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
+        "drafts": [(texts[k + 2], "drafted") for k in passes],
+    }
     columns = [max(0.62, *(box_width(*row[k]) for row in rows.values())) + 0.1 for k in passes]
     label, line = 0.95, 0.36
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 5)
     for k in passes:
-        axes.text(label + sum(columns[:k]), -line / 2, f"pass {k + 1}", fontsize=LETTERS, va="center_baseline")
+        axes.text(
+            label + sum(columns[:k]),
+            -line / 2,
+            f"pass {k + 1}",
+            fontsize=LETTERS,
+            va="center_baseline",
+        )
     for index, (name, row) in enumerate(rows.items(), 1):
         axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline")
         for column, token in enumerate(row):
             draw_box(axes, label + sum(columns[:column]), -line * (index + 0.5), *token)
-    axes.text(0.02, -line * 4.5, "black: made by the target; grey: made by the drafter", fontsize=LETTERS, va="center_baseline")
+    axes.text(
+        0.02,
+        -line * 4.5,
+        "black: made by the target; grey: made by the drafter",
+        fontsize=LETTERS,
+        va="center_baseline",
+    )
     return fig
 
 
@@ -61,11 +117,23 @@ def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
     fig, axes = figure()
     for name, cost in draft_ms.items():
         axes.plot(list(cost), list(cost.values()), **drafter_style(name))
-    axes.set(xlabel="draft length (tokens)", ylabel="time of a draft (ms)", ylim=(0, None),
-             xticks=range(1, max(map(max, draft_ms.values())) + 1))
+    axes.set(
+        xlabel="draft length (tokens)",
+        ylabel="time of a draft (ms)",
+        ylim=(0, None),
+        xticks=range(1, max(map(max, draft_ms.values())) + 1),
+    )
     eagle3, dspark = (per_token(draft_ms[name]) for name in ("eagle3", "dspark"))
-    axes.set_title(f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms", fontsize=10)
-    label_lines(axes, [(max(cost), cost[max(cost)], DRAFTER_LABELS[name], drafter_style(name)["color"]) for name, cost in draft_ms.items()])
+    axes.set_title(
+        f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms", fontsize=10
+    )
+    label_lines(
+        axes,
+        [
+            (max(cost), cost[max(cost)], DRAFTER_LABELS[name], drafter_style(name)["color"])
+            for name, cost in draft_ms.items()
+        ],
+    )
     measured_on(axes, device)
     return fig
 
@@ -81,7 +149,16 @@ def label_lines(axes, ends: list[tuple]) -> None:
     label_ends(axes, [end for end in ends if end[0] > full])
     for x, y, label, colour in (end for end in ends if end[0] <= full):
         away, side = (-10, "right") if x < 1.5 else (8, "left")
-        axes.annotate(label, (x, y), (away, 0), textcoords="offset points", ha=side, va="center", fontsize=8.5, color=colour)
+        axes.annotate(
+            label,
+            (x, y),
+            (away, 0),
+            textcoords="offset points",
+            ha=side,
+            va="center",
+            fontsize=8.5,
+            color=colour,
+        )
         axes.set_xlim(left=min(axes.get_xlim()[0], x - 1.6 if x < 1.5 else 1))
 
 
@@ -92,15 +169,32 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
     for column, domain in enumerate(here):
         for name, estimates in here[domain].items():
             draw_positions(rows[0][column], estimates, drafter_style(name))
-            rows[1][column].plot(range(1, len(paper[domain][name]) + 1), paper[domain][name], **hollow(drafter_style(name)))
+            rows[1][column].plot(
+                range(1, len(paper[domain][name]) + 1),
+                paper[domain][name],
+                **hollow(drafter_style(name)),
+            )
         for axes, where, winner in zip((row[column] for row in rows), ("here", "paper"), best):
-            axes.set_title(f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})", fontsize=9.5)
+            axes.set_title(
+                f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})", fontsize=9.5
+            )
             axes.set(xlabel="draft position", ylim=(0.3, 1.02))
             axes.set_ylabel("accepted, given that\nall before were")
             axes.label_outer()
-        label_ends(rows[0][column], [last_point(estimates, drafter_style(name)) for name, estimates in here[domain].items()])
-        label_ends(rows[1][column], [(len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
-                                     for name, values in paper[domain].items()])
+        label_ends(
+            rows[0][column],
+            [
+                last_point(estimates, drafter_style(name))
+                for name, estimates in here[domain].items()
+            ],
+        )
+        label_ends(
+            rows[1][column],
+            [
+                (len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
+                for name, values in paper[domain].items()
+            ],
+        )
     return fig
 
 
@@ -113,9 +207,15 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 0.8))
         axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}", fontsize=10)
-        for line, (text, colour) in enumerate((("reads its own output", drafter_style("eagle3")["color"]),
-                                               ("reads the target's features", GREY))):
-            axes.text(0.05, 0.15 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour)
+        for line, (text, colour) in enumerate(
+            (
+                ("reads its own output", drafter_style("eagle3")["color"]),
+                ("reads the target's features", GREY),
+            )
+        ):
+            axes.text(
+                0.05, 0.15 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour
+            )
     panels[0].set_ylabel("chance of acceptance")
     return fig
 
@@ -128,16 +228,38 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
     for size, (name, values) in enumerate(curves.items()):
         style = drafter_style(name)
         axes.plot(range(1, len(values) + 1), values, **style)
-        axes.plot(best[name] + 1, values[best[name]], linestyle="", marker="o", markersize=11 + 2 * size, markerfacecolor="none",
-                  color=style["color"])
+        axes.plot(
+            best[name] + 1,
+            values[best[name]],
+            linestyle="",
+            marker="o",
+            markersize=11 + 2 * size,
+            markerfacecolor="none",
+            color=style["color"],
+        )
     longest = max(map(len, curves.values()))
     axes.plot([1, longest], [plain, plain], color=GREY, linestyle="--")
     least = {name: min(values) for name, values in curves.items()} | {"plain": plain}
     first = min(least, key=least.get)
     length = f", draft length {best[first] + 1}" if first in best else ""
-    axes.set_title(f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}", fontsize=10)
-    axes.set(xlabel="draft length (tokens); ringed: the best of each", ylabel="time per token (ms)",
-             ylim=(0, 1.1 * max(plain, *map(max, curves.values()))), xticks=range(1, longest + 1))
-    label_lines(axes, [(longest, plain, "plain decoding", GREY), *(
-        (len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"]) for name, values in curves.items())])
+    axes.set_title(
+        f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}",
+        fontsize=10,
+    )
+    axes.set(
+        xlabel="draft length (tokens); ringed: the best of each",
+        ylabel="time per token (ms)",
+        ylim=(0, 1.1 * max(plain, *map(max, curves.values()))),
+        xticks=range(1, longest + 1),
+    )
+    label_lines(
+        axes,
+        [
+            (longest, plain, "plain decoding", GREY),
+            *(
+                (len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
+                for name, values in curves.items()
+            ),
+        ],
+    )
     return fig

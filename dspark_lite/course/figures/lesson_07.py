@@ -4,7 +4,19 @@ import numpy as np
 import torch
 from matplotlib.colors import ListedColormap
 
-from .style import BLACK, BLUE, DRAFTER_STYLES, GREY, ORANGE, RED, SKY, drafter_style, figure, label_ends, measured_on
+from .style import (
+    BLACK,
+    BLUE,
+    DRAFTER_STYLES,
+    GREY,
+    ORANGE,
+    RED,
+    SKY,
+    drafter_style,
+    figure,
+    label_ends,
+    measured_on,
+)
 
 
 def packing_picture(mask, anchors: list[int], length: int, learned: int):
@@ -14,7 +26,9 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
     slots = len(seen)
     gamma = slots // len(anchors)
     seen[:, length:] *= 2  # context and blocks in two colours
-    fig, axes = figure(width=min(0.16 * (length + slots) + 1.6, 10), height=min(0.16 * slots + 1.1, 7))
+    fig, axes = figure(
+        width=min(0.16 * (length + slots) + 1.6, 10), height=min(0.16 * slots + 1.1, 7)
+    )
     axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
     axes.axvline(length - 0.5, color=BLACK, linewidth=1.5)
     for block in range(1, len(anchors)):
@@ -22,12 +36,23 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
     step = max(1, length // 12)
     centres = [block * gamma + (gamma - 1) / 2 for block in range(len(anchors))]
     axes.plot(anchors, centres, "x", color=RED, markersize=7)
-    axes.set(xticks=[*range(0, length, step), *(length + centre for centre in centres)], yticks=centres,
-             xticklabels=[*range(0, length, step), *(f"block {block + 1}" for block in range(len(anchors)))],
-             yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
-             xlabel="key: context position | slots of the blocks", ylabel="query",
-             xlim=(-0.5, length + slots - 0.5), ylim=(slots - 0.5, -0.5))
-    axes.set_title(f"{learned} predictions by {slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible", fontsize=9)
+    axes.set(
+        xticks=[*range(0, length, step), *(length + centre for centre in centres)],
+        yticks=centres,
+        xticklabels=[
+            *range(0, length, step),
+            *(f"block {block + 1}" for block in range(len(anchors))),
+        ],
+        yticklabels=[f"block {block + 1}, anchor {anchor}" for block, anchor in enumerate(anchors)],
+        xlabel="key: context position | slots of the blocks",
+        ylabel="query",
+        xlim=(-0.5, length + slots - 0.5),
+        ylim=(slots - 0.5, -0.5),
+    )
+    axes.set_title(
+        f"{learned} predictions by {slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible",
+        fontsize=9,
+    )
     for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
         axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
         axis.set_ticks([k - 0.5 for k in range(count)], minor=True)
@@ -44,29 +69,61 @@ def overlap(p, q):
     shared, places = torch.minimum(p, q), np.arange(len(p))
     fig, axes = figure(width=5.6)
     axes.bar(places, shared, 0.7, color=BLUE, label="shared: a draft is kept")
-    axes.bar(places, p - shared, 0.7, bottom=shared, facecolor="white", edgecolor=BLACK, hatch="///", label="target only: owed after a refusal")
-    axes.bar(places, q - shared, 0.7, bottom=shared, color=ORANGE, alpha=0.6, label="draft only: refused")
-    axes.set(xticks=places, xticklabels=[f"token {chr(ord('A') + place)}" for place in places], ylabel="probability")
-    axes.set_title(f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}", fontsize=10)
+    axes.bar(
+        places,
+        p - shared,
+        0.7,
+        bottom=shared,
+        facecolor="white",
+        edgecolor=BLACK,
+        hatch="///",
+        label="target only: owed after a refusal",
+    )
+    axes.bar(
+        places, q - shared, 0.7, bottom=shared, color=ORANGE, alpha=0.6, label="draft only: refused"
+    )
+    axes.set(
+        xticks=places,
+        xticklabels=[f"token {chr(ord('A') + place)}" for place in places],
+        ylabel="probability",
+    )
+    axes.set_title(
+        f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}", fontsize=10
+    )
     axes.legend(fontsize=8.5)
     return fig
 
 
-def position_weight_figure(weights: dict[str, list[float]], reached: list[float], added: list[float]):
+def position_weight_figure(
+    weights: dict[str, list[float]], reached: list[float], added: list[float]
+):
     """Weights of the losses by draft position, {whose: weights}, the share of rounds that reach a position, and what it adds
     to the accepted length, of what the first adds; the title says whose weights are nearer to that in the mean."""
     fig, axes = figure()
-    position, styles, own = range(1, len(reached) + 1), (("s", "--"), ("D", ":")), drafter_style("dspark")
+    position, styles, own = (
+        range(1, len(reached) + 1),
+        (("s", "--"), ("D", ":")),
+        drafter_style("dspark"),
+    )
     for values, (marker, line) in zip(weights.values(), styles):
         axes.plot(position, values, color=BLACK, marker=marker, linestyle=line)
     axes.plot(position, reached, color=own["color"], linewidth=1)
     axes.plot(position, added, **own)
-    axes.set(xlabel="draft position", ylabel="of the first position's", xticks=position, ylim=(0, 1.05))
-    nearer = min(weights, key=lambda whose: sum(abs(weight - worth) for weight, worth in zip(weights[whose], added)))
+    axes.set(
+        xlabel="draft position", ylabel="of the first position's", xticks=position, ylim=(0, 1.05)
+    )
+    nearer = min(
+        weights,
+        key=lambda whose: sum(abs(weight - worth) for weight, worth in zip(weights[whose], added)),
+    )
     axes.set_title(f"{nearer} weights are nearer to what a position adds", fontsize=10)
-    ends = [(len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()]
-    measured = [(len(reached), values[-1], label, own["color"])
-                for values, label in ((reached, "rounds that reach it"), (added, "what it adds"))]
+    ends = [
+        (len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()
+    ]
+    measured = [
+        (len(reached), values[-1], label, own["color"])
+        for values, label in ((reached, "rounds that reach it"), (added, "what it adds"))
+    ]
     label_ends(axes, [*ends, *measured], gap=0.08)
     return fig
 
@@ -78,12 +135,20 @@ def loss_curves(log: list[dict], device: str | None = None):
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
     for axes, name in zip(panels[0], names):
-        values, steps = np.array([entry[name] for entry in log]), [entry["step"] + 1 for entry in log]
+        values, steps = (
+            np.array([entry[name] for entry in log]),
+            [entry["step"] + 1 for entry in log],
+        )
         means = np.convolve(values, np.ones(window) / window, "valid")
         axes.plot(steps, values, color=SKY, linewidth=0.8, alpha=0.7, label="each step")
-        axes.plot(steps[len(log) - len(means):], means, color=BLUE, label=f"mean of {window}")
-        highest = max(1.2 * np.quantile(values, 0.98), 1.05 * means[0])  # single steps may be far off
-        axes.set_title(f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}", fontsize=10)
+        axes.plot(steps[len(log) - len(means) :], means, color=BLUE, label=f"mean of {window}")
+        highest = max(
+            1.2 * np.quantile(values, 0.98), 1.05 * means[0]
+        )  # single steps may be far off
+        axes.set_title(
+            f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}",
+            fontsize=10,
+        )
         axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
     panels[0][0].legend(fontsize=8.5)
@@ -101,9 +166,13 @@ def loss_comparison(curves: dict[str, list[float]], device: str):
         axes.plot(range(1, len(losses) + 1), losses, color=colour, linewidth=0.8, alpha=0.4)
         axes.plot(range(5, len(losses) + 1), means, color=colour)
         ends.append((len(losses), means[-1], name, colour))
-    highest = 1.2 * np.quantile(np.concatenate(list(curves.values())), 0.95)  # the first steps are far off
+    highest = 1.2 * np.quantile(
+        np.concatenate(list(curves.values())), 0.95
+    )  # the first steps are far off
     axes.set(xlabel="step", ylabel="loss", ylim=(0, highest))
-    left = ", ".join(f"{name} {sum(losses[-10:]) / sum(losses[:10]):.0%}" for name, losses in curves.items())
+    left = ", ".join(
+        f"{name} {sum(losses[-10:]) / sum(losses[:10]):.0%}" for name, losses in curves.items()
+    )
     axes.set_title(f"left of the loss: {left}", fontsize=10)
     label_ends(axes, ends, gap=0.08)
     measured_on(axes, device)
@@ -117,11 +186,25 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
         axes.plot(chance, values, color=colour)
         pull = np.interp(guess, chance, values)
         axes.plot(guess, pull, "o", color=colour)
-        axes.annotate(f"{label}: {pull:.2f}", (guess, pull), (12, -10), textcoords="offset points", fontsize=8.5,
-                      color=colour, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+        axes.annotate(
+            f"{label}: {pull:.2f}",
+            (guess, pull),
+            (12, -10),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        )
     axes.axvline(guess, color=GREY, linestyle="--", linewidth=1)
-    axes.set(xlabel="chance that the drafter gives the right token", ylabel="pull on its logit", xlim=(0, 1), ylim=(0, 1.05))
-    axes.set_title(f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally", fontsize=10)
+    axes.set(
+        xlabel="chance that the drafter gives the right token",
+        ylabel="pull on its logit",
+        xlim=(0, 1),
+        ylim=(0, 1.05),
+    )
+    axes.set_title(
+        f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally", fontsize=10
+    )
     return fig
 
 
@@ -132,7 +215,13 @@ def lengths_figure(lengths: dict[str, dict[str, float]]):
     colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])
     for index, (name, found) in enumerate(lengths.items()):
         places = np.arange(len(domains)) + (index - (len(lengths) - 1) / 2) * width
-        bars = axes.bar(places, [found[domain] for domain in domains], 0.92 * width, color=colours[index % 3], label=name)
+        bars = axes.bar(
+            places,
+            [found[domain] for domain in domains],
+            0.92 * width,
+            color=colours[index % 3],
+            label=name,
+        )
         axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
     fig.legend(fontsize=8.5, loc="outside upper center", ncols=len(lengths))

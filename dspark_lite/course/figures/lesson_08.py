@@ -1,35 +1,69 @@
 """Figures of lesson 08: parts of a file, errors of modules, a block in two layouts, a block beside the target's own tokens."""
 
-from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, RED, WINE, YELLOW, figure)
+from .style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, WINE, YELLOW, figure
 from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
 
-PART_COLOURS = {"embedding": GREY, "LM head": "#C4C4C4", "context projection": YELLOW, "backbone": BLUE,
-                "sequential head": ORANGE, "confidence head": RED}
-DTYPES = {"float32": (BLUE, "o"), "float16": (GREEN, "s"), "bfloat16": (RED, "^")}  # name: (colour, marker)
+PART_COLOURS = {
+    "embedding": GREY,
+    "LM head": "#C4C4C4",
+    "context projection": YELLOW,
+    "backbone": BLUE,
+    "sequential head": ORANGE,
+    "confidence head": RED,
+}
+DTYPES = {
+    "float32": (BLUE, "o"),
+    "float16": (GREEN, "s"),
+    "bfloat16": (RED, "^"),
+}  # name: (colour, marker)
 
 
 def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
     """Bytes by part of checkpoints, {label: {part: bytes}}, as shares of the file; parts in `copies` are hatched."""
     fig, axes = figure(width=8.4, height=0.75 * len(files) + 1.1)
-    shares = [{part: size / sum(parts.values()) for part, size in parts.items()} for parts in files.values()]
+    shares = [
+        {part: size / sum(parts.values()) for part, size in parts.items()}
+        for parts in files.values()
+    ]
     thin = {part for part in shares[0] if all(by_part.get(part, 0) < 0.002 for by_part in shares)}
     for row, parts in enumerate(files.values()):
         left, total = 0.0, sum(parts.values())
         for part, size in parts.items():
             share = size / total
-            axes.barh(row, share, left=left, height=0.6, color=PART_COLOURS[part], edgecolor="white",
-                      hatch="///" if part in copies else None,
-                      label=None if row else f"{part} (too thin to see)" if part in thin else part)
+            axes.barh(
+                row,
+                share,
+                left=left,
+                height=0.6,
+                color=PART_COLOURS[part],
+                edgecolor="white",
+                hatch="///" if part in copies else None,
+                label=None if row else f"{part} (too thin to see)" if part in thin else part,
+            )
             if share > 0.06:
-                axes.text(left + share / 2, row, f"{share:.0%}", ha="center", va="center", fontsize=8,
-                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
+                axes.text(
+                    left + share / 2,
+                    row,
+                    f"{share:.0%}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+                )
             left += share
         axes.text(1.01, row, f"{total / 1e6:,.1f} MB", va="center", fontsize=9)
-    axes.set(yticks=range(len(files)), yticklabels=list(files), xlim=(0, 1),
-             xlabel="share of the file (hatched: a copy of the target's)")
+    axes.set(
+        yticks=range(len(files)),
+        yticklabels=list(files),
+        xlim=(0, 1),
+        xlabel="share of the file (hatched: a copy of the target's)",
+    )
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set_title(f"{sum(shares[-1][part] for part in copies):.0%} of the file of {list(files)[-1]} are copies of the target's tensors", fontsize=10)
+    axes.set_title(
+        f"{sum(shares[-1][part] for part in copies):.0%} of the file of {list(files)[-1]} are copies of the target's tensors",
+        fontsize=10,
+    )
     fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8, columnspacing=1.3)
     return fig
 
@@ -37,79 +71,185 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
 def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: float):
     """Largest error of each module, {type: [{module: error} of a reference case]}, on a log scale, and a tolerance."""
     fig, axes = figure(width=7.0)
-    modules = list(dict.fromkeys(module for cases in found.values() for errors in cases for module in errors))
+    modules = list(
+        dict.fromkeys(module for cases in found.values() for errors in cases for module in errors)
+    )
     for index, (dtype, cases) in enumerate(found.items()):
         colour, marker = DTYPES[dtype]
-        points = [(modules.index(module) + 0.18 * (index - 1), error)
-                  for errors in cases for module, error in errors.items()]
-        axes.plot(*zip(*points), linestyle="", marker=marker, color=colour, alpha=0.75, label=f"computed in {dtype}")
-    axes.axhline(tolerance, color=BLACK, linestyle="--", linewidth=1, label=f"tolerance in float32, {tolerance:.0e}")
-    worst = {dtype: max(error for errors in cases for error in errors.values()) for dtype, cases in found.items()}
-    axes.set_title("largest error: " + ", ".join(f"{error:.0e} in {dtype}" for dtype, error in worst.items()), fontsize=10)
-    axes.set(yscale="log", xticks=range(len(modules)), xticklabels=[module.replace(" ", "\n") for module in modules],
-             ylabel="largest absolute error")
+        points = [
+            (modules.index(module) + 0.18 * (index - 1), error)
+            for errors in cases
+            for module, error in errors.items()
+        ]
+        axes.plot(
+            *zip(*points),
+            linestyle="",
+            marker=marker,
+            color=colour,
+            alpha=0.75,
+            label=f"computed in {dtype}",
+        )
+    axes.axhline(
+        tolerance,
+        color=BLACK,
+        linestyle="--",
+        linewidth=1,
+        label=f"tolerance in float32, {tolerance:.0e}",
+    )
+    worst = {
+        dtype: max(error for errors in cases for error in errors.values())
+        for dtype, cases in found.items()
+    }
+    axes.set_title(
+        "largest error: " + ", ".join(f"{error:.0e} in {dtype}" for dtype, error in worst.items()),
+        fontsize=10,
+    )
+    axes.set(
+        yscale="log",
+        xticks=range(len(modules)),
+        xticklabels=[module.replace(" ", "\n") for module in modules],
+        ylabel="largest absolute error",
+    )
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
 def numbered(axes, x: float, y: float, number: int, text: str) -> None:
     """A mistake's number in a disc at x, y, and after it what the mistake is."""
-    axes.text(x, y, str(number), ha="center", va="center", fontsize=8.5, weight="bold", color="white",
-              bbox={"boxstyle": "circle,pad=0.25", "facecolor": WINE, "edgecolor": WINE})
+    axes.text(
+        x,
+        y,
+        str(number),
+        ha="center",
+        va="center",
+        fontsize=8.5,
+        weight="bold",
+        color="white",
+        bbox={"boxstyle": "circle,pad=0.25", "facecolor": WINE, "edgecolor": WINE},
+    )
     axes.text(x + 0.17, y, text, va="center", fontsize=8, color=WINE)
 
 
 def layout_picture():
     """A block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three mistakes
     are made: in the taps, in the layout, in the draft's cache."""
-    wide, context, slots = 0.62, 2, 4  # inches of a column, tokens of the context that are drawn, slots of the block
+    wide, context, slots = (
+        0.62,
+        2,
+        4,
+    )  # inches of a column, tokens of the context that are drawn, slots of the block
     panel = wide * (context + slots + 1) + 0.5
     fig, axes = inch_canvas(2 * panel, 3.2)
     top, bottom = -0.62, -1.55  # of the arrows
-    for left, shift, title in ((0.42, 1, "released layout: each slot predicts the place after its own"),
-                               (panel + 0.52, 0, "other layout: each mask predicts its own place")):
+    for left, shift, title in (
+        (0.42, 1, "released layout: each slot predicts the place after its own"),
+        (panel + 0.52, 0, "other layout: each mask predicts its own place"),
+    ):
         columns = [left + wide * (k + 0.5) for k in range(context + slots + shift)]
         axes.text(left, -0.12, title, va="center", fontsize=9.5, weight="bold")
         for x in columns[:context]:
-            tower_box(axes, x, bottom - 0.17, wide - 0.06, 0.3, BLUE, "context", size=7, letters="white")
+            tower_box(
+                axes, x, bottom - 0.17, wide - 0.06, 0.3, BLUE, "context", size=7, letters="white"
+            )
         for k, x in enumerate(columns[context:]):
             if k < slots:
-                tower_box(axes, x, bottom - 0.17, wide - 0.06, 0.3, "white" if k else BLACK, "mask" if k else "anchor", size=8,
-                          letters=GREY if k else "white")
+                tower_box(
+                    axes,
+                    x,
+                    bottom - 0.17,
+                    wide - 0.06,
+                    0.3,
+                    "white" if k else BLACK,
+                    "mask" if k else "anchor",
+                    size=8,
+                    letters=GREY if k else "white",
+                )
             if 0 < k < slots + shift:
-                tower_box(axes, x, top + 0.17, wide - 0.06, 0.3, "white", f"draft {k}", edge=ORANGE, size=8, letters=BLACK)
+                tower_box(
+                    axes,
+                    x,
+                    top + 0.17,
+                    wide - 0.06,
+                    0.3,
+                    "white",
+                    f"draft {k}",
+                    edge=ORANGE,
+                    size=8,
+                    letters=BLACK,
+                )
                 arrow(axes, (x - shift * wide, bottom), (x, top), BLACK)
         for k, x in enumerate(columns):
-            axes.text(x, bottom - 0.46, f"{k - context}", ha="center", va="center", fontsize=8, color=GREY)
-        axes.text(left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=8, color=GREY)
+            axes.text(
+                x, bottom - 0.46, f"{k - context}", ha="center", va="center", fontsize=8, color=GREY
+            )
+        axes.text(
+            left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=8, color=GREY
+        )
         middle, foot = left + wide * context / 2, bottom - 0.62
         if shift:
             arrow(axes, (middle, foot - 0.26), (middle, foot), BLUE)
-            axes.text(middle, foot - 0.35, "hidden states of\nthe target's taps", ha="center", va="top", fontsize=8, color=BLUE)
+            axes.text(
+                middle,
+                foot - 0.35,
+                "hidden states of\nthe target's taps",
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=BLUE,
+            )
             numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
             first, last = columns[context] - 0.5 * wide, columns[context + slots - 1] + 0.5 * wide
-            axes.plot([first + 0.03] * 2 + [last - 0.03] * 2, [foot, foot - 0.1, foot - 0.1, foot], color=GREY, lw=1)
-            axes.text((first + last) / 2, foot - 0.2, "after the round, the block leaves\nthe drafter's cache", ha="center", va="top", fontsize=8,
-                      color=GREY)
+            axes.plot(
+                [first + 0.03] * 2 + [last - 0.03] * 2,
+                [foot, foot - 0.1, foot - 0.1, foot],
+                color=GREY,
+                lw=1,
+            )
+            axes.text(
+                (first + last) / 2,
+                foot - 0.2,
+                "after the round, the block leaves\nthe drafter's cache",
+                ha="center",
+                va="top",
+                fontsize=8,
+                color=GREY,
+            )
             numbered(axes, first + 0.12, foot - 0.86, 3, "stays there, and the next round reads it")
         else:
-            axes.text(columns[context], bottom + 0.2, "predicts\nnothing", ha="center", va="center", fontsize=8, color=GREY)
-            numbered(axes, left - 0.05, foot - 0.35, 2,
-                     "a drafter of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on")
+            axes.text(
+                columns[context],
+                bottom + 0.2,
+                "predicts\nnothing",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=GREY,
+            )
+            numbered(
+                axes,
+                left - 0.05,
+                foot - 0.35,
+                2,
+                "a drafter of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on",
+            )
     return fig
 
 
 def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
     """Each drafted token as (text, kind): kept while it equals the one `wanted`, then refused, then unread."""
-    first = next((k for k, pair in enumerate(zip(tokens, wanted)) if pair[0] != pair[1]), len(tokens))
+    first = next(
+        (k for k, pair in enumerate(zip(tokens, wanted)) if pair[0] != pair[1]), len(tokens)
+    )
     kinds = ["kept"] * first + ["refused"] + ["unread"] * len(tokens)
     return list(zip(tokens, kinds))
 
 
 def blocks(rows: dict[str, list[tuple[str, str]]], anchor: str):
     """Rows of tokens in boxes, {label: [(text, kind)]}, position under position; the anchor stands before the first row's."""
-    columns = [max(box_width(*row[k]) for row in rows.values() if k < len(row))
-               for k in range(max(map(len, rows.values())))]
+    columns = [
+        max(box_width(*row[k]) for row in rows.values() if k < len(row))
+        for k in range(max(map(len, rows.values())))
+    ]
     start, line = 0.12 + 0.075 * max(map(len, rows)), 0.36
     label = start + max(box_width(anchor, "anchor"), 0.6) + 0.1
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 7), line * (len(rows) + 1) + 0.1)

@@ -11,16 +11,40 @@ from scipy.special import expit
 
 from dspark_lite.course import paper
 from dspark_lite.course.estimates import share_estimates
-from dspark_lite.scheduling.calibration import Observations, auc, ece, reliability, survivals, survived
+from dspark_lite.scheduling.calibration import (
+    Observations,
+    auc,
+    ece,
+    reliability,
+    survivals,
+    survived,
+)
 from dspark_lite.scheduling.cost_table import CostTable
 from ..measure.confidence import cut_lengths, pooled, replay
 from ..replication import confidence_results
 from ..replication.lab_results import OwnConfidence
-from .style import ACCEPTED, BLACK, BLUE, GREY, ORANGE, REJECTED, domain_style, draw_estimates, figure, measured_on
+from .style import (
+    ACCEPTED,
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    REJECTED,
+    domain_style,
+    draw_estimates,
+    figure,
+    measured_on,
+)
 from .token_boxes import along_block
 
 FIGURE_6_BINS = 20  # of the paper's Figure 6
-PAPER_MARKERS = {"color": BLACK, "marker": "o", "markersize": 3.5, "markerfacecolor": "none", "linestyle": ""}
+PAPER_MARKERS = {
+    "color": BLACK,
+    "marker": "o",
+    "markersize": 3.5,
+    "markerfacecolor": "none",
+    "linestyle": "",
+}
 OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
 NEAR = 1.03  # a cost up to this many times the least counts as good as the least
@@ -32,10 +56,20 @@ def block(texts: list[str], said, label, accepted: int):
     the first `accepted` were kept."""
     fig, axes = figure(width=7.2, height=2.5)
     position = range(len(texts))
-    axes.bar(position, label, 0.6, color="white", edgecolor=BLACK, hatch="///",
-             label="chance of being kept, 1 − TV(p, q)")
+    axes.bar(
+        position,
+        label,
+        0.6,
+        color="white",
+        edgecolor=BLACK,
+        hatch="///",
+        label="chance of being kept, 1 − TV(p, q)",
+    )
     along_block(fig, axes, texts, said, accepted)
-    axes.set_title("What the head said before the target read the block, and each slot's true chance", fontsize=10)
+    axes.set_title(
+        "What the head said before the target read the block, and each slot's true chance",
+        fontsize=10,
+    )
     return fig
 
 
@@ -44,20 +78,48 @@ def decay(observations: dict[str, Observations], device: str):
     fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
     off = 0.0
     for axes, (domain, found) in zip(panels, observations.items()):
-        predicted, outcome = survivals(found.logits), survived(found.accepted, found.logits.shape[1])
+        predicted, outcome = (
+            survivals(found.logits),
+            survived(found.accepted, found.logits.shape[1]),
+        )
         off = max(off, np.abs(predicted.mean(0) - outcome.mean(0)).max())
         position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
-        axes.plot(position, expit(found.logits).mean(0), color=GREY, marker="D", linestyle=":",
-                  label="mean confidence")
-        axes.plot(position, predicted.mean(0), color=BLACK, marker="s", linestyle="--", markerfacecolor="none",
-                  label="survival, predicted")
+        axes.plot(
+            position,
+            expit(found.logits).mean(0),
+            color=GREY,
+            marker="D",
+            linestyle=":",
+            label="mean confidence",
+        )
+        axes.plot(
+            position,
+            predicted.mean(0),
+            color=BLACK,
+            marker="s",
+            linestyle="--",
+            markerfacecolor="none",
+            label="survival, predicted",
+        )
         share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
-        draw_estimates(axes, position, share, {"color": colour, "marker": "o", "label": "survival, observed\n(95 % interval within the mark)"})
+        draw_estimates(
+            axes,
+            position,
+            share,
+            {
+                "color": colour,
+                "marker": "o",
+                "label": "survival, observed\n(95 % interval within the mark)",
+            },
+        )
         axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.02))
         axes.set_title(f"{domain}: {len(outcome)} blocks", fontsize=10)
     panels[0].set_ylabel("probability or share of blocks")
     panels[0].legend(fontsize=8, loc="lower left")
-    fig.suptitle(f"Confidence is about one token; survival multiplies, and is predicted within {100 * off:.1f} points", fontsize=10)
+    fig.suptitle(
+        f"Confidence is about one token; survival multiplies, and is predicted within {100 * off:.1f} points",
+        fontsize=10,
+    )
     measured_on(panels[-1], device)
     return fig
 
@@ -65,17 +127,25 @@ def decay(observations: dict[str, Observations], device: str):
 def gaps(curve: list, drafts: int):
     """A reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps that
     ECE averages, in percentage points, and the counts that it weights them by."""
-    fig, axes = plt.subplot_mosaic([["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1])
+    fig, axes = plt.subplot_mosaic(
+        [["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1]
+    )
     said, true, count = np.array(curve).T
     axes["curve"].plot([0, 1], [0, 1], color=GREY, linewidth=1)
     axes["curve"].plot(said, true, color=BLUE, marker="o")
     gap = 100 * (true - said)
-    axes["curve"].set(title=f"The first {drafts} drafts survive as predicted, within {np.abs(gap).max():.1f} points",
-                      xlabel="predicted survival (mean of the bin)", ylabel="share that survived", ylim=(-0.03, 1.03))
+    axes["curve"].set(
+        title=f"The first {drafts} drafts survive as predicted, within {np.abs(gap).max():.1f} points",
+        xlabel="predicted survival (mean of the bin)",
+        ylabel="share that survived",
+        ylim=(-0.03, 1.03),
+    )
     axes["gap"].bar(said, gap, 0.045, color=BLUE)
     axes["gap"].axhline(0, color=BLACK, linewidth=0.8)
-    axes["gap"].set(title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
-                    ylabel="survived − predicted\n(points)")
+    axes["gap"].set(
+        title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
+        ylabel="survived − predicted\n(points)",
+    )
     axes["count"].bar(said, count, 0.045, color=GREY)
     axes["count"].set(xlabel="predicted survival (mean of the bin)", ylabel="blocks")
     for panel in axes.values():
@@ -91,7 +161,14 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
     left.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     for (label, curve), colour, marker in zip(curves.items(), (REJECTED, BLUE), "Xo"):
         said, true, _ = np.array(curve).T
-        left.plot(said, true, color=colour, marker=marker, markersize=4, label=f"{label}: ECE {errors[label]:.1%}")
+        left.plot(
+            said,
+            true,
+            color=colour,
+            marker=marker,
+            markersize=4,
+            label=f"{label}: ECE {errors[label]:.1%}",
+        )
     left.fill_between([0, 1], [0, 1], 0, color=GREY, alpha=0.1, lw=0)
     left.text(0.97, 0.05, "too sure", ha="right", fontsize=9, color=GREY)
     left.set(xlabel="predicted survival", ylabel="share that survived", xlim=(0, 1), ylim=(0, 1))
@@ -100,7 +177,13 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
     temperatures, found = search
     right.plot(temperatures, 100 * np.asarray(found), color=BLUE)
     best = int(np.argmin(found))
-    right.plot(temperatures[best], 100 * found[best], color=BLUE, marker="o", label=f"least at T = {temperatures[best]:.2f}")
+    right.plot(
+        temperatures[best],
+        100 * found[best],
+        color=BLUE,
+        marker="o",
+        label=f"least at T = {temperatures[best]:.2f}",
+    )
     right.axhline(100 * floor, color=GREY, linestyle="--", label="floor: chance alone")
     right.axvline(1, color=BLACK, linestyle=":", linewidth=1)
     right.set(xscale="log", xlabel="temperature", ylabel="ECE (%)", ylim=(0, None))
@@ -118,11 +201,26 @@ def threshold_rates(device: str, rows: list[dict]):
     fig, panels = figure(len(domains), width=3.0, height=2.9, sharey=True)
     for axes, domain in zip(panels, domains):
         swept = {row["threshold"]: row["accepted"] for row in rows if row["domain"] == domain}
-        x, theirs, style = list(swept), paper.threshold_sweep(domain), {**domain_style(domain), "label": "acceptance rate"}
-        draw_estimates(axes, x, [confidence_results.rate(domain, least).scaled(100) for least in x], style)
-        axes.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "label": "the paper's", "markerfacecolor": "none", "linewidth": 1})
-        axes.plot(x, [100 * accepted / swept[x[0]] for accepted in swept.values()], color=GREY, linewidth=1,
-                  label="tokens per round,\n% of no threshold")
+        x, theirs, style = (
+            list(swept),
+            paper.threshold_sweep(domain),
+            {**domain_style(domain), "label": "acceptance rate"},
+        )
+        draw_estimates(
+            axes, x, [confidence_results.rate(domain, least).scaled(100) for least in x], style
+        )
+        axes.plot(
+            theirs["threshold"],
+            100 * theirs["rate"],
+            **{**style, "label": "the paper's", "markerfacecolor": "none", "linewidth": 1},
+        )
+        axes.plot(
+            x,
+            [100 * accepted / swept[x[0]] for accepted in swept.values()],
+            color=GREY,
+            linewidth=1,
+            label="tokens per round,\n% of no threshold",
+        )
         axes.set(xlabel="confidence threshold", xticks=x[::3], ylim=(40, 102))
         axes.set_title(domain, fontsize=10)
     panels[0].set_ylabel("percent")
@@ -137,24 +235,37 @@ def figure_6(own: OwnConfidence | None = None):
     together. Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them, by its own calibration."""
     found, mine = pooled(confidence_results.observations()), own and pooled(own.observations)
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
-    for row, (when, temperatures) in zip(panels, (("before", None), ("after", confidence_results.stored_sts().temperatures))):
+    for row, (when, temperatures) in zip(
+        panels, (("before", None), ("after", confidence_results.stored_sts().temperatures))
+    ):
         predicted = survivals(found.logits, temperatures)
         for axes, position in zip(row, (1, 3, 5, 7)):
             reliability_panel(axes, found, predicted[:, position - 1], position)
             theirs = paper.calibration(position)
             axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER_MARKERS)
             if own:
-                own_curve(axes, mine, survivals(mine.logits, temperatures and own.sts.temperatures), position)
+                own_curve(
+                    axes,
+                    mine,
+                    survivals(mine.logits, temperatures and own.sts.temperatures),
+                    position,
+                )
             label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
         row[0].set_ylabel(when)
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
     fig.supylabel("share that survived", fontsize="medium")
-    fig.suptitle("Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend", fontsize=10)
+    fig.suptitle(
+        "Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend",
+        fontsize=10,
+    )
     measured_on(panels[1][-1], confidence_results.calibration_run()["device"])
-    looks = {"filled: here (all), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
-             "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS, "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
-             **({own.label: OWN} if own else {})}
+    looks = {
+        "filled: here (all), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
+        "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS,
+        "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
+        **({own.label: OWN} if own else {}),
+    }
     handles = [panels[0][0].plot([], [], **look)[0] for look in looks.values()]
     fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
     return fig
@@ -162,7 +273,13 @@ def figure_6(own: OwnConfidence | None = None):
 
 def own_curve(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
     """The reliability of a lab's own blocks at a position, predictions [N, g]; of a few hundred, so without intervals."""
-    curve = [one for one in reliability(predicted[:, position - 1], found.accepted >= position, FIGURE_6_BINS) if one]
+    curve = [
+        one
+        for one in reliability(
+            predicted[:, position - 1], found.accepted >= position, FIGURE_6_BINS
+        )
+        if one
+    ]
     axes.plot([one.predicted for one in curve], [one.observed for one in curve], alpha=0.8, **OWN)
 
 
@@ -171,19 +288,36 @@ def reliability_panel(axes, found: Observations, predicted: np.ndarray, position
     outcome = found.accepted >= position
     curve = reliability(predicted, outcome, FIGURE_6_BINS)
     held = [index for index, one in enumerate(curve) if one]
-    member = np.minimum((predicted * FIGURE_6_BINS).astype(int), FIGURE_6_BINS - 1)[:, None] == np.array(held)  # [N, m]
+    member = np.minimum((predicted * FIGURE_6_BINS).astype(int), FIGURE_6_BINS - 1)[
+        :, None
+    ] == np.array(held)  # [N, m]
     said, _, count = np.array([curve[index] for index in held]).T
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
-    axes.bar((np.array(held) + 0.5) / FIGURE_6_BINS, 0.25 * count / count.max(), 0.9 / FIGURE_6_BINS, color=GREY, alpha=0.4)
+    axes.bar(
+        (np.array(held) + 0.5) / FIGURE_6_BINS,
+        0.25 * count / count.max(),
+        0.9 / FIGURE_6_BINS,
+        color=GREY,
+        alpha=0.4,
+    )
     true = share_estimates(member * outcome[:, None], member, found.prompts)
-    draw_estimates(axes, said, true, {"color": BLUE, "marker": "o", "markersize": 3.5, "linestyle": "", "capsize": 0})
+    draw_estimates(
+        axes,
+        said,
+        true,
+        {"color": BLUE, "marker": "o", "markersize": 3.5, "linestyle": "", "capsize": 0},
+    )
     axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
 
 
-def label_panel(axes, found: Observations, predicted: np.ndarray, position: int, theirs: dict, when: str) -> None:
+def label_panel(
+    axes, found: Observations, predicted: np.ndarray, position: int, theirs: dict, when: str
+) -> None:
     """Writes ECE, ours and the paper's, into a panel; into one of the upper row also the position and the AUC."""
     outcome = found.accepted >= position
-    lines = [f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"]
+    lines = [
+        f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"
+    ]
     if when == "before":
         axes.set_title(f"position {position}", fontsize=10)
         lines.append(f"AUC {auc(predicted, outcome):.3f} (paper {theirs['auc']:.3f})")
@@ -196,7 +330,10 @@ def figure_5():
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
     for bars, line, domain in zip(*panels, domains):
-        rows, theirs = [row for row in swept["rows"] if row["domain"] == domain], paper.threshold_sweep(domain)
+        rows, theirs = (
+            [row for row in swept["rows"] if row["domain"] == domain],
+            paper.threshold_sweep(domain),
+        )
         x, ours = (np.array([row[name] for row in rows]) for name in ("threshold", "accepted"))
         rejected = [row["rejected"] for row in rows]
         style = domain_style(domain)
@@ -206,11 +343,20 @@ def figure_5():
         there = theirs["threshold"] + 0.021
         bars.bar(there, theirs["accepted"], edgecolor=style["color"], **hollow)
         bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
-        draw_estimates(line, x, [confidence_results.rate(domain, least).scaled(100) for least in x], style)
-        line.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "markerfacecolor": "none", "linewidth": 1})
+        draw_estimates(
+            line, x, [confidence_results.rate(domain, least).scaled(100) for least in x], style
+        )
+        line.plot(
+            theirs["threshold"],
+            100 * theirs["rate"],
+            **{**style, "markerfacecolor": "none", "linewidth": 1},
+        )
         bars.set_title(domain, fontsize=10)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
-    fig.suptitle("Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other", fontsize=10)
+    fig.suptitle(
+        "Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other",
+        fontsize=10,
+    )
     panels[0][0].set_ylabel("tokens per round")
     panels[1][0].set_ylabel("acceptance rate (%)")
     measured_on(panels[1][-1], swept["device"])
@@ -220,8 +366,12 @@ def figure_5():
 
 def _figure_5_legend(fig, axes) -> None:
     """What colours mean, and filled and hollow."""
-    looks = {"coloured: accepted, bonus included": {"color": BLUE}, "grey: rejected": {"color": GREY, "alpha": 0.6},
-             "filled: here, 95 %": {"color": BLACK}, "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK}}
+    looks = {
+        "coloured: accepted, bonus included": {"color": BLUE},
+        "grey: rejected": {"color": GREY, "alpha": 0.6},
+        "filled: here, 95 %": {"color": BLACK},
+        "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK},
+    }
     handles = [axes.bar(0, 0, 0, **look) for look in looks.values()]
     fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
 
@@ -235,7 +385,9 @@ def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
     return chances
 
 
-def token_milliseconds(table: CostTable, requests: int, observations: Observations, said: np.ndarray, least: float) -> float:
+def token_milliseconds(
+    table: CostTable, requests: int, observations: Observations, said: np.ndarray, least: float
+) -> float:
     """Milliseconds of verification a committed token costs where `requests` share a step, each with a recorded block cut at
     confidence `least` (said [N, g]). The time of a step is averaged over the tokens that it may carry."""
     chances = step_tokens(cut_lengths(said, least), requests)
@@ -243,29 +395,73 @@ def token_milliseconds(table: CostTable, requests: int, observations: Observatio
     return 1e3 * seconds / (requests * replay(observations, said, least)[0])
 
 
-def threshold_explorer(observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int):
+def threshold_explorer(
+    observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int
+):
     """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste; beside it what a token would cost,
     as a multiple of the least, so that any number of requests is drawn on the same axis."""
     accepted, wasted = np.array([replay(observations, said, threshold) for threshold in SWEPT]).T
-    cost = np.array([token_milliseconds(table, requests, observations, said, threshold) for threshold in SWEPT])
+    cost = np.array(
+        [token_milliseconds(table, requests, observations, said, threshold) for threshold in SWEPT]
+    )
     here = replay(observations, said, least)
     fig, (left, right) = figure(2, width=4.3, height=3.1)
-    left.stackplot(SWEPT, accepted, wasted, colors=[ACCEPTED, REJECTED], alpha=0.75,
-                   labels=[f"committed, {here[0]:.2f} at {least:.2f}", f"wasted, {here[1]:.2f} at {least:.2f}"])
-    left.set(xlabel="confidence threshold", ylabel="tokens per round", xlim=(0, SWEPT[-1]), ylim=(0, 1.25 * (accepted[0] + wasted[0])))
+    left.stackplot(
+        SWEPT,
+        accepted,
+        wasted,
+        colors=[ACCEPTED, REJECTED],
+        alpha=0.75,
+        labels=[
+            f"committed, {here[0]:.2f} at {least:.2f}",
+            f"wasted, {here[1]:.2f} at {least:.2f}",
+        ],
+    )
+    left.set(
+        xlabel="confidence threshold",
+        ylabel="tokens per round",
+        xlim=(0, SWEPT[-1]),
+        ylim=(0, 1.25 * (accepted[0] + wasted[0])),
+    )
     left.set_title(f"{here[1] / sum(here):.0%} of the places in the pass are wasted", fontsize=10)
     left.legend(fontsize=8, loc="upper right")
     times = cost / cost.min()
     near = times <= NEAR
     right.plot(SWEPT, times, color=BLUE)
-    right.plot(SWEPT[near], times[near], linestyle="", marker="D", color=BLACK, markerfacecolor="white",
-               label=f"within {NEAR - 1:.0%} of the least, {cost.min():.3f} ms")
+    right.plot(
+        SWEPT[near],
+        times[near],
+        linestyle="",
+        marker="D",
+        color=BLACK,
+        markerfacecolor="white",
+        label=f"within {NEAR - 1:.0%} of the least, {cost.min():.3f} ms",
+    )
     now = token_milliseconds(table, requests, observations, said, least)
-    right.plot(least, now / cost.min(), linestyle="", marker="o", markersize=9, color=BLACK, label=f"here: {now:.3f} ms")
-    right.set(xlabel="confidence threshold", ylabel="verification per token (× the least)", ylim=(0.95, max(DEAREST, 1.05 * now / cost.min())))
-    right.set_title(f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least", fontsize=10)
-    right.legend(fontsize=8, loc="upper left", frameon=True, framealpha=1, edgecolor="none")  # hides the dotted line
+    right.plot(
+        least,
+        now / cost.min(),
+        linestyle="",
+        marker="o",
+        markersize=9,
+        color=BLACK,
+        label=f"here: {now:.3f} ms",
+    )
+    right.set(
+        xlabel="confidence threshold",
+        ylabel="verification per token (× the least)",
+        ylim=(0.95, max(DEAREST, 1.05 * now / cost.min())),
+    )
+    right.set_title(
+        f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least",
+        fontsize=10,
+    )
+    right.legend(
+        fontsize=8, loc="upper left", frameon=True, framealpha=1, edgecolor="none"
+    )  # hides the dotted line
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
-    measured_on(right, table.origin.device if table.origin else confidence_results.steps()["device"])
+    measured_on(
+        right, table.origin.device if table.origin else confidence_results.steps()["device"]
+    )
     return fig

@@ -9,7 +9,19 @@ from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput
 from .style import (
-    BLACK, BLUE, GREEN, GREY, ORANGE, POLICY_STYLES, PURPLE, RED, draw_estimates, figure, measured_on, policy_style)
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    POLICY_STYLES,
+    PURPLE,
+    RED,
+    draw_estimates,
+    figure,
+    measured_on,
+    policy_style,
+)
 
 THETA = "expected throughput θ\n(tokens/s)"
 
@@ -19,11 +31,25 @@ def best_lengths(curves: dict[str, np.ndarray]):
     fig, axes = figure(width=5.2, height=3.1)
     for (label, values), colour, marker in zip(curves.items(), (BLUE, ORANGE, RED), "osD"):
         best = int(np.argmax(values))
-        axes.plot(range(len(values)), values, color=colour, marker=marker, label=f"{label}: best with {best}")
-        axes.plot(best, values[best], marker="o", markersize=14, markerfacecolor="none", color=colour)
+        axes.plot(
+            range(len(values)),
+            values,
+            color=colour,
+            marker=marker,
+            label=f"{label}: best with {best}",
+        )
+        axes.plot(
+            best, values[best], marker="o", markersize=14, markerfacecolor="none", color=colour
+        )
     axes.axhline(1, color=GREY, linewidth=1)
-    axes.set(xlabel="drafts verified per request", ylabel="tokens per second,\nrelative to no drafts", xticks=range(len(values)))
-    axes.set_title("The same drafts: worth it on an idle machine, a burden on a full one", fontsize=10)
+    axes.set(
+        xlabel="drafts verified per request",
+        ylabel="tokens per second,\nrelative to no drafts",
+        xticks=range(len(values)),
+    )
+    axes.set_title(
+        "The same drafts: worth it on an idle machine, a burden on a full one", fontsize=10
+    )
     axes.legend(fontsize=8)
     return fig
 
@@ -32,9 +58,24 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
     """A measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey lines."""
     fig, axes = figure(width=5.2, height=3.1)
     slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
-    axes.vlines(list(spent), slow, fast, color=GREY, linewidth=5, alpha=0.5, label="middle half of the repeats")
-    axes.plot(table.batch_tokens.numpy(), table.steps_per_second.numpy(), color=BLACK, marker="o", markersize=2.5, linewidth=0.7,
-              label="median: SPS(B)")
+    axes.vlines(
+        list(spent),
+        slow,
+        fast,
+        color=GREY,
+        linewidth=5,
+        alpha=0.5,
+        label="middle half of the repeats",
+    )
+    axes.plot(
+        table.batch_tokens.numpy(),
+        table.steps_per_second.numpy(),
+        color=BLACK,
+        marker="o",
+        markersize=2.5,
+        linewidth=0.7,
+        label="median: SPS(B)",
+    )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
     axes.set_title("A larger batch takes longer", fontsize=10)
     axes.legend(fontsize=8)
@@ -50,17 +91,47 @@ def lag_timeline():
         axes.text(start + 1.5, 0.62, title, ha="center", fontsize=10, weight="bold")
         left = start
         for name, length, colour in parts:
-            axes.add_patch(Rectangle((left, -0.1), length - 0.05, 0.55, facecolor=colour, edgecolor="none", alpha=0.85))
-            axes.text(left + length / 2, 0.17, name, ha="center", va="center", color="white", fontsize=9)
+            axes.add_patch(
+                Rectangle(
+                    (left, -0.1),
+                    length - 0.05,
+                    0.55,
+                    facecolor=colour,
+                    edgecolor="none",
+                    alpha=0.85,
+                )
+            )
+            axes.text(
+                left + length / 2, 0.17, name, ha="center", va="center", color="white", fontsize=9
+            )
             left += length
-    axes.add_patch(Rectangle((3.2, -1.0), 2.95, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85))
-    axes.text(4.67, -0.75, "host: best budget of the old survivals", ha="center", va="center", color="white", fontsize=8.5)
+    axes.add_patch(
+        Rectangle((3.2, -1.0), 2.95, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85)
+    )
+    axes.text(
+        4.67,
+        -0.75,
+        "host: best budget of the old survivals",
+        ha="center",
+        va="center",
+        color="white",
+        fontsize=8.5,
+    )
     arrow = {"arrowstyle": "-|>", "color": BLACK, "lw": 1.2}
     axes.annotate("", (3.25, -0.5), (1.0, -0.12), arrowprops=arrow)
     axes.text(0.55, -0.55, "confidences of t-2", fontsize=8.5, ha="center")
     axes.annotate("", (6.42, -0.12), (6.17, -0.75), arrowprops=arrow)
-    axes.text(6.6, -0.55, "how many drafts are verified\nin step t: fixed when it begins", fontsize=8.5, ha="left", va="center")
-    axes.annotate("", (7.43, 0.47), (6.9, 0.47), arrowprops={**arrow, "connectionstyle": "arc3,rad=-0.6"})
+    axes.text(
+        6.6,
+        -0.55,
+        "how many drafts are verified\nin step t: fixed when it begins",
+        fontsize=8.5,
+        ha="left",
+        va="center",
+    )
+    axes.annotate(
+        "", (7.43, 0.47), (6.9, 0.47), arrowprops={**arrow, "connectionstyle": "arc3,rad=-0.6"}
+    )
     axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=8.5, ha="center")
     axes.set(xlim=(-0.3, 9.8), ylim=(-1.1, 1.1))
     axes.axis("off")
@@ -72,8 +143,17 @@ def draw_theta(axes, theta) -> None:
     theta = np.asarray(theta)
     seen = min(stopping_place(theta) + 1, len(theta) - 1)
     dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
-    axes.plot(range(seen + 1), theta[:seen + 1], color=BLACK, zorder=2.5, label="looked at", **dots)  # its last dot was looked at, too
-    axes.plot(range(seen, len(theta)), theta[seen:], color=GREY, linestyle=":", label="never looked at", **dots)
+    axes.plot(
+        range(seen + 1), theta[: seen + 1], color=BLACK, zorder=2.5, label="looked at", **dots
+    )  # its last dot was looked at, too
+    axes.plot(
+        range(seen, len(theta)),
+        theta[seen:],
+        color=GREY,
+        linestyle=":",
+        label="never looked at",
+        **dots,
+    )
     axes.set(xlabel="admitted tokens", ylabel=THETA)
 
 
@@ -86,7 +166,14 @@ def stopping_place(theta) -> int:
 def mark(axes, x: int, y: float, policy: str, label: str) -> None:
     """A large marker in a policy's colour; the top lies over the stop, which is the wider one."""
     over = 4 if policy == "retrospective" else 3
-    axes.plot(x, float(y), linestyle="", markersize=10, zorder=over, **{**policy_style(policy), "label": label})
+    axes.plot(
+        x,
+        float(y),
+        linestyle="",
+        markersize=10,
+        zorder=over,
+        **{**policy_style(policy), "label": label},
+    )
 
 
 def by_hand(theta, names: list[str]):
@@ -96,23 +183,44 @@ def by_hand(theta, names: list[str]):
     stop, top = stopping_place(theta), int(np.argmax(theta))
     mark(axes, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
     mark(axes, top, theta[top], "retrospective", "the top")
-    axes.set(xticks=range(len(theta)), xticklabels=["none", *(f"+ {name}" for name in names)],
-             xlabel="admitted, highest survival first")
-    axes.set_title(f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s" if theta[top] > theta[stop] else "The stop is the top", fontsize=10)
+    axes.set(
+        xticks=range(len(theta)),
+        xticklabels=["none", *(f"+ {name}" for name in names)],
+        xlabel="admitted, highest survival first",
+    )
+    axes.set_title(
+        f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s"
+        if theta[top] > theta[stop]
+        else "The stop is the top",
+        fontsize=10,
+    )
     axes.legend(fontsize=8)
     return fig
 
 
-def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict[str, tuple[float, float, float]]):
+def appendix(
+    theta: dict[str, list[float]],
+    exact: dict[str, float],
+    drawn: dict[str, tuple[float, float, float]],
+):
     """Appendix A: θ for each drafted word (left), and the share of the token 0 by policy: exact as a line, `drawn` as
     (share, low, high) (right)."""
     fig, (left, right) = figure(2, width=4.0, height=3.0)
     for (title, values), colour, line in zip(theta.items(), (BLACK, GREY), ("-", "--")):
         left.plot(range(3), values, color=colour, linestyle=line, marker="o", label=title)
     left.axvspan(-0.15, 1.15, color=GREY, alpha=0.15, lw=0)
-    left.text(0.5, 0.98, "known before\nthe word is drawn", transform=left.get_xaxis_transform(), ha="center",
-              va="top", fontsize=8)
-    left.set(xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3))
+    left.text(
+        0.5,
+        0.98,
+        "known before\nthe word is drawn",
+        transform=left.get_xaxis_transform(),
+        ha="center",
+        va="top",
+        fontsize=8,
+    )
+    left.set(
+        xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3)
+    )
     left.set_title("Only the third value knows what was drawn", fontsize=10)
     right.set_title("Taking the top changes the output (bars: 99.9 %)", fontsize=10)
     left.legend(fontsize=8, loc="lower left")
@@ -121,8 +229,13 @@ def appendix(theta: dict[str, list[float]], exact: dict[str, float], drawn: dict
         style = {**policy_style(name), "label": "_", "linestyle": ""}
         draw_estimates(right, [x], [Estimate(share, low, high)], style)
     right.axhline(exact["all"], color=GREY, linestyle=":", label="the target's")
-    right.set(xticks=range(len(drawn)), xticklabels=[policy_style(name)["label"] for name in drawn],
-              xlim=(-0.5, len(drawn) - 0.5), ylim=(0.6, 0.95), ylabel="share of the token 0")
+    right.set(
+        xticks=range(len(drawn)),
+        xticklabels=[policy_style(name)["label"] for name in drawn],
+        xlim=(-0.5, len(drawn) - 0.5),
+        ylim=(0.6, 0.95),
+        ylabel="share of the token 0",
+    )
     right.legend(fontsize=8, loc="upper left")
     return fig
 
@@ -132,10 +245,16 @@ def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, lis
     then θ along the order of admission on each, with where Algorithm 1 stops and the top."""
     fig, (time, *hills) = figure(3, width=3.5, height=3.1)
     sizes = range(1, 130)
-    lines = ({"color": BLUE, "linewidth": 6, "alpha": 0.4}, {"color": ORANGE}, {"color": BLACK, "linestyle": ":"})
+    lines = (
+        {"color": BLUE, "linewidth": 6, "alpha": 0.4},
+        {"color": ORANGE},
+        {"color": BLACK, "linestyle": ":"},
+    )
     for (name, table), line in zip((*tables.items(), ("convex view of the tiles", convex)), lines):
         time.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), label=name, **line)
-    time.set(xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None))
+    time.set(
+        xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None)
+    )
     time.set_title("What a step costs", fontsize=10)
     time.legend(fontsize=8)
     for axes, (name, values) in zip(hills, theta.items()):
@@ -158,7 +277,12 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             draw_estimates(axes, x, values.values(), policy_style(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
-        axes.set(xlabel="requests that share a step", xscale="log", xticks=list(values), xticklabels=list(values))
+        axes.set(
+            xlabel="requests that share a step",
+            xscale="log",
+            xticks=list(values),
+            xticklabels=list(values),
+        )
         axes.set_title(title, fontsize=10)
         axes.minorticks_off()
     panels[0].set_ylabel("throughput over that of\nverifying whole blocks")
@@ -167,28 +291,47 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
     return fig
 
 
-def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table: CostTable, title: str):
+def board(
+    steps: list[Proposal], step: int, policy_name: str, policy, cost_table: CostTable, title: str
+):
     """The scheduler board: what `policy` admits of the recorded blocks of one step, and θ along the order of admission.
 
     `steps` are consecutive steps of the same requests; a policy that remembers is shown those it needs before `step`.
     """
     policy.begin()
-    for proposal in steps[step - LAG:step + 1]:
+    for proposal in steps[step - LAG : step + 1]:
         lengths = policy(proposal)
     alive = survival(steps[step].confidence)
     order, theta = throughput(alive, cost_table)
-    fig, (grid, curve) = figure(rows=2, width=7.8, height=2.4, gridspec_kw={"height_ratios": [1, 1.3]})
+    fig, (grid, curve) = figure(
+        rows=2, width=7.8, height=2.4, gridspec_kw={"height_ratios": [1, 1.3]}
+    )
     _draw_grid(grid, alive, lengths)
     draw_theta(curve, theta)
-    stop, top, value = int(schedule(alive, cost_table).sum()), int(theta.argmax()), value_of(alive, lengths, cost_table)
+    stop, top, value = (
+        int(schedule(alive, cost_table).sum()),
+        int(theta.argmax()),
+        value_of(alive, lengths, cost_table),
+    )
     mark(curve, top, theta[top], "retrospective", "the top")
     mark(curve, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
     if value is not None:
-        curve.plot(int(lengths.sum()), value, linestyle="", marker="o", markersize=16, markerfacecolor="none",
-                   markeredgewidth=2, color=POLICY_STYLES[policy_name][1], label="this policy")
+        curve.plot(
+            int(lengths.sum()),
+            value,
+            linestyle="",
+            marker="o",
+            markersize=16,
+            markerfacecolor="none",
+            markeredgewidth=2,
+            color=POLICY_STYLES[policy_name][1],
+            label="this policy",
+        )
     handles, _ = curve.get_legend_handles_labels()
     outlined = Patch(fill=False, edgecolor=ORANGE, lw=2, label="admitted")
-    fig.legend(handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1, fontsize=8)
+    fig.legend(
+        handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1, fontsize=8
+    )
     curve.set_title(why(policy_name, alive, lengths, cost_table), fontsize=9)
     curve.set_ylabel("θ (tokens/s)")
     curve.margins(y=0.12)
@@ -199,12 +342,25 @@ def board(steps: list[Proposal], step: int, policy_name: str, policy, cost_table
 def _draw_grid(axes, alive: torch.Tensor, lengths: torch.Tensor) -> None:
     """Requests by positions, shaded by survival [R, g], the admitted ones outlined."""
     requests, gamma = alive.shape
-    image = axes.imshow(alive.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower")
+    image = axes.imshow(
+        alive.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower"
+    )
     for request, length in enumerate(lengths.tolist()):
         if length:
-            axes.add_patch(Rectangle((request - 0.46, -0.44), 0.92, length - 0.12, fill=False, edgecolor=ORANGE, lw=2))
-    axes.set(xlabel="request", ylabel="position", yticks=range(0, gamma, 2), yticklabels=range(1, gamma + 1, 2))
-    axes.set_xticks(range(0, requests, max(1, requests // 16)), range(1, requests + 1, max(1, requests // 16)))
+            axes.add_patch(
+                Rectangle(
+                    (request - 0.46, -0.44), 0.92, length - 0.12, fill=False, edgecolor=ORANGE, lw=2
+                )
+            )
+    axes.set(
+        xlabel="request",
+        ylabel="position",
+        yticks=range(0, gamma, 2),
+        yticklabels=range(1, gamma + 1, 2),
+    )
+    axes.set_xticks(
+        range(0, requests, max(1, requests // 16)), range(1, requests + 1, max(1, requests // 16))
+    )
     axes.grid(False)
     axes.figure.colorbar(image, ax=axes, label="survival", pad=0.01)
 
@@ -236,8 +392,11 @@ def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: Cos
         return f"the survivals of two steps ago gave a budget of {admitted} drafts: {below}"
     if policy == "retrospective":
         stop = int(schedule(alive, cost_table).sum())
-        return ("the highest θ, and no fall before it: the same as Algorithm 1" if admitted <= stop else
-                f"the highest θ, {admitted - stop} tokens after the stop: what was drawn helped to choose (lossy)")
+        return (
+            "the highest θ, and no fall before it: the same as Algorithm 1"
+            if admitted <= stop
+            else f"the highest θ, {admitted - stop} tokens after the stop: what was drawn helped to choose (lossy)"
+        )
     if admitted == alive.numel():
         return "everything is admitted: each token raised θ"
     if admitted == len(theta) - 1:
@@ -245,5 +404,7 @@ def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: Cos
     position, request = divmod(int(order[admitted]), requests)
     if alive[request, position] == 0:
         return f"stopped: no other draft can survive; {below}"
-    return (f"stopped: draft {position + 1} of request {request + 1} (survival {alive[request, position]:.2f}) would "
-            f"take θ from {theta[admitted]:.1f} to {theta[admitted + 1]:.1f}; {below}")
+    return (
+        f"stopped: draft {position + 1} of request {request + 1} (survival {alive[request, position]:.2f}) would "
+        f"take θ from {theta[admitted]:.1f} to {theta[admitted + 1]:.1f}; {below}"
+    )

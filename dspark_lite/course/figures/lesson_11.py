@@ -13,10 +13,25 @@ from dspark_lite.course import paper
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.decoding import Round
 from dspark_lite.course.measure.step_costs import StepCosts
-from .style import (BLACK, BLUE, GREEN, GREY, RED, SKY, drafter_style, draw_estimates, figure, hollow,
-                    measured_on, policy_style)
+from .style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    RED,
+    SKY,
+    drafter_style,
+    draw_estimates,
+    figure,
+    hollow,
+    measured_on,
+    policy_style,
+)
 
-SERIES = {"MTP-1": "mtp", "DSpark-5": "lagged"}  # the paper's name in Figures 7 and 8: the style that it has here
+SERIES = {
+    "MTP-1": "mtp",
+    "DSpark-5": "lagged",
+}  # the paper's name in Figures 7 and 8: the style that it has here
 PAPER_MODELS = ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro")
 UNDER_WAY = "requests under way"
 PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
@@ -30,7 +45,10 @@ def style(name: str) -> dict:
         return drafter_style(name)
     kind, _, number = name.partition(" ")
     found = policy_style(kind)
-    return {**found, "label": "DSpark, " + SHORT_NAMES.get(name, f"{found['label']} {number}".strip())}
+    return {
+        **found,
+        "label": "DSpark, " + SHORT_NAMES.get(name, f"{found['label']} {number}".strip()),
+    }
 
 
 def load_axis(axes, loads) -> None:
@@ -41,8 +59,16 @@ def load_axis(axes, loads) -> None:
 
 def legend_under(fig, axes) -> None:
     """The entries of a panel, and those of the paper's two models, in rows of three under all panels."""
-    fits = [Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}") for model, line in zip(PAPER_MODELS, ("--", ":"))]
-    fig.legend(handles=[*axes.get_legend_handles_labels()[0], *fits], loc="outside lower center", ncols=3, fontsize=8)
+    fits = [
+        Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}")
+        for model, line in zip(PAPER_MODELS, ("--", ":"))
+    ]
+    fig.legend(
+        handles=[*axes.get_legend_handles_labels()[0], *fits],
+        loc="outside lower center",
+        ncols=3,
+        fontsize=8,
+    )
 
 
 # A step, and a few of them.
@@ -53,21 +79,44 @@ def ragged_batch(request, visible, cached: int):
     shades = visible.int()
     shades[:, cached:] *= 2
     fig, axes = figure(width=9.2, height=3.0)
-    axes.imshow(shades.cpu().numpy(), cmap=ListedColormap(["white", SKY, BLUE]), vmin=0, vmax=2, aspect="auto",
-                interpolation="nearest")
+    axes.imshow(
+        shades.cpu().numpy(),
+        cmap=ListedColormap(["white", SKY, BLUE]),
+        vmin=0,
+        vmax=2,
+        aspect="auto",
+        interpolation="nearest",
+    )
     edges = torch.nonzero(request.diff()).flatten().tolist()
     for edge in edges:
         axes.axhline(edge + 0.5, color=GREY, linewidth=0.6)
     axes.axvline(cached - 0.5, color=BLACK, linewidth=1)
     names = [chr(ord("A") + number) for number in request.unique().tolist()]
-    middles = [float(torch.nonzero(request == number).float().mean()) for number in request.unique()]
-    axes.set(xlabel="keys: the contexts, request by request, then this step's own tokens", ylabel="tokens of the step",
-             yticks=middles, yticklabels=[f"request {name}" for name in names])
+    middles = [
+        float(torch.nonzero(request == number).float().mean()) for number in request.unique()
+    ]
+    axes.set(
+        xlabel="keys: the contexts, request by request, then this step's own tokens",
+        ylabel="tokens of the step",
+        yticks=middles,
+        yticklabels=[f"request {name}" for name in names],
+    )
     axes.grid(False)
-    axes.legend(handles=[Patch(color=SKY, label="sees, in the cached context"), Patch(color=BLUE, label="sees, in this step"),
-                         Patch(facecolor="white", edgecolor=GREY, label="does not see")], fontsize=8, ncols=3,
-                loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    fig.suptitle("A token sees its own request's context and its block up to itself, and nobody else's", fontsize=10)
+    axes.legend(
+        handles=[
+            Patch(color=SKY, label="sees, in the cached context"),
+            Patch(color=BLUE, label="sees, in this step"),
+            Patch(facecolor="white", edgecolor=GREY, label="does not see"),
+        ],
+        fontsize=8,
+        ncols=3,
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+    )
+    fig.suptitle(
+        "A token sees its own request's context and its block up to itself, and nobody else's",
+        fontsize=10,
+    )
     return fig
 
 
@@ -86,7 +135,9 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
     """Slots over steps: in each round the block drafted (frame), verified (shaded) and accepted (filled); above, who waits."""
     steps = max(j.admitted + len(j.rounds) for j in journeys)
     waiting = [sum(j.arrived <= step < j.admitted for j in journeys) for step in range(steps)]
-    fig, (above, axes) = figure(rows=2, width=9.6, height=2.3, sharex=True, gridspec_kw={"height_ratios": [0.5, slots]})
+    fig, (above, axes) = figure(
+        rows=2, width=9.6, height=2.3, sharex=True, gridspec_kw={"height_ratios": [0.5, slots]}
+    )
     above.bar(np.arange(steps) + 0.5, waiting, color=GREY, width=0.9)
     above.set(ylabel="waiting", ylim=(0, max(2, *waiting)), yticks=[0, max(2, *waiting)])
     free = [0] * slots  # the step from which each slot is free: the engine takes the first that is
@@ -94,15 +145,25 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
         slot = next(place for place in range(slots) if free[place] <= journey.admitted)
         free[slot] = journey.admitted + len(journey.rounds)
         _draw_journey(axes, journey, slot, gamma)
-    axes.set(xlim=(0, steps + 0.2), ylim=(slots - 0.02, -0.06), xlabel="step", yticks=[slot + 0.5 for slot in range(slots)],
-             yticklabels=[f"slot {slot}" for slot in range(slots)])
+    axes.set(
+        xlim=(0, steps + 0.2),
+        ylim=(slots - 0.02, -0.06),
+        xlabel="step",
+        yticks=[slot + 0.5 for slot in range(slots)],
+        yticklabels=[f"slot {slot}" for slot in range(slots)],
+    )
     axes.set_xticks(np.arange(0, steps, 5) + 0.5, range(0, steps, 5))
     for panel in (above, axes):
         panel.grid(False)
-    boxes = [Patch(facecolor="white", edgecolor=GREY, label="drafted"), Patch(color=SKY, label="verified"),
-             Patch(color=GREEN, label="accepted")]
-    ends = [Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
-            for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))]
+    boxes = [
+        Patch(facecolor="white", edgecolor=GREY, label="drafted"),
+        Patch(color=SKY, label="verified"),
+        Patch(color=GREEN, label="accepted"),
+    ]
+    ends = [
+        Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
+        for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))
+    ]
     fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5, fontsize=8)
     fig.suptitle("A slot is filled again as soon as its request has ended", fontsize=10)
     return fig
@@ -113,14 +174,25 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
     unit = 0.66 / gamma
     for index, r in enumerate(journey.rounds):
         x, floor = journey.admitted + index + 0.08, slot + 0.95
-        for count, look in ((gamma, {"facecolor": "white", "edgecolor": GREY, "linewidth": 0.5}), (r.proposed, {"facecolor": SKY}),
-                            (r.accepted, {"facecolor": GREEN})):
+        for count, look in (
+            (gamma, {"facecolor": "white", "edgecolor": GREY, "linewidth": 0.5}),
+            (r.proposed, {"facecolor": SKY}),
+            (r.accepted, {"facecolor": GREEN}),
+        ):
             axes.add_patch(Rectangle((x, floor - count * unit), 0.84, count * unit, **look))
     end = journey.admitted + len(journey.rounds)
-    axes.text(journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=7.5, va="bottom")
+    axes.text(
+        journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=7.5, va="bottom"
+    )
     aborted = journey.reason == "aborted"
-    axes.plot(end - 0.02, slot + 0.62, color=RED if aborted else BLACK, marker="X" if aborted else "|",
-              markersize=8 if aborted else 22, clip_on=False)
+    axes.plot(
+        end - 0.02,
+        slot + 0.62,
+        color=RED if aborted else BLACK,
+        marker="X" if aborted else "|",
+        markersize=8 if aborted else 22,
+        clip_on=False,
+    )
 
 
 # What was measured.
@@ -130,45 +202,90 @@ def step_times(costs: StepCosts, device: str):
     """How much longer a step takes than one that verifies the anchors alone, by the tokens that each request verifies; a line
     a load."""
     fig, axes = figure(width=6.4, height=3.6)
-    ends = sorted(zip(costs.step_seconds[:, -1] / costs.step_seconds[:, 0], costs.requests, costs.step_seconds,
-                      plt.get_cmap("viridis_r")(np.linspace(0.25, 1, len(costs.requests)))))
+    ends = sorted(
+        zip(
+            costs.step_seconds[:, -1] / costs.step_seconds[:, 0],
+            costs.requests,
+            costs.step_seconds,
+            plt.get_cmap("viridis_r")(np.linspace(0.25, 1, len(costs.requests))),
+        )
+    )
     height = -np.inf
     for end, requests, row, colour in ends:
         axes.plot(costs.tokens_per_request, row / row[0], color=colour, marker="o", markersize=4)
         height = max(end, height + 0.085)  # labels do not touch
-        axes.annotate(f"{requests:.0f} under way", (costs.tokens_per_request[-1] + 0.15, height), fontsize=8, va="center", color=colour,
-                      annotation_clip=False)
-    axes.set(xlabel="tokens verified per request, anchor included", ylabel="length of a step: times as long\nas with anchors alone", ylim=(0.9, None))
+        axes.annotate(
+            f"{requests:.0f} under way",
+            (costs.tokens_per_request[-1] + 0.15, height),
+            fontsize=8,
+            va="center",
+            color=colour,
+            annotation_clip=False,
+        )
+    axes.set(
+        xlabel="tokens verified per request, anchor included",
+        ylabel="length of a step: times as long\nas with anchors alone",
+        ylim=(0.9, None),
+    )
     axes.set_title("On a busy server, verifying drafts makes a step longer", fontsize=10)
     measured_on(axes, device)
     return fig
 
 
-def static_lengths(found: dict[int, dict[int, Estimate]], scheduled: dict[int, tuple[float, Estimate]], rivals: dict[int, float], device: str):
+def static_lengths(
+    found: dict[int, dict[int, Estimate]],
+    scheduled: dict[int, tuple[float, Estimate]],
+    rivals: dict[int, float],
+    device: str,
+):
     """Throughput over plain decoding's, {load: {length: Estimate}}, of the scheduler, {load: (mean length, Estimate)}, and of MTP-1,
     {load: ratio}: a panel a load."""
     fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
     for axes, (load, values) in zip(panels.flat, found.items()):
-        draw_estimates(axes, list(values), list(values.values()), {**style("fixed"), "markersize": 4, "label": "DSpark, one length for all"})
+        draw_estimates(
+            axes,
+            list(values),
+            list(values.values()),
+            {**style("fixed"), "markersize": 4, "label": "DSpark, one length for all"},
+        )
         length, value = scheduled[load]
-        draw_estimates(axes, [length], [value], {**style("algorithm1"), "linestyle": "", "label": "DSpark, Algorithm 1,\nat its mean length"})
+        draw_estimates(
+            axes,
+            [length],
+            [value],
+            {
+                **style("algorithm1"),
+                "linestyle": "",
+                "label": "DSpark, Algorithm 1,\nat its mean length",
+            },
+        )
         axes.axhline(1, color=GREY, linewidth=1)
-        axes.axhline(rivals[load], color=BLACK, linewidth=1, linestyle="--", label="MTP-1, one draft")
-        axes.set_title(f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}", fontsize=9)
-    for axes in panels.flat[len(found):]:
+        axes.axhline(
+            rivals[load], color=BLACK, linewidth=1, linestyle="--", label="MTP-1, one draft"
+        )
+        axes.set_title(
+            f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}",
+            fontsize=9,
+        )
+    for axes in panels.flat[len(found) :]:
         axes.axis("off")  # room for the legend
-    for axes in panels.flat[len(found) - panels.shape[1]:len(found)]:  # nothing stands below them
+    for axes in panels.flat[len(found) - panels.shape[1] : len(found)]:  # nothing stands below them
         axes.tick_params(labelbottom=True)
         axes.set_xlabel("drafts verified per request", fontsize=9)
     panels[0][0].set_xticks(list(next(iter(found.values()))))
     fig.supylabel("throughput over plain decoding's", fontsize=9)
     panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
-    fig.suptitle("The busier, the less any length brings; whole blocks stay at the top or near it", fontsize=10)
+    fig.suptitle(
+        "The busier, the less any length brings; whole blocks stay at the top or near it",
+        fontsize=10,
+    )
     measured_on(panels.flat[len(found) - 1], device)
     return fig
 
 
-def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str):
+def figure_8(
+    budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str
+):
     """Tokens that a request gets verified in a step, its anchor included (left; at most 2 with MTP-1, 8 with DSpark, 6 in the paper), and
     throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits. Marks of one load stand a
     little apart, so that none hides another."""
@@ -176,23 +293,60 @@ def figure_8(budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[i
     for axes, drawn in ((left, budgets), (right, over_mtp)):
         for index, (name, values) in enumerate(drawn.items()):
             apart = 1.13 ** (index - (len(drawn) - 1) / 2)
-            draw_estimates(axes, [load * apart for load in values], list(values.values()), {**style(name), "markersize": 5})
+            draw_estimates(
+                axes,
+                [load * apart for load in values],
+                list(values.values()),
+                {**style(name), "markersize": 5},
+            )
         load_axis(axes, (1, 4, 16, 64, 200))
         axes.set_xlabel(f"{UNDER_WAY} (marks of one load side by side)", fontsize=9)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
             left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
-        first = paper_line(model, "verification_budget", "DSpark-5")[0, 0]  # both panels begin where the fitted budget does
+        first = paper_line(model, "verification_budget", "DSpark-5")[
+            0, 0
+        ]  # both panels begin where the fitted budget does
         fitted = paper_line(model, "throughput", "DSpark-5")
         requests, ours = fitted[:, fitted[0] >= first]
-        right.plot(requests, ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")), **_thin("lagged", line))
+        right.plot(
+            requests,
+            ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")),
+            **_thin("lagged", line),
+        )
     left.set(ylabel="tokens verified per request\nand step, anchor included", ylim=(0, 8.5))
-    for most, whose, va in ((8, "whole block here", "bottom"), (6, "whole block in the paper", "top"), (2, "MTP-1", "bottom")):
-        left.hlines(most, 0, 1, color=GREY, linewidth=0.6, linestyle=":", transform=left.get_yaxis_transform())
-        left.text(0.99, most, whose, transform=left.get_yaxis_transform(), ha="right", va=va, fontsize=7, color=GREY)
-    left.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here", fontsize=10)
+    for most, whose, va in (
+        (8, "whole block here", "bottom"),
+        (6, "whole block in the paper", "top"),
+        (2, "MTP-1", "bottom"),
+    ):
+        left.hlines(
+            most,
+            0,
+            1,
+            color=GREY,
+            linewidth=0.6,
+            linestyle=":",
+            transform=left.get_yaxis_transform(),
+        )
+        left.text(
+            0.99,
+            most,
+            whose,
+            transform=left.get_yaxis_transform(),
+            ha="right",
+            va=va,
+            fontsize=7,
+            color=GREY,
+        )
+    left.set_title(
+        "A busy server verifies less of a block:\nclearly in the paper, slightly here", fontsize=10
+    )
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
-    right.set_title("The gain over MTP-1 shrinks with the load:\nhere to nothing, in the paper not quite", fontsize=10)
+    right.set_title(
+        "The gain over MTP-1 shrinks with the load:\nhere to nothing, in the paper not quite",
+        fontsize=10,
+    )
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
     legend_under(fig, left)
@@ -217,7 +371,12 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     for name, side in (("mtp", -1), ("lagged", 1)):
         _number_loads(left, name, frontiers[name], side)
     left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
-    left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, None), ylim=(0, 1.12 * max(points[:, 1].max() for points in frontiers.values())))
+    left.set(
+        xlabel=PER_USER,
+        ylabel=IN_ALL,
+        xlim=(0, None),
+        ylim=(0, 1.12 * max(points[:, 1].max() for points in frontiers.values())),
+    )
     measured_on(left, f"{device}, prompts left out")
     for model, line, side in zip(PAPER_MODELS, ("--", ":"), (1, -1)):
         found = paper.numbers()["figure7"]["models"][model]
@@ -225,8 +384,15 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
             right.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
         for anchor in found["anchors"]:
             _draw_anchor(right, anchor, side if anchor["sla_tps"] > ROOM_TO_THE_LEFT else 1)
-    gains = [anchor["annotated_tps_gain_pct"] for model in PAPER_MODELS for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]]
-    right.set_title(f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster", fontsize=10)
+    gains = [
+        anchor["annotated_tps_gain_pct"]
+        for model in PAPER_MODELS
+        for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]
+    ]
+    right.set_title(
+        f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster",
+        fontsize=10,
+    )
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left)
     return fig
@@ -238,21 +404,57 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
     for speed, total in points:
         if round(np.log2(total / speed)) % 2:
             continue
-        axes.annotate(f"{total / speed:.0f}", (speed, total), (6 * side, 4 * (side > 0)), textcoords="offset points", fontsize=8,
-                      zorder=5, color=style(name)["color"], ha="left" if side > 0 else "right", va="bottom" if side > 0 else "center")
+        axes.annotate(
+            f"{total / speed:.0f}",
+            (speed, total),
+            (6 * side, 4 * (side > 0)),
+            textcoords="offset points",
+            fontsize=8,
+            zorder=5,
+            color=style(name)["color"],
+            ha="left" if side > 0 else "right",
+            va="bottom" if side > 0 else "center",
+        )
 
 
 def _draw_anchor(axes, anchor: dict, side: int) -> None:
     """A level at which the paper compares: the same throughput, and how much faster each user is, said left (-1) or right (1)."""
-    theirs, ours, level = anchor["sla_tps"], anchor["dspark_tps_at_mtp_throughput"], anchor["mtp_throughput"]
-    axes.annotate("", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK})
-    axes.annotate(f"{anchor['annotated_tps_gain_pct']:+.0f} %", (ours if side > 0 else theirs, level), (4 * side, 2), fontsize=8,
-                  textcoords="offset points", va="bottom" if side > 0 else "center", ha="left" if side > 0 else "right",
-                  bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8})
+    theirs, ours, level = (
+        anchor["sla_tps"],
+        anchor["dspark_tps_at_mtp_throughput"],
+        anchor["mtp_throughput"],
+    )
+    axes.annotate(
+        "", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK}
+    )
+    axes.annotate(
+        f"{anchor['annotated_tps_gain_pct']:+.0f} %",
+        (ours if side > 0 else theirs, level),
+        (4 * side, 2),
+        fontsize=8,
+        textcoords="offset points",
+        va="bottom" if side > 0 else "center",
+        ha="left" if side > 0 else "right",
+        bbox={
+            "boxstyle": "square,pad=0.1",
+            "facecolor": "white",
+            "edgecolor": "none",
+            "alpha": 0.8,
+        },
+    )
 
 
-def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarray], name: str, point: tuple[float, float], lengths,
-                    accepted, survival, title: str, device: str):
+def operating_point(
+    curves: dict[str, np.ndarray],
+    measured: dict[str, np.ndarray],
+    name: str,
+    point: tuple[float, float],
+    lengths,
+    accepted,
+    survival,
+    title: str,
+    device: str,
+):
     """Where a load stands on the frontier, and what it leaves for each request in one step.
 
     `curves` and `measured` hold [n, 2] by name, the model's and the engine's on `device`; the axes have room for all that was
@@ -262,13 +464,25 @@ def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarra
     fig, (left, right) = figure(2, width=4.1, height=3.1, gridspec_kw={"width_ratios": [1, 1.25]})
     for other, points in curves.items():
         left.plot(*points.T, **{**style(other), "marker": ""})
-        left.plot(*measured[other].T, **{**style(other), "label": "_", "linestyle": "", "markersize": 5})
-    left.plot(*point, marker="o", markersize=15, markerfacecolor="none", markeredgewidth=2.5, color=RED, linestyle="")
+        left.plot(
+            *measured[other].T, **{**style(other), "label": "_", "linestyle": "", "markersize": 5}
+        )
+    left.plot(
+        *point,
+        marker="o",
+        markersize=15,
+        markerfacecolor="none",
+        markeredgewidth=2.5,
+        color=RED,
+        linestyle="",
+    )
     fastest, most = 1.1 * np.concatenate(list(measured.values())).max(0)
     left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, fastest), ylim=(0, most))
     left.set_title("ring: {:.0f} tokens/s for each user, {:.0f} in all".format(*point), fontsize=10)
-    what = [Line2D([], [], color=GREY, label="lines: the model"),
-            Line2D([], [], color=GREY, linestyle="", marker="o", markersize=5, label="marks: measured")]
+    what = [
+        Line2D([], [], color=GREY, label="lines: the model"),
+        Line2D([], [], color=GREY, linestyle="", marker="o", markersize=5, label="marks: measured"),
+    ]
     left.legend(handles=[*left.get_legend_handles_labels()[0], *what], fontsize=8)
     measured_on(left, device)
     order = np.lexsort((-survival.sum(1), -lengths))
@@ -280,11 +494,19 @@ def operating_point(curves: dict[str, np.ndarray], measured: dict[str, np.ndarra
 def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     """Drafts drafted, verified and accepted of each request."""
     x = np.arange(1, len(lengths) + 1)
-    axes.bar(x, np.full(len(x), gamma), color="white", edgecolor=GREY, linewidth=0.5, label="drafted")
+    axes.bar(
+        x, np.full(len(x), gamma), color="white", edgecolor=GREY, linewidth=0.5, label="drafted"
+    )
     axes.bar(x, lengths, color=SKY, label="verified")
     axes.bar(x, kept, color=GREEN, label="accepted")
     axes.axhline(lengths.mean(), color=BLACK, linestyle="--", linewidth=1, label="mean length")
-    axes.set(xlabel="requests, longest first", ylabel="drafts", ylim=(0, gamma * 1.22), yticks=range(gamma + 1), xlim=(0.4, max(len(x), 8) + 0.6))
+    axes.set(
+        xlabel="requests, longest first",
+        ylabel="drafts",
+        ylim=(0, gamma * 1.22),
+        yticks=range(gamma + 1),
+        xlim=(0.4, max(len(x), 8) + 0.6),
+    )
     axes.grid(False)
     axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
@@ -297,10 +519,17 @@ def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_lab
     fig, axes = figure(width=6.4, height=3.2)
     for policy in ("fixed", "algorithm1"):
         look = policy_style(policy)
-        axes.plot(loads, [found[policy, load] / found["plain", load] for load in loads],
-                  **{**look, "marker": "D", "label": f"{look['label']}, {own['target']}"})
+        axes.plot(
+            loads,
+            [found[policy, load] / found["plain", load] for load in loads],
+            **{**look, "marker": "D", "label": f"{look['label']}, {own['target']}"},
+        )
         there = {load: ratio for load, ratio in recorded[policy].items() if load <= loads[-1]}
-        axes.plot(list(there), list(there.values()), **{**hollow(look), "label": f"{look['label']}, {recorded_label}"})
+        axes.plot(
+            list(there),
+            list(there.values()),
+            **{**hollow(look), "label": f"{look['label']}, {recorded_label}"},
+        )
     axes.axhline(1, color=GREY, linewidth=1)
     axes.set(ylabel="throughput over plain decoding", ylim=(0, None))
     load_axis(axes, loads)

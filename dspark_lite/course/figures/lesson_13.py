@@ -9,10 +9,32 @@ from dspark_lite.course.estimates import Estimate
 from ..measure.production import mean_length
 from .lesson_11 import PAPER_MODELS, SERIES
 from .lesson_11 import style as serving_style
-from .style import (BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, WINE, YELLOW, domain_style, draw_estimates, figure, measured_on,
-                    policy_style)
+from .style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    WINE,
+    YELLOW,
+    domain_style,
+    draw_estimates,
+    figure,
+    measured_on,
+    policy_style,
+)
 
-LANE_COLOURS = {"prefill": GREY, "draft": SKY, "schedule": YELLOW, "verify": BLUE, "commit": GREEN, "plan": PURPLE, "deliver": ORANGE}
+LANE_COLOURS = {
+    "prefill": GREY,
+    "draft": SKY,
+    "schedule": YELLOW,
+    "verify": BLUE,
+    "commit": GREEN,
+    "plan": PURPLE,
+    "deliver": ORANGE,
+}
 LANES = {"device": 1.0, "host": 0.0}
 PAPER_LINES = dict(zip(PAPER_MODELS, ("--", ":")))
 
@@ -34,28 +56,55 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
     """What device and host did in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py}, on one scale. Beside
     the host's work on a step's text stands the number of that step; 0 is the one before those shown. Bars end at the first and at the
     last moment of the run."""
-    fig, panels = figure(1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False)
+    fig, panels = figure(
+        1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False
+    )
     for axes, (title, events) in zip(panels[:, 0], runs.items()):
         first, _ = typical(events, steps)
-        start, end = (min(event.began for event in events if event.lane == "device" and event.step == step) for step in (first, first + steps))
+        start, end = (
+            min(event.began for event in events if event.lane == "device" and event.step == step)
+            for step in (first, first + steps)
+        )
         for event in events:
-            left, right = (1e3 * (min(max(moment, start), end) - start) for moment in (event.began, event.ended))
+            left, right = (
+                1e3 * (min(max(moment, start), end) - start)
+                for moment in (event.began, event.ended)
+            )
             width = right - left
             if width > 1e-6:  # else it lies outside, or took no time
                 axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
                 if event.part == "verify":
-                    axes.text(left + width / 2, LANES["device"], str(event.step - first + 1), color="white", ha="center", va="center", fontsize=8)
+                    axes.text(
+                        left + width / 2,
+                        LANES["device"],
+                        str(event.step - first + 1),
+                        color="white",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                    )
                 elif event.part == "deliver" and event.began >= start and event.ended <= end:
-                    axes.annotate(str(event.step - first + 1), (left + width, LANES["host"]), (3, 0), textcoords="offset points", va="center",
-                                  fontsize=8)
+                    axes.annotate(
+                        str(event.step - first + 1),
+                        (left + width, LANES["host"]),
+                        (3, 0),
+                        textcoords="offset points",
+                        va="center",
+                        fontsize=8,
+                    )
         axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5))
-        axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", fontsize=10, loc="left")
+        axes.set_title(
+            f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", fontsize=10, loc="left"
+        )
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
     says = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
-    handles = [Patch(color=colour, label=says.get(part, part)) for part, colour in LANE_COLOURS.items()
-               if part not in ("prefill", "schedule", "commit")]
+    handles = [
+        Patch(color=colour, label=says.get(part, part))
+        for part, colour in LANE_COLOURS.items()
+        if part not in ("prefill", "schedule", "commit")
+    ]
     fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
     measured_on(panels[-1, 0], device)
     return fig
@@ -65,7 +114,9 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
     """Two lanes of a made-up engine whose steps take so many milliseconds, a panel for each of `modes`: one after another (False) and
     overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that has its
     budget from them."""
-    fig, panels = figure(1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False)
+    fig, panels = figure(
+        1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False
+    )
     steps, whole, took = 5, draft + verify, []
     for axes, overlapped in zip(panels[:, 0], modes):
         lag = 2 if overlapped else 1
@@ -75,31 +126,62 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
             begin = starts[step]
             for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
                 axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
-            axes.text(begin + draft + verify / 2, 1, str(step + 1), color="white", ha="center", va="center", fontsize=8)
+            axes.text(
+                begin + draft + verify / 2,
+                1,
+                str(step + 1),
+                color="white",
+                ha="center",
+                va="center",
+                fontsize=8,
+            )
             at = max(free, begin + whole)
             axes.barh(0, host, 0.62, left=at, color=PURPLE, edgecolor="white", linewidth=0.8)
-            axes.text(at + host / 2, 0, str(step + 1), color="white", ha="center", va="center", fontsize=8)
+            axes.text(
+                at + host / 2, 0, str(step + 1), color="white", ha="center", va="center", fontsize=8
+            )
             free = found[step] = at + host
             waits = found[step + 1 - lag] if step + 1 >= lag else 0.0
             starts.append(max(begin + whole, waits))
         for step in range(steps - lag):
-            axes.annotate("", (starts[step + lag], 0.68), (found[step], 0.32), arrowprops={"arrowstyle": "->", "color": BLACK, "lw": 1})
+            axes.annotate(
+                "",
+                (starts[step + lag], 0.68),
+                (found[step], 0.32),
+                arrowprops={"arrowstyle": "->", "color": BLACK, "lw": 1},
+            )
         took.append(starts[-1] - starts[-2])
-        label = "overlapped, budgets two steps old" if overlapped else "one after another, budgets one step old"
+        label = (
+            "overlapped, budgets two steps old"
+            if overlapped
+            else "one after another, budgets one step old"
+        )
         axes.set_title(f"{label}: {took[-1]:.1f} ms a step", fontsize=10, loc="left")
-        axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None))
+        axes.set(
+            yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None)
+        )
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set_xlabel("milliseconds")
-    handles = [Patch(color=LANE_COLOURS[part], label=label)
-               for part, label in (("draft", "draft"), ("verify", "verify"), ("plan", "host, on what the step of this number has left"))]
-    handles.append(Line2D([], [], color=BLACK, label="arrow: from a budget to the step that spends it"))
+    handles = [
+        Patch(color=LANE_COLOURS[part], label=label)
+        for part, label in (
+            ("draft", "draft"),
+            ("verify", "verify"),
+            ("plan", "host, on what the step of this number has left"),
+        )
+    ]
+    handles.append(
+        Line2D([], [], color=BLACK, label="arrow: from a budget to the step that spends it")
+    )
     fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
     if modes == (False, True):
         fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
     return fig
 
 
-def padding_by_spacing(shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int):
+def padding_by_spacing(
+    shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int
+):
     """The share of a pass that is padding (left) and the throughput over that of whole blocks on passes of every size (right),
     {policy: {spacing: value}}, where passes were captured every so many tokens."""
     fig, (left, right) = figure(2, width=4.4, height=3.0)
@@ -107,7 +189,12 @@ def padding_by_spacing(shares: dict[str, dict[int, float]], speeds: dict[str, di
         left.plot(list(values), 100 * np.array(list(values.values())), **policy_style(name))
         right.plot(list(speeds[name]), list(speeds[name].values()), **policy_style(name))
     for axes in (left, right):
-        axes.set(xscale="log", xticks=list(values), xticklabels=list(values), xlabel="tokens between two captured sizes")
+        axes.set(
+            xscale="log",
+            xticks=list(values),
+            xticklabels=list(values),
+            xlabel="tokens between two captured sizes",
+        )
         axes.minorticks_off()
     left.set(ylabel="padding (% of the pass)")
     left.set_title("The lagged budget pads nothing", fontsize=10)
@@ -120,23 +207,58 @@ def padding_by_spacing(shares: dict[str, dict[int, float]], speeds: dict[str, di
 def drift_series(found, phases):
     """Tokens per round (above) and ECE (below) while traffic shifts, a line at each change: what a Drift holds."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
-    at, begins = np.array(found.at), np.concatenate([[0], np.cumsum([phase.blocks for phase in phases])])
+    at, begins = (
+        np.array(found.at),
+        np.concatenate([[0], np.cumsum([phase.blocks for phase in phases])]),
+    )
     for number, (domain, times, _) in enumerate(phases):
         rows = np.array(found.phase) == number
-        above.plot(at[rows], np.array(found.accepted_length)[rows], **{**domain_style(domain), "label": "_", "linestyle": "-"})
+        above.plot(
+            at[rows],
+            np.array(found.accepted_length)[rows],
+            **{**domain_style(domain), "label": "_", "linestyle": "-"},
+        )
         middle = (begins[number] + begins[number + 1]) / 2
         says = domain + (f",\nhead {times:g} times as sure" if times != 1 else "")
-        above.annotate(says, (middle, 1), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points", ha="center", fontsize=9,
-                       color=domain_style(domain)["color"])
+        above.annotate(
+            says,
+            (middle, 1),
+            (0, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=domain_style(domain)["color"],
+        )
     for axes in (above, below):
         for edge in begins[1:-1]:
             axes.axvline(edge, color=GREY, linewidth=1, linestyle=":")
-    kinds = (("stored", WINE, "as it was stored"), ("online", SKY, "kept online"), ("fresh", BLACK, "fitted to this very traffic"))
+    kinds = (
+        ("stored", WINE, "as it was stored"),
+        ("online", SKY, "kept online"),
+        ("fresh", BLACK, "fitted to this very traffic"),
+    )
     for name, colour, label in kinds:
-        below.plot(at, 100 * np.array(getattr(found, name)), color=colour, label=label, linestyle="--" if name == "fresh" else "-")
-    below.plot(found.refits, np.full(len(found.refits), 0.0), linestyle="", marker="D", color=SKY, label="fresh temperatures", clip_on=False)
+        below.plot(
+            at,
+            100 * np.array(getattr(found, name)),
+            color=colour,
+            label=label,
+            linestyle="--" if name == "fresh" else "-",
+        )
+    below.plot(
+        found.refits,
+        np.full(len(found.refits), 0.0),
+        linestyle="",
+        marker="D",
+        color=SKY,
+        label="fresh temperatures",
+        clip_on=False,
+    )
     above.set(ylabel="tokens per round")
-    below.set(xlabel="blocks verified whole", ylabel="ECE (points)", ylim=(0, None), xlim=(0, at[-1]))
+    below.set(
+        xlabel="blocks verified whole", ylabel="ECE (points)", ylim=(0, None), xlim=(0, at[-1])
+    )
     fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     return fig
 
@@ -145,13 +267,30 @@ def wrong_heads(found: dict[str, Estimate], load: int, device: str):
     """Throughput under Algorithm 1 over that of whole blocks, by what was done to the head."""
     fig, axes = figure(width=7.4, height=2.7)
     names = list(found)[::-1]
-    colours = [BLACK if name == "as calibrated" else PURPLE if "doubtful" in name or "half" in name else ORANGE for name in names]
+    colours = [
+        BLACK
+        if name == "as calibrated"
+        else PURPLE
+        if "doubtful" in name or "half" in name
+        else ORANGE
+        for name in names
+    ]
     values = [found[name].value for name in names]
     axes.barh(names, values, color=colours, height=0.62)
     for place, value in enumerate(values):
-        axes.annotate(f"{value:.2f}", (max(value, 1.0), place), (5, 0), textcoords="offset points", va="center", fontsize=8)
+        axes.annotate(
+            f"{value:.2f}",
+            (max(value, 1.0), place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
     axes.axvline(1, color=GREY, linewidth=1)
-    axes.set(xlabel=f"throughput over that of whole blocks (grey line), {load} requests under way", xlim=(0, 1.1 * max(1.0, *values)))
+    axes.set(
+        xlabel=f"throughput over that of whole blocks (grey line), {load} requests under way",
+        xlim=(0, 1.1 * max(1.0, *values)),
+    )
     axes.grid(axis="y", visible=False)
     measured_on(axes, f"{device}: a step's costs; the rest is a model")
     return fig
@@ -177,24 +316,56 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
     """DSpark over MTP-1 at an equal promised speed (left, the paper's promises marked) and at equal throughput (right), from frontiers
     [n, 2] of rising speeds: ours filled, the paper's fits as thin lines."""
     fig, (left, right) = figure(2, width=4.4, height=3.1)
-    curves = {"here": (ours, theirs), **{model: tuple(paper_frontier(model, name) for name in reversed(SERIES)) for model in PAPER_MODELS}}
+    curves = {
+        "here": (ours, theirs),
+        **{
+            model: tuple(paper_frontier(model, name) for name in reversed(SERIES))
+            for model in PAPER_MODELS
+        },
+    }
     for name, pair in curves.items():
-        look = {"color": serving_style("lagged")["color"], "linestyle": PAPER_LINES.get(name, "-"), "linewidth": 2.4 if name == "here" else 1.3}
+        look = {
+            "color": serving_style("lagged")["color"],
+            "linestyle": PAPER_LINES.get(name, "-"),
+            "linewidth": 2.4 if name == "here" else 1.3,
+        }
         for axes, curve in zip((left, right), promise_ratios(*pair)):
-            axes.plot(100 * curve[:, 0], curve[:, 1], label="here" if name == "here" else f"the paper's fit, {name}", **look)
+            axes.plot(
+                100 * curve[:, 0],
+                curve[:, 1],
+                label="here" if name == "here" else f"the paper's fit, {name}",
+                **look,
+            )
     for model in PAPER_MODELS:
         reach = paper_frontier(model, "MTP-1")[-1, 0]
         for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]:
             gain, place = anchor["annotated_throughput_gain_pct"], 100 * anchor["sla_tps"] / reach
             left.plot(place, 1 + gain / 100, marker="o", markerfacecolor="none", color=BLACK)
-            below = model == PAPER_MODELS[0] and gain < 100  # beside its own curve, which another one crosses from above
-            left.annotate(f"{gain:+.0f} %", (place, 1 + gain / 100), (6, -9) if below else (-7, 3), textcoords="offset points",
-                          ha="left" if below else "right", fontsize=8)
-    left.set(yscale="log", yticks=(1, 2, 4, 8, 16), yticklabels=(1, 2, 4, 8, 16), xlabel="promised speed, % of MTP-1's reach",
-             ylabel="times MTP-1's throughput")
+            below = (
+                model == PAPER_MODELS[0] and gain < 100
+            )  # beside its own curve, which another one crosses from above
+            left.annotate(
+                f"{gain:+.0f} %",
+                (place, 1 + gain / 100),
+                (6, -9) if below else (-7, 3),
+                textcoords="offset points",
+                ha="left" if below else "right",
+                fontsize=8,
+            )
+    left.set(
+        yscale="log",
+        yticks=(1, 2, 4, 8, 16),
+        yticklabels=(1, 2, 4, 8, 16),
+        xlabel="promised speed, % of MTP-1's reach",
+        ylabel="times MTP-1's throughput",
+    )
     left.minorticks_off()
     left.set_title("At an equal promise the ratio explodes", fontsize=10)
-    right.set(xlabel="throughput, % of MTP-1's highest", ylabel="times MTP-1's speed per user", ylim=(0.9, None))
+    right.set(
+        xlabel="throughput, % of MTP-1's highest",
+        ylabel="times MTP-1's speed per user",
+        ylim=(0.9, None),
+    )
     right.set_title("at equal throughput it does not", fontsize=10)
     fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     measured_on(right, device)
@@ -209,13 +380,32 @@ def v4_variants(rows: dict[str, dict]):
     fig, (left, right) = figure(2, width=4.6, height=3.0)
     colours = dict(zip(rows, (BLUE, GREEN, ORANGE, PURPLE, BLACK)))
     places = np.arange(len(rows))[::-1]
-    left.barh(places, [row["parameters"] / 1e6 for row in rows.values()], color="white", edgecolor=[colours[name] for name in rows], height=0.62,
-              linewidth=1.5)
-    left.barh(places, [row["active"] / 1e6 for row in rows.values()], color=[colours[name] for name in rows], height=0.62)
-    left.set(yticks=places, yticklabels=list(rows), xlabel="million weights (filled: work for a token)")
+    left.barh(
+        places,
+        [row["parameters"] / 1e6 for row in rows.values()],
+        color="white",
+        edgecolor=[colours[name] for name in rows],
+        height=0.62,
+        linewidth=1.5,
+    )
+    left.barh(
+        places,
+        [row["active"] / 1e6 for row in rows.values()],
+        color=[colours[name] for name in rows],
+        height=0.62,
+    )
+    left.set(
+        yticks=places, yticklabels=list(rows), xlabel="million weights (filled: work for a token)"
+    )
     left.grid(axis="y", visible=False)
     for name, row in rows.items():
-        right.plot(np.linspace(0, row["steps"], len(row["l1"])), row["l1"], color=colours[name], label=name, linewidth=1.4)
+        right.plot(
+            np.linspace(0, row["steps"], len(row["l1"])),
+            row["l1"],
+            color=colours[name],
+            label=name,
+            linewidth=1.4,
+        )
     right.set(xlabel="update", ylabel="L1 distance to the target")
     right.legend(fontsize=8)
     return fig
@@ -236,12 +426,33 @@ def drafted_tree(words: list[str], parents: list[int]):
         return height[node]
 
     place(0)
-    fig, axes = figure(width=1.3 * (max(depth) + 1.2), height=0.34 * (len(set(height.values())) + 1))
+    fig, axes = figure(
+        width=1.3 * (max(depth) + 1.2), height=0.34 * (len(set(height.values())) + 1)
+    )
     for node, parent in enumerate(parents, start=1):
-        axes.plot([depth[parent], depth[node]], [height[parent], height[node]], color=GREY, linewidth=1, zorder=1)
+        axes.plot(
+            [depth[parent], depth[node]],
+            [height[parent], height[node]],
+            color=GREY,
+            linewidth=1,
+            zorder=1,
+        )
     for node, word in enumerate(words):
-        axes.text(depth[node], height[node], repr(word)[1:-1], ha="center", va="center", fontsize=8.5, zorder=2, parse_math=False,
-                  bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": BLACK if not node else BLUE})
+        axes.text(
+            depth[node],
+            height[node],
+            repr(word)[1:-1],
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            zorder=2,
+            parse_math=False,
+            bbox={
+                "boxstyle": "round,pad=0.25",
+                "facecolor": "white",
+                "edgecolor": BLACK if not node else BLUE,
+            },
+        )
     axes.set(xlim=(-0.6, max(depth) + 0.6), ylim=(max(height.values()) + 0.8, -0.8))
     axes.axis("off")
     return fig
@@ -251,7 +462,10 @@ def tree_mask(seen):
     """Whether each node sees another, bool [N + 1, N + 1], the anchor first."""
     fig, axes = figure(width=3.6, height=3.4)
     axes.imshow(np.asarray(seen), cmap="Blues", vmin=0, vmax=1.4)
-    axes.set(xlabel="keys: anchor and nodes (after the context, which all see)", ylabel="anchor and nodes")
+    axes.set(
+        xlabel="keys: anchor and nodes (after the context, which all see)",
+        ylabel="anchor and nodes",
+    )
     axes.set_title("A node sees the way that leads to it", fontsize=10)
     axes.grid(False)
     return fig
@@ -264,8 +478,18 @@ def tree_lengths(rows: list[dict]):
         found = [row for row in rows if row["temperature"] == temperature]
         trees = [row for row in found if row["name"] == "tree"]
         (chain,) = (row for row in found if row["name"] == "chain")
-        draw_estimates(axes, [row["nodes"] for row in trees], [mean_length(row) for row in trees], {"color": GREEN, "marker": "D", "label": "tree"})
-        draw_estimates(axes, [chain["nodes"]], [mean_length(chain)], {"color": BLUE, "marker": "o", "linestyle": "", "label": "chain"})
+        draw_estimates(
+            axes,
+            [row["nodes"] for row in trees],
+            [mean_length(row) for row in trees],
+            {"color": GREEN, "marker": "D", "label": "tree"},
+        )
+        draw_estimates(
+            axes,
+            [chain["nodes"]],
+            [mean_length(chain)],
+            {"color": BLUE, "marker": "o", "linestyle": "", "label": "chain"},
+        )
         axes.set(xlabel="drafts verified in a pass", xticks=[row["nodes"] for row in trees])
         axes.set_title("greedy" if temperature == 0 else "temperature 1", fontsize=10)
     panels[0].set_ylabel("tokens per round")

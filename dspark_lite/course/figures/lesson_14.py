@@ -23,12 +23,18 @@ def _kept_by_position(chart: Chart) -> list[Symptom]:
     """Conditional acceptance by draft position."""
     whole = chart.rounds[chart.rounds["whole"] == 1]
     reached = [whole[whole["accepted"] >= k] for k in range(chart.drafts)]
-    return [ratio((rounds["accepted"] > k).astype(float), np.ones(len(rounds)), rounds["answer"]) for k, rounds in enumerate(reached)]
+    return [
+        ratio((rounds["accepted"] > k).astype(float), np.ones(len(rounds)), rounds["answer"])
+        for k, rounds in enumerate(reached)
+    ]
 
 
 def _mean_by_round(chart: Chart, column: str) -> list[Symptom]:
     """The mean of a column over the answers, round by round; whole rounds only."""
-    rounds = [chart.rounds[(chart.rounds["round"] == number) & (chart.rounds["whole"] == 1)] for number in range(1, CHART_ROUNDS + 1)]
+    rounds = [
+        chart.rounds[(chart.rounds["round"] == number) & (chart.rounds["whole"] == 1)]
+        for number in range(1, CHART_ROUNDS + 1)
+    ]
     return [ratio(some[column], np.ones(len(some)), some["answer"]) for some in rounds]
 
 
@@ -38,17 +44,38 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
     fig, panels = figure(4, width=2.75, height=2.7)
     for shown, style, shift in ((healthy, HEALTHY, -0.07), (chart, SICK, 0.07)):
         found = symptoms(shown, domains)
-        _drawn(panels[0], range(len(domains)), [found[f"τ {name}"] for name in domains], style | {"linestyle": ""}, shift)
+        _drawn(
+            panels[0],
+            range(len(domains)),
+            [found[f"τ {name}"] for name in domains],
+            style | {"linestyle": ""},
+            shift,
+        )
         _drawn(panels[1], range(1, shown.drafts + 1), _kept_by_position(shown), style, shift)
-        _drawn(panels[2], range(1, CHART_ROUNDS + 1), _mean_by_round(shown, "accepted"), style, shift)
+        _drawn(
+            panels[2], range(1, CHART_ROUNDS + 1), _mean_by_round(shown, "accepted"), style, shift
+        )
         _drawn(panels[3], range(1, CHART_ROUNDS + 1), _mean_by_round(shown, "left"), style, shift)
-    panels[0].set(xticks=range(len(domains)), xticklabels=domains, ylim=(0, None), xlim=(-0.5, len(domains) - 0.5))
+    panels[0].set(
+        xticks=range(len(domains)),
+        xticklabels=domains,
+        ylim=(0, None),
+        xlim=(-0.5, len(domains) - 0.5),
+    )
     panels[1].set(xlabel="draft position", ylim=(0, 1.04), xticks=range(1, healthy.drafts + 1))
     panels[2].set(xlabel="round of the answer", ylim=(0, None), xticks=range(1, CHART_ROUNDS + 1))
     panels[3].set(xlabel="round of the answer", xticks=range(1, CHART_ROUNDS + 1))
     low, high = panels[3].get_ylim()
     panels[3].set_ylim(min(low, -1), max(high, 10))
-    for axes, what in zip(panels, ("tokens per round", "accepted, if all before were", "drafts accepted", "cache entries too many")):
+    for axes, what in zip(
+        panels,
+        (
+            "tokens per round",
+            "accepted, if all before were",
+            "drafts accepted",
+            "cache entries too many",
+        ),
+    ):
         axes.set_title(what, fontsize=10)
     panels[0].legend(fontsize=8, loc="lower left")
     fig.suptitle(f"{title} (bars: two standard errors)", fontsize=10)
@@ -58,16 +85,40 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
 def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
     """All patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
-    far = np.array([[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()])
+    far = np.array(
+        [[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()]
+    )
     fig, axes = figure(width=10.5, height=0.28 * len(rows) + 1.5)
-    axes.imshow(np.where(np.abs(far) > CLEAR, np.clip(far, -SHADES, SHADES), 0), cmap=DIVERGING, vmin=-1.6 * SHADES, vmax=1.6 * SHADES, aspect="auto")
+    axes.imshow(
+        np.where(np.abs(far) > CLEAR, np.clip(far, -SHADES, SHADES), 0),
+        cmap=DIVERGING,
+        vmin=-1.6 * SHADES,
+        vmax=1.6 * SHADES,
+        aspect="auto",
+    )
     for row, one in enumerate(rows.values()):
         for column, name in enumerate(columns):
             value, clear = one[name].value, abs(far[row, column]) > CLEAR
-            text = "" if np.isnan(value) else "0" if value == 0 else FORMATS.get(name, "{:.2f}").format(value)
-            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=BLACK if clear or not row else GREY)
+            text = (
+                ""
+                if np.isnan(value)
+                else "0"
+                if value == 0
+                else FORMATS.get(name, "{:.2f}").format(value)
+            )
+            axes.text(
+                column,
+                row,
+                text,
+                ha="center",
+                va="center",
+                fontsize=9,
+                color=BLACK if clear or not row else GREY,
+            )
     axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)
-    axes.set_xticks(range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor", fontsize=9.5)
+    axes.set_xticks(
+        range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor", fontsize=9.5
+    )
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
     axes.axhline(0.5, color=BLACK, linewidth=0.8)
     axes.grid(False)

@@ -8,7 +8,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .style import ACCEPTED, BLACK, GREY, NEXT
 
-RACE_WIDTH, MARGIN, RACE_TOP, RACE_LINE, RACE_LETTERS = 760, 14, 38, 19, 13  # pixels; an answer begins at RACE_TOP
+RACE_WIDTH, MARGIN, RACE_TOP, RACE_LINE, RACE_LETTERS = (
+    760,
+    14,
+    38,
+    19,
+    13,
+)  # pixels; an answer begins at RACE_TOP
 STRIDE = 3  # plain passes from frame to frame
 TICK, PAUSE = 280, 3500  # milliseconds of a frame: while they run, and of the finished race
 
@@ -16,7 +22,9 @@ TICK, PAUSE = 280, 3500  # milliseconds of a frame: while they run, and of the f
 @cache
 def race_font(bold: bool = False) -> ImageFont.FreeTypeFont:
     """The monospace face of the house."""
-    return ImageFont.truetype(findfont("DejaVu Sans Mono:bold" if bold else "DejaVu Sans Mono"), RACE_LETTERS)
+    return ImageFont.truetype(
+        findfont("DejaVu Sans Mono:bold" if bold else "DejaVu Sans Mono"), RACE_LETTERS
+    )
 
 
 def race_frames(run: dict) -> list[Image.Image]:
@@ -26,8 +34,12 @@ def race_frames(run: dict) -> list[Image.Image]:
     kept, tokens committed), and the mean milliseconds of a plain pass and of a round, `plain_ms` and `round_ms`.
     """
     passes = len(run["tokens"]) - 1
-    frames = [race_frame(run, tick, min(int(tick * run["plain_ms"] / run["round_ms"]), len(run["rounds"])))
-              for tick in (*range(0, passes, STRIDE), passes)]
+    frames = [
+        race_frame(
+            run, tick, min(int(tick * run["plain_ms"] / run["round_ms"]), len(run["rounds"]))
+        )
+        for tick in (*range(0, passes, STRIDE), passes)
+    ]
     return [frames[-1], *frames]
 
 
@@ -37,16 +49,29 @@ def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
     image = Image.new("RGB", (RACE_WIDTH, 2 * height), "white")
     pen = ImageDraw.Draw(image)
     last = len(run["tokens"]) - 1
-    plain = [(text, "added" if k == passes > 0 and passes < last else "text") for k, text in enumerate(run["tokens"][:passes + 1])]
+    plain = [
+        (text, "added" if k == passes > 0 and passes < last else "text")
+        for k, text in enumerate(run["tokens"][: passes + 1])
+    ]
     drafted, at = [(run["tokens"][0], "text")], 1
     for number, (kept, committed) in enumerate(run["rounds"][:rounds], start=1):
         for place in range(committed):
-            kind = "text" if number < rounds and passes < last else "kept" if place < kept else "added"
+            kind = (
+                "text" if number < rounds and passes < last else "kept" if place < kept else "added"
+            )
             drafted.append((run["tokens"][at], kind))
             at += 1
     ended = rounds == len(run["rounds"])
     _panel(pen, 0, height, "the target alone: one token per pass", passes, plain, passes == last)
-    _panel(pen, height, height, "a drafter guesses, the target checks: a block per pass", rounds, drafted, ended)
+    _panel(
+        pen,
+        height,
+        height,
+        "a drafter guesses, the target checks: a block per pass",
+        rounds,
+        drafted,
+        ended,
+    )
     return image
 
 
@@ -69,22 +94,50 @@ def panel_height(texts: list[str]) -> int:
     return max(y for _, y, *_ in _laid_out([(text, "text") for text in texts])) + RACE_LINE + 5
 
 
-def _panel(pen: ImageDraw.ImageDraw, top: int, height: int, name: str, passes: int, tokens: list[tuple[str, str]], ended: bool) -> None:
+def _panel(
+    pen: ImageDraw.ImageDraw,
+    top: int,
+    height: int,
+    name: str,
+    passes: int,
+    tokens: list[tuple[str, str]],
+    ended: bool,
+) -> None:
     """One side of the race: its name, how many passes of the target it has taken, and its text; a token may be marked."""
     pen.rectangle((4, top + 4, RACE_WIDTH - 5, top + height - 5), outline=GREY)
     pen.text((MARGIN, top + 11), name, fill=BLACK, font=race_font(bold=True))
     count = f"{passes} passes of the target" + (", done" if ended else "")
-    pen.text((RACE_WIDTH - MARGIN - pen.textlength(count, race_font()), top + 11), count, fill=ACCEPTED if ended else GREY, font=race_font())
+    pen.text(
+        (RACE_WIDTH - MARGIN - pen.textlength(count, race_font()), top + 11),
+        count,
+        fill=ACCEPTED if ended else GREY,
+        font=race_font(),
+    )
     letter = race_font().getlength("m")
     for x, y, shown, kind in _laid_out(tokens):
         if shown and kind != "text":
-            pen.rectangle((x, top + y - 1, x + letter * len(shown) - 1, top + y + RACE_LINE - 4), fill={"kept": ACCEPTED, "added": NEXT}[kind])
+            pen.rectangle(
+                (x, top + y - 1, x + letter * len(shown) - 1, top + y + RACE_LINE - 4),
+                fill={"kept": ACCEPTED, "added": NEXT}[kind],
+            )
         pen.text((x, top + y), shown, fill=BLACK if kind == "text" else "white", font=race_font())
 
 
 def save_race(run: dict, file) -> None:
     """Writes the animation as a GIF that runs for ever."""
-    palette = race_frame(run, 1, 1).quantize(24)  # has every colour; one palette for all frames makes the file small
-    frames = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in race_frames(run)]
-    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], loop=0, optimize=False, disposal=1,
-                   duration=[1200, *[TICK] * (len(frames) - 2), PAUSE])
+    palette = race_frame(run, 1, 1).quantize(
+        24
+    )  # has every colour; one palette for all frames makes the file small
+    frames = [
+        frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in race_frames(run)
+    ]
+    frames[0].save(
+        file,
+        "GIF",
+        save_all=True,
+        append_images=frames[1:],
+        loop=0,
+        optimize=False,
+        disposal=1,
+        duration=[1200, *[TICK] * (len(frames) - 2), PAUSE],
+    )

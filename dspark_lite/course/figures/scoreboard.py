@@ -25,14 +25,27 @@ def scoreboard_figure(*drafters: str):
     """These drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
     fig, panels = figure(2, width=4.6, height=3.0)
     width = 0.8 / len(drafters)
-    for axes, column, title in zip(panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")):
+    for axes, column, title in zip(
+        panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")
+    ):
         for index, name in enumerate(drafters):
             places = np.arange(len(DOMAINS)) + (index - (len(drafters) - 1) / 2) * width
-            bars = axes.bar(places, by_domain(name, column), width * 0.92, color=DRAFTER_STYLES[name][0], label=DRAFTER_LABELS[name])
+            bars = axes.bar(
+                places,
+                by_domain(name, column),
+                width * 0.92,
+                color=DRAFTER_STYLES[name][0],
+                label=DRAFTER_LABELS[name],
+            )
             axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
         axes.set_title(title, fontsize=10)
     for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
-        domain_axes(axes, DOMAINS, label, f"{benchmark()['device']}, {benchmark()['prompts']} prompts per domain")
+        domain_axes(
+            axes,
+            DOMAINS,
+            label,
+            f"{benchmark()['device']}, {benchmark()['prompts']} prompts per domain",
+        )
     panels[0].get_legend().remove()
     panels[0].texts[-1].remove()  # the device stands under the other panel
     panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0, zorder=0)

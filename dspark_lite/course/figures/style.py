@@ -15,24 +15,50 @@ YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, WINE = "#8A8A8A", "#882255"
 ALTERED = "#4D4D4D"  # a drafter with a part taken out or a mistake planted
 DRAFTER_STYLES = {  # name: (colour, marker)
-    "plain": (GREY, "s"), "dspark": (BLUE, "o"), "dspark_gated": (SKY, "P"), "dspark_rnn": (BLACK, "X"),
-    "dflash": (ORANGE, "^"), "small_lm": (GREEN, "D"), "prompt_lookup": (PURPLE, "v"), "eagle3": (RED, "*"),
+    "plain": (GREY, "s"),
+    "dspark": (BLUE, "o"),
+    "dspark_gated": (SKY, "P"),
+    "dspark_rnn": (BLACK, "X"),
+    "dflash": (ORANGE, "^"),
+    "small_lm": (GREEN, "D"),
+    "prompt_lookup": (PURPLE, "v"),
+    "eagle3": (RED, "*"),
     "mtp": (WINE, "<"),
 }
 DOMAIN_STYLES = {  # name: (colour, marker, line style)
-    "math": (BLUE, "o", "-"), "code": (GREEN, "s", "--"), "chat": (RED, "^", ":"),
+    "math": (BLUE, "o", "-"),
+    "code": (GREEN, "s", "--"),
+    "chat": (RED, "^", ":"),
 }
 POLICY_STYLES = {  # name: (label, colour, marker)
-    "all": ("whole block", BLUE, "o"), "fixed": ("fixed length", ORANGE, "s"),
-    "threshold": ("confidence threshold", GREEN, "D"), "retrospective": ("taking the top", RED, "X"),
-    "algorithm1": ("Algorithm 1", BLACK, "^"), "lagged": ("lagged budget", PURPLE, "P"),
+    "all": ("whole block", BLUE, "o"),
+    "fixed": ("fixed length", ORANGE, "s"),
+    "threshold": ("confidence threshold", GREEN, "D"),
+    "retrospective": ("taking the top", RED, "X"),
+    "algorithm1": ("Algorithm 1", BLACK, "^"),
+    "lagged": ("lagged budget", PURPLE, "P"),
     "convex": ("Algorithm 1, convex view", SKY, "v"),
 }
-ACCEPTED, REJECTED, NEXT = GREEN, RED, BLUE  # a draft kept, a draft refused, the token the target adds
-plt.rcParams.update({
-    "figure.dpi": 110, "figure.constrained_layout.use": True, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.25, "font.size": 10, "legend.frameon": False,
-    "lines.linewidth": 1.8, "lines.markersize": 6})
+ACCEPTED, REJECTED, NEXT = (
+    GREEN,
+    RED,
+    BLUE,
+)  # a draft kept, a draft refused, the token the target adds
+plt.rcParams.update(
+    {
+        "figure.dpi": 110,
+        "figure.constrained_layout.use": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.alpha": 0.25,
+        "font.size": 10,
+        "legend.frameon": False,
+        "lines.linewidth": 1.8,
+        "lines.markersize": 6,
+    }
+)
 
 
 def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
@@ -60,13 +86,29 @@ def policy_style(name: str) -> dict:
 
 def measured_on(axes, device: str) -> None:
     """Writes the device of a measurement small under the axes' right end."""
-    axes.annotate(f"measured on {device}", (1, 0), (0, -36), xycoords="axes fraction", textcoords="offset points",
-                  ha="right", va="top", fontsize=7, color=GREY)
+    axes.annotate(
+        f"measured on {device}",
+        (1, 0),
+        (0, -36),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize=7,
+        color=GREY,
+    )
 
 
 def hollow(style: dict, line: str = "--") -> dict:
     """The style of the paper's values: the drafter's colour and marker, not filled, without a legend entry."""
-    return {**style, "label": "_", "markerfacecolor": "none", "linestyle": line, "linewidth": 1, "alpha": 0.8}
+    return {
+        **style,
+        "label": "_",
+        "markerfacecolor": "none",
+        "linestyle": line,
+        "linewidth": 1,
+        "alpha": 0.8,
+    }
 
 
 def domain_axes(axes, domains: list[str], ylabel: str, device: str) -> None:
@@ -80,7 +122,11 @@ def domain_axes(axes, domains: list[str], ylabel: str, device: str) -> None:
 
 def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> None:
     """Estimates at `x` as filled markers with their intervals, which need not hold them; None leaves its place empty."""
-    drawn = [(place, e.value, max(0, e.value - e.low), max(0, e.high - e.value)) for place, e in zip(x, estimates) if e is not None]
+    drawn = [
+        (place, e.value, max(0, e.value - e.low), max(0, e.high - e.value))
+        for place, e in zip(x, estimates)
+        if e is not None
+    ]
     places, values, *bars = zip(*drawn)
     axes.errorbar(places, values, bars, **{"elinewidth": 1, "capsize": 2, **style})
 
@@ -89,8 +135,12 @@ def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> No
     """Conditional acceptance by draft position (evaluation.count_estimates) as a line with intervals; `shift` moves
     it off other lines' bars."""
     draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
-    axes.set(xlabel="draft position", ylabel="accepted, given that all before were", ylim=(0, 1.02),
-             xticks=range(1, len(estimates) + 1))
+    axes.set(
+        xlabel="draft position",
+        ylabel="accepted, given that all before were",
+        ylim=(0, 1.02),
+        xticks=range(1, len(estimates) + 1),
+    )
 
 
 def last_point(estimates: list, style: dict) -> tuple:
@@ -111,11 +161,28 @@ def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
     for x, y, label, colour in sorted(ends, key=lambda end: end[1]):
         if x < right - 0.5:
             over = 12 if y < low + 0.12 * (high - low) else -14
-            axes.annotate(label, (x, y), (0, over), textcoords="offset points", ha="center", va="center", fontsize=8.5, color=colour)
+            axes.annotate(
+                label,
+                (x, y),
+                (0, over),
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color=colour,
+            )
             continue
         last = max(y, last + gap * (high - low))
         places.append((last, label, colour))
     down = max(0.0, places[-1][0] - max(top, high - gap * (high - low)))
     for place, label, colour in places:
-        axes.annotate(label, (right, place - down), (8, 0), textcoords="offset points", va="center", fontsize=8.5, color=colour,
-                      annotation_clip=False)
+        axes.annotate(
+            label,
+            (right, place - down),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8.5,
+            color=colour,
+            annotation_clip=False,
+        )

@@ -8,8 +8,12 @@ from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED
 
 LETTERS = 9  # points
 KINDS = {  # what became of a drafted token: (colour, filled, mark)
-    "drafted": (GREY, False, ""), "kept": (ACCEPTED, True, ""), "refused": (REJECTED, False, "×"),
-    "unread": (GREY, False, ""), "added": (NEXT, True, "+"), "anchor": (BLACK, True, ""),
+    "drafted": (GREY, False, ""),
+    "kept": (ACCEPTED, True, ""),
+    "refused": (REJECTED, False, "×"),
+    "unread": (GREY, False, ""),
+    "added": (NEXT, True, "+"),
+    "anchor": (BLACK, True, ""),
 }
 
 
@@ -36,10 +40,21 @@ def box_width(text: str, kind: str) -> float:
 def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
     """One token in a box at x, y (inches); returns where the next box begins."""
     colour, filled, mark = KINDS[kind]
-    axes.text(x + 0.5 * LETTERS / 72, y, mark + visible_text(text), family="DejaVu Sans Mono", fontsize=LETTERS,
-              va="center_baseline", color="white" if filled else colour,
-              bbox={"boxstyle": "round,pad=0.3", "facecolor": colour if filled else "white", "edgecolor": colour,
-                    "linestyle": ":" if kind == "unread" else "-"})
+    axes.text(
+        x + 0.5 * LETTERS / 72,
+        y,
+        mark + visible_text(text),
+        family="DejaVu Sans Mono",
+        fontsize=LETTERS,
+        va="center_baseline",
+        color="white" if filled else colour,
+        bbox={
+            "boxstyle": "round,pad=0.3",
+            "facecolor": colour if filled else "white",
+            "edgecolor": colour,
+            "linestyle": ":" if kind == "unread" else "-",
+        },
+    )
     return x + box_width(text, kind)
 
 
@@ -52,16 +67,41 @@ def inch_canvas(width: float, height: float):
     return fig, axes
 
 
-def tower_box(axes, x: float, y: float, width: float, height: float, face: str, text: str, letters: str, size: float = 8, edge: str = GREY) -> None:
+def tower_box(
+    axes,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    face: str,
+    text: str,
+    letters: str,
+    size: float = 8,
+    edge: str = GREY,
+) -> None:
     """A rounded box around x, y with a text in it."""
-    axes.add_patch(FancyBboxPatch((x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0,rounding_size=0.05", facecolor=face,
-                                  edgecolor=edge, lw=1))
+    axes.add_patch(
+        FancyBboxPatch(
+            (x - width / 2, y - height / 2),
+            width,
+            height,
+            boxstyle="round,pad=0,rounding_size=0.05",
+            facecolor=face,
+            edgecolor=edge,
+            lw=1,
+        )
+    )
     axes.text(x, y, text, ha="center", va="center", fontsize=size, color=letters)
 
 
 def arrow(axes, start: tuple, end: tuple, colour: str) -> None:
     """A thin arrow."""
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0})
+    axes.annotate(
+        "",
+        end,
+        start,
+        arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0},
+    )
 
 
 def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -70,9 +110,9 @@ def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
     After the first refused draft nothing was judged; after a stop token nothing was used.
     """
     texts = [lab.tokenizer.decode([token]) for token in r.draft_tokens]
-    committed = [(text, "kept") for text in texts[:r.accepted]]
-    committed += [(lab.tokenizer.decode([token]), "added") for token in r.tokens[r.accepted:]]
-    unread = [(text, "unread") for text in texts[r.accepted:]]
+    committed = [(text, "kept") for text in texts[: r.accepted]]
+    committed += [(lab.tokenizer.decode([token]), "added") for token in r.tokens[r.accepted :]]
+    unread = [(text, "unread") for text in texts[r.accepted :]]
     if unread and r.committed > r.accepted:
         unread[0] = (unread[0][0], "refused")
     return committed, unread
@@ -82,8 +122,10 @@ def likeliest_there(r, target_probs) -> dict[int, str]:
     """The two likeliest tokens of target_probs [V], the target's distribution after a round's accepted drafts, and the refused draft, each
     with its kind."""
     kinds = dict.fromkeys(target_probs.topk(2).indices.tolist(), "drafted")
-    if r.committed > r.accepted:  # else the answer ended in a kept draft, and none after it was judged
-        kinds |= {token: "refused" for token in r.draft_tokens[r.accepted:r.accepted + 1]}
+    if (
+        r.committed > r.accepted
+    ):  # else the answer ended in a kept draft, and none after it was judged
+        kinds |= {token: "refused" for token in r.draft_tokens[r.accepted : r.accepted + 1]}
     return kinds | {token: "added" for token in r.tokens[-1:] if token in kinds}
 
 
@@ -93,14 +135,21 @@ def rounds_figure(lab, generation, first: int = 0, count: int = 8):
     Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
     refused draft red with a cross, those after it dotted.
     """
-    rounds = generation.rounds[first:first + count]
+    rounds = generation.rounds[first : first + count]
     rows = [judged_tokens(lab, r) for r in rounds]
     label, gap, line = 0.85, 0.25, 0.31
     widest = max(sum(box_width(*token) for token in committed + lost) for committed, lost in rows)
     fig, axes = inch_canvas(max(label + widest + gap, 8.2), line * (len(rows) + 1) + 0.1)
     for number, (committed, lost) in enumerate(rows):
         y = -line * (number + 0.5)
-        axes.text(0.02, y, f"round {first + number + 1}", fontsize=LETTERS, va="center_baseline", color=GREY)
+        axes.text(
+            0.02,
+            y,
+            f"round {first + number + 1}",
+            fontsize=LETTERS,
+            va="center_baseline",
+            color=GREY,
+        )
         x = label
         for token in committed:
             x = draw_box(axes, x, y, *token)
@@ -113,8 +162,12 @@ def rounds_figure(lab, generation, first: int = 0, count: int = 8):
 
 def _legend(axes, x: float, y: float) -> None:
     """What the boxes mean: an empty box of each kind and its meaning after it."""
-    for kind, meaning in (("kept", "draft, kept"), ("added", "the target's own"), ("refused", "draft, refused"),
-                          ("unread", "after a refusal or the end: not used")):
+    for kind, meaning in (
+        ("kept", "draft, kept"),
+        ("added", "the target's own"),
+        ("refused", "draft, refused"),
+        ("unread", "after a refusal or the end: not used"),
+    ):
         x = draw_box(axes, x, y, "a", kind)
         axes.text(x, y, meaning, fontsize=LETTERS, va="center_baseline", color=GREY)
         x += 0.072 * len(meaning) + 0.25
@@ -123,14 +176,28 @@ def _legend(axes, x: float, y: float) -> None:
 def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
     """Marks each position's confidence on a figure of one block, names the tokens, shades the refused one and those after."""
     position = range(len(texts))
-    axes.plot(position, confidence, linestyle="", marker="D", color=GREY, markeredgecolor=BLACK, label="confidence")
+    axes.plot(
+        position,
+        confidence,
+        linestyle="",
+        marker="D",
+        color=GREY,
+        markeredgecolor=BLACK,
+        label="confidence",
+    )
     if accepted < len(texts):
         axes.axvspan(accepted - 0.5, accepted + 0.5, color=REJECTED, alpha=0.15, lw=0, zorder=0)
         axes.axvspan(accepted + 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
         axes.text(accepted - 0.45, 1.15, "refused", fontsize=8, color=REJECTED, va="top")
     if accepted < len(texts) - 1:
         axes.text(accepted + 0.55, 1.15, "thrown away", fontsize=8, color=GREY, va="top")
-    axes.set(xticks=position, xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)], ylim=(0, 1.17),
-             xlim=(-0.5, len(texts) - 0.5), xlabel="position in the block, drafted token", ylabel="probability")
+    axes.set(
+        xticks=position,
+        xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)],
+        ylim=(0, 1.17),
+        xlim=(-0.5, len(texts) - 0.5),
+        xlabel="position in the block, drafted token",
+        ylabel="probability",
+    )
     axes.grid(axis="x", visible=False)
     fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)

@@ -39,28 +39,51 @@ def answer_rounds(lab, request: str, generation: Generation) -> dict:
         committed, lost = judged_tokens(lab, r)
         there = []
         if r.committed > r.accepted:
-            text = torch.cat([prompt, prompt.new_tensor([generation.token_ids[:at + r.accepted]])], 1)
+            text = torch.cat(
+                [prompt, prompt.new_tensor([generation.token_ids[: at + r.accepted]])], 1
+            )
             probs = lab.target.prefill(text)[0].logits[0, -1].float().softmax(-1)
-            there = [[visible_text(lab.tokenizer.decode([token])), kind, rounded(probs[token], 3)]
-                     for token, kind in likeliest_there(r, probs).items()]
+            there = [
+                [visible_text(lab.tokenizer.decode([token])), kind, rounded(probs[token], 3)]
+                for token, kind in likeliest_there(r, probs).items()
+            ]
         judged = [token for token in committed if token[1] == "kept"] + lost
-        found.append({"before": visible_text(lab.tokenizer.decode(generation.token_ids[:at]))[-SO_FAR:],
-                      "accepted": r.accepted, "proposed": r.proposed, "drafts": [[visible_text(text), kind] for text, kind in judged],
-                      "committed": [[visible_text(text), kind] for text, kind in committed], "there": there})
+        found.append(
+            {
+                "before": visible_text(lab.tokenizer.decode(generation.token_ids[:at]))[-SO_FAR:],
+                "accepted": r.accepted,
+                "proposed": r.proposed,
+                "drafts": [[visible_text(text), kind] for text, kind in judged],
+                "committed": [[visible_text(text), kind] for text, kind in committed],
+                "there": there,
+            }
+        )
         at += r.committed
     return {"request": request, "rounds": found}
 
 
 def watched_answers(lab, decoded, prompts: int, most_rounds: int) -> dict:
     """The first answers of each domain, `decoded(request)` each, by their rounds."""
-    answers = {domain: [answer_rounds(lab, request, decoded(request)) for request in requests[:prompts]]
-               for domain, requests in lab.prompts.items()}
-    most = min(most_rounds, max(len(answer["rounds"]) for of_domain in answers.values() for answer in of_domain))
-    return {"answers": answers,
-            "controls": {"number": slider("prompt", 1, 1, prompts), "round_number": slider("round", min(5, most), 1, most)}}
+    answers = {
+        domain: [answer_rounds(lab, request, decoded(request)) for request in requests[:prompts]]
+        for domain, requests in lab.prompts.items()
+    }
+    most = min(
+        most_rounds,
+        max(len(answer["rounds"]) for of_domain in answers.values() for answer in of_domain),
+    )
+    return {
+        "answers": answers,
+        "controls": {
+            "number": slider("prompt", 1, 1, prompts),
+            "round_number": slider("round", min(5, most), 1, most),
+        },
+    }
 
 
-def threshold_costs(recorded: dict[str, Observations], sts: STS, table: CostTable, most_requests: int) -> dict:
+def threshold_costs(
+    recorded: dict[str, Observations], sts: STS, table: CostTable, most_requests: int
+) -> dict:
     """By domain and scaling, for each threshold: tokens accepted and wasted per round, and milliseconds a token for 1, 2,
     ... requests."""
     found = {}
@@ -68,30 +91,66 @@ def threshold_costs(recorded: dict[str, Observations], sts: STS, table: CostTabl
         for scaling, temperatures in (("calibrated", sts.temperatures), ("raw", 1.0)):
             said = expit(blocks.logits / temperatures)
             accepted, wasted = zip(*(replay(blocks, said, least) for least in SWEPT))
-            cost = [[token_milliseconds(table, requests, blocks, said, least) for least in SWEPT] for requests in range(1, most_requests + 1)]
-            found.setdefault(domain, {})[scaling] = {"accepted": rounded(accepted), "wasted": rounded(wasted), "cost": rounded(cost)}
+            cost = [
+                [token_milliseconds(table, requests, blocks, said, least) for least in SWEPT]
+                for requests in range(1, most_requests + 1)
+            ]
+            found.setdefault(domain, {})[scaling] = {
+                "accepted": rounded(accepted),
+                "wasted": rounded(wasted),
+                "cost": rounded(cost),
+            }
     return {"thresholds": rounded(SWEPT), "blocks": found}
 
 
 def board_steps(tables: dict[str, CostTable]) -> dict:
     """The scheduler board: confidences [steps, R, g] for a few numbers of requests, and of each table, and of the string
     below it, SPS by batch size from 0."""
-    confidence = {requests: [rounded(proposal.confidence, 3) for proposal in recorded_steps(requests, most=BOARD_STEPS)[0]]
-                  for requests in BOARD_REQUESTS}
-    speeds = {name: {way: rounded(one.sps(1, range(one.max_batch_tokens + 1)), 6) for way, one in (("table", table), ("hull", table.lower_hull()))}
-              for name, table in tables.items()}
-    return {"confidence": confidence, "tables": speeds, "lag": LAG, "threshold": THRESHOLD,
-            "controls": {"requests": Dropdown(description="requests", options=BOARD_REQUESTS, value=BOARD_LOAD),
-                         "step": slider("step of the record", LAG, LAG, BOARD_STEPS - 1)}}
+    confidence = {
+        requests: [
+            rounded(proposal.confidence, 3)
+            for proposal in recorded_steps(requests, most=BOARD_STEPS)[0]
+        ]
+        for requests in BOARD_REQUESTS
+    }
+    speeds = {
+        name: {
+            way: rounded(one.sps(1, range(one.max_batch_tokens + 1)), 6)
+            for way, one in (("table", table), ("hull", table.lower_hull()))
+        }
+        for name, table in tables.items()
+    }
+    return {
+        "confidence": confidence,
+        "tables": speeds,
+        "lag": LAG,
+        "threshold": THRESHOLD,
+        "controls": {
+            "requests": Dropdown(description="requests", options=BOARD_REQUESTS, value=BOARD_LOAD),
+            "step": slider("step of the record", LAG, LAG, BOARD_STEPS - 1),
+        },
+    }
 
 
-def operating_points(measured: dict[str, np.ndarray], loads: list[int], policies: list[str], point, one_step) -> dict:
+def operating_points(
+    measured: dict[str, np.ndarray], loads: list[int], policies: list[str], point, one_step
+) -> dict:
     """The frontiers of MTP-1 and of each policy, measured and by the model at each of `loads`, `point(drafter, policy,
     load)`; and of each policy, load and step the lengths of the requests and how much of them was accepted,
     `one_step(policy, load, step)`."""
-    modelled = {name: rounded([point(*(("mtp", "all") if name == "mtp" else ("dspark", name)), load) for load in loads])
-                for name in ("mtp", *policies)}
-    looks = {name: {key: lesson_11.style(name)[key] for key in ("label", "color", "marker")} for name in modelled}
+    modelled = {
+        name: rounded(
+            [
+                point(*(("mtp", "all") if name == "mtp" else ("dspark", name)), load)
+                for load in loads
+            ]
+        )
+        for name in ("mtp", *policies)
+    }
+    looks = {
+        name: {key: lesson_11.style(name)[key] for key in ("label", "color", "marker")}
+        for name in modelled
+    }
     served, gamma, busiest = {}, 0, min(loads, key=lambda load: abs(load - BOARD_LOAD))
     for policy in policies:
         for load in loads:
@@ -99,13 +158,29 @@ def operating_points(measured: dict[str, np.ndarray], loads: list[int], policies
                 lengths, accepted, alive = one_step(policy, load, step)
                 order, gamma = np.lexsort((-alive.sum(1), -lengths)), alive.shape[1]
                 kept = np.minimum(accepted, lengths)
-                served.setdefault(policy, {}).setdefault(load, {})[step] = [lengths[order].tolist(), kept[order].tolist()]
-    return {"measured": {name: rounded(measured[name]) for name in modelled}, "modelled": modelled, "looks": looks, "loads": loads,
-            "served": served, "gamma": gamma,
-            "controls": {"load": Dropdown(description=lesson_11.UNDER_WAY, options=loads, value=busiest),
-                         "step": slider("step", SERVED_STEPS[1], SERVED_STEPS[0], SERVED_STEPS[-1])}}
+                served.setdefault(policy, {}).setdefault(load, {})[step] = [
+                    lengths[order].tolist(),
+                    kept[order].tolist(),
+                ]
+    return {
+        "measured": {name: rounded(measured[name]) for name in modelled},
+        "modelled": modelled,
+        "looks": looks,
+        "loads": loads,
+        "served": served,
+        "gamma": gamma,
+        "controls": {
+            "load": Dropdown(description=lesson_11.UNDER_WAY, options=loads, value=busiest),
+            "step": slider("step", SERVED_STEPS[1], SERVED_STEPS[0], SERVED_STEPS[-1]),
+        },
+    }
 
 
 def measured_lengths(ours: dict[str, tuple[int, float, dict]]) -> dict:
     """Measured drafters {label: (draft length, speed-up, style)} as lesson 03 draws them beside the formula."""
-    return {"measured": [[label, length, rounded(speedup), look["color"], look["marker"]] for label, (length, speedup, look) in ours.items()]}
+    return {
+        "measured": [
+            [label, length, rounded(speedup), look["color"], look["marker"]]
+            for label, (length, speedup, look) in ours.items()
+        ]
+    }

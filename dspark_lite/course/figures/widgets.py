@@ -18,7 +18,10 @@ from .style import BLACK, GREY
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WEB = "application/vnd.dspark.web+json"
-LINE, LETTERS_PER_INCH = 0.22, 15  # inches of a line of small print, and how many of its letters an inch holds
+LINE, LETTERS_PER_INCH = (
+    0.22,
+    15,
+)  # inches of a line of small print, and how many of its letters an inch holds
 
 
 def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = None, **controls):
@@ -32,7 +35,9 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
     those that differ there. Raises RequestError for a still of a control that is not there.
     """
     if unknown := {name for still in stills for name in still} - controls.keys():
-        raise RequestError(f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}.")
+        raise RequestError(
+            f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}."
+        )
 
     def redraw(**values):
         figure = draw(**values)
@@ -41,13 +46,25 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
 
     panel = ipywidgets.VBox([*controls.values(), ipywidgets.interactive_output(redraw, controls)])
     start = {name: control.value for name, control in controls.items()}
-    shown = [(settings({**start, **still}, controls, still or controls), pixels(draw(**{**start, **still})))
-             for still in ({}, *stills)]
-    caption = "In a running notebook this figure moves. Its controls: " + ", ".join(
-        control.description for control in controls.values()) + "."
+    shown = [
+        (
+            settings({**start, **still}, controls, still or controls),
+            pixels(draw(**{**start, **still})),
+        )
+        for still in ({}, *stills)
+    ]
+    caption = (
+        "In a running notebook this figure moves. Its controls: "
+        + ", ".join(control.description for control in controls.values())
+        + "."
+    )
     view = {"version_major": 2, "version_minor": 0, "model_id": panel.model_id}
     drawn = {WEB: for_web(*web, controls)} if web and building() else {}
-    display({WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption}, raw=True, metadata=drawn)
+    display(
+        {WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption},
+        raw=True,
+        metadata=drawn,
+    )
     return panel
 
 
@@ -65,19 +82,27 @@ def web_control(control) -> dict:
     """The label, the value and the range of a slider, or the options of a menu as [label, value]."""
     found = {"label": control.description, "value": control.value}
     if hasattr(control, "options"):
-        pairs = (option if isinstance(option, tuple) else (str(option), option) for option in control.options)
+        pairs = (
+            option if isinstance(option, tuple) else (str(option), option)
+            for option in control.options
+        )
         return {**found, "options": [list(pair) for pair in pairs]}
     return {**found, "min": control.min, "max": control.max, "step": control.step}
 
 
 def settings(values: dict, controls: dict, named) -> str:
     """The values of the controls in `named` as a reader sees them, such as "temperature 0.5, prompt 3"."""
+
     def text(control, value):
         options = getattr(control, "options", ())
-        labels = [option[0] for option in options if isinstance(option, tuple) and option[1] == value]
+        labels = [
+            option[0] for option in options if isinstance(option, tuple) and option[1] == value
+        ]
         return labels[0] if labels else f"{value:.4g}" if isinstance(value, float) else str(value)
 
-    return ", ".join(f"{controls[name].description} {text(controls[name], values[name])}" for name in named)
+    return ", ".join(
+        f"{controls[name].description} {text(controls[name], values[name])}" for name in named
+    )
 
 
 def pixels(figure):
@@ -92,13 +117,25 @@ def pixels(figure):
 def picture(shown: list, caption: str) -> str:
     """A PNG, in base64, of (settings, pixels) below one another with a caption at the foot."""
     dpi, width = plt.rcParams["figure.dpi"], max(image.shape[1] for _, image in shown)
-    texts = [fill(text, int(width / dpi * LETTERS_PER_INCH)) for text in (*(text for text, _ in shown), caption)]
+    texts = [
+        fill(text, int(width / dpi * LETTERS_PER_INCH))
+        for text in (*(text for text, _ in shown), caption)
+    ]
     heights = [round(dpi * LINE * (text.count("\n") + 1.3)) for text in texts]
     top = sum(heights) + sum(image.shape[0] for _, image in shown)
     sheet = plt.figure(figsize=(width / dpi, top / dpi), dpi=dpi, layout="none", facecolor="white")
-    for text, height, image in zip(texts, heights, [*(image for _, image in shown), np.ones((0, 1, 4))], strict=True):
-        sheet.text(0.005, (top - height / 2) / sheet.bbox.height, text, fontsize=8.5, va="center", parse_math=False,
-                   color=GREY if text is texts[-1] else BLACK)
+    for text, height, image in zip(
+        texts, heights, [*(image for _, image in shown), np.ones((0, 1, 4))], strict=True
+    ):
+        sheet.text(
+            0.005,
+            (top - height / 2) / sheet.bbox.height,
+            text,
+            fontsize=8.5,
+            va="center",
+            parse_math=False,
+            color=GREY if text is texts[-1] else BLACK,
+        )
         top -= height + image.shape[0]
         if image.size:
             sheet.figimage(image, 0, top)
@@ -111,11 +148,23 @@ def picture(shown: list, caption: str) -> str:
 def slider(description: str, value, low, high, step=1):
     """An IntSlider or FloatSlider that redraws when let go."""
     kind = ipywidgets.IntSlider if isinstance(value, int) else ipywidgets.FloatSlider
-    return kind(description=description, value=value, min=low, max=high, step=step, continuous_update=False,
-                style={"description_width": "initial"}, layout=ipywidgets.Layout(width="420px"))
+    return kind(
+        description=description,
+        value=value,
+        min=low,
+        max=high,
+        step=step,
+        continuous_update=False,
+        style={"description_width": "initial"},
+        layout=ipywidgets.Layout(width="420px"),
+    )
 
 
 def menu(description: str, options):
     """A Dropdown."""
-    return ipywidgets.Dropdown(description=description, options=options, style={"description_width": "initial"},
-                               layout=ipywidgets.Layout(width="420px"))
+    return ipywidgets.Dropdown(
+        description=description,
+        options=options,
+        style={"description_width": "initial"},
+        layout=ipywidgets.Layout(width="420px"),
+    )

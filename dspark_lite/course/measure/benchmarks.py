@@ -45,8 +45,11 @@ def _filled(template: str) -> Callable[[dict], str]:
 
 def _program(row: dict) -> str:
     start = _text(row, "starter_code")
-    ending = f"Start from this code:\n```python\n{start}\n```" if start else \
-        "Read from standard input and write to standard output."
+    ending = (
+        f"Start from this code:\n```python\n{start}\n```"
+        if start
+        else "Read from standard input and write to standard output."
+    )
     return f"Write a Python program that solves this problem.\n\n{_text(row, 'question_content')}\n\n{ending}"
 
 
@@ -56,18 +59,58 @@ def _instruction(row: dict) -> str:
 
 
 BENCHMARKS = {
-    "gsm8k": Benchmark("math", 500, {"path": "openai/gsm8k", "name": "main", "split": "test"}, _filled("{question}" + BOXED)),
-    "math500": Benchmark("math", 500, {"path": "HuggingFaceH4/MATH-500", "split": "test"}, _filled("{problem}" + BOXED)),
-    "aime25": Benchmark("math", 30, {"path": "MathArena/aime_2025", "split": "train"}, _filled("{problem}" + BOXED)),
-    "humaneval": Benchmark("code", 164, {"path": "openai/openai_humaneval", "split": "test"}, _filled(FUNCTION)),
-    "mbpp": Benchmark("code", 256, {"path": "google-research-datasets/mbpp", "name": "sanitized", "split": "test"}, _filled("{prompt}")),
+    "gsm8k": Benchmark(
+        "math",
+        500,
+        {"path": "openai/gsm8k", "name": "main", "split": "test"},
+        _filled("{question}" + BOXED),
+    ),
+    "math500": Benchmark(
+        "math",
+        500,
+        {"path": "HuggingFaceH4/MATH-500", "split": "test"},
+        _filled("{problem}" + BOXED),
+    ),
+    "aime25": Benchmark(
+        "math", 30, {"path": "MathArena/aime_2025", "split": "train"}, _filled("{problem}" + BOXED)
+    ),
+    "humaneval": Benchmark(
+        "code", 164, {"path": "openai/openai_humaneval", "split": "test"}, _filled(FUNCTION)
+    ),
+    "mbpp": Benchmark(
+        "code",
+        256,
+        {"path": "google-research-datasets/mbpp", "name": "sanitized", "split": "test"},
+        _filled("{prompt}"),
+    ),
     # The repository holds a loading script, which `datasets` no longer runs: its files are named one by one.
-    "livecodebench": Benchmark("code", 500, {"path": "json", "split": "train", "data_files": [
-        f"{LIVECODEBENCH}/test{part}.jsonl" for part in ("", 2, 3, 4, 5, 6)]}, _program),
-    "mt-bench": Benchmark("chat", 80, {"path": "HuggingFaceH4/mt_bench_prompts", "split": "train"}, lambda row: row["prompt"][0]),
+    "livecodebench": Benchmark(
+        "code",
+        500,
+        {
+            "path": "json",
+            "split": "train",
+            "data_files": [f"{LIVECODEBENCH}/test{part}.jsonl" for part in ("", 2, 3, 4, 5, 6)],
+        },
+        _program,
+    ),
+    "mt-bench": Benchmark(
+        "chat",
+        80,
+        {"path": "HuggingFaceH4/mt_bench_prompts", "split": "train"},
+        lambda row: row["prompt"][0],
+    ),
     "alpaca": Benchmark("chat", 500, {"path": "tatsu-lab/alpaca", "split": "train"}, _instruction),
-    "arena-hard-v2": Benchmark("chat", 500, {"path": "lmarena-ai/arena-hard-auto", "split": "train",
-                                             "data_files": "data/arena-hard-v2.0/question.jsonl"}, _filled("{prompt}")),
+    "arena-hard-v2": Benchmark(
+        "chat",
+        500,
+        {
+            "path": "lmarena-ai/arena-hard-auto",
+            "split": "train",
+            "data_files": "data/arena-hard-v2.0/question.jsonl",
+        },
+        _filled("{prompt}"),
+    ),
 }
 
 
@@ -88,17 +131,26 @@ def load_benchmark(name: str, folder: Path | None = None, count: int | None = No
 def check_benchmark(name: str) -> None:
     """Raises DSparkLiteError for a name that is none of the nine."""
     if name not in BENCHMARKS:
-        raise DSparkLiteError(f"there is no benchmark {name!r}; benchmarks are {', '.join(BENCHMARKS)}")
+        raise DSparkLiteError(
+            f"there is no benchmark {name!r}; benchmarks are {', '.join(BENCHMARKS)}"
+        )
 
 
 def prompts_from_folder(name: str, folder: Path) -> list[str]:
     """First turns of all lines of `folder`/NAME.jsonl, each an object with `turns`, a list of strings."""
     path = Path(folder) / f"{name}.jsonl"
     if not path.is_file():
-        held = ", ".join(sorted(other.name for other in path.parent.glob("*.jsonl"))) or "no .jsonl file"
+        held = (
+            ", ".join(sorted(other.name for other in path.parent.glob("*.jsonl")))
+            or "no .jsonl file"
+        )
         raise DSparkLiteError(f"{path} is missing; the folder holds {held}")
     lines = path.read_bytes().splitlines()
-    prompts = [_first_turn(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    prompts = [
+        _first_turn(line, f"{path}, line {number}")
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
     if not prompts:
         raise DSparkLiteError(f"{path} holds no prompts; it needs a line with `turns` for each")
     return prompts
@@ -108,11 +160,14 @@ def _first_turn(line: bytes, where: str) -> str:
     try:
         row = json.loads(line)
     except ValueError as error:  # not JSON, or not UTF-8
-        raise DSparkLiteError(f"{where} is not JSON ({error}); a line is an object with `turns`, a list of "
-                              "strings") from None
+        raise DSparkLiteError(
+            f"{where} is not JSON ({error}); a line is an object with `turns`, a list of strings"
+        ) from None
     turns = row.get("turns") if isinstance(row, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
-        raise DSparkLiteError(f"{where} has no `turns`, a list of strings of which the first is the prompt")
+        raise DSparkLiteError(
+            f"{where} has no `turns`, a list of strings of which the first is the prompt"
+        )
     if not turns[0].strip():
         raise DSparkLiteError(f"{where} has an empty first turn; it must be the prompt")
     return turns[0]
@@ -126,8 +181,10 @@ def prompts_from_hub(name: str) -> list[str]:
         rows = datasets.load_dataset(**BENCHMARKS[name].source)
     except Exception as error:  # the library raises many kinds; the reader needs one sentence
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DSparkLiteError(f"{name} could not be fetched from the Hub ({reason}); check the network, or give a "
-                              "folder of JSON lines (--benchmark-dir)") from error
+        raise DSparkLiteError(
+            f"{name} could not be fetched from the Hub ({reason}); check the network, or give a "
+            "folder of JSON lines (--benchmark-dir)"
+        ) from error
     return [prompt_of_row(name, row) for row in rows]
 
 
@@ -136,9 +193,13 @@ def prompt_of_row(name: str, row: dict) -> str:
     try:
         prompt = BENCHMARKS[name].prompt(row)
     except (KeyError, IndexError, TypeError) as error:
-        raise DSparkLiteError(f"a row of {name} on the Hub lacks a field ({error}), it has {', '.join(row)}: the "
-                              "layout has changed; give a folder of JSON lines (--benchmark-dir)") from None
+        raise DSparkLiteError(
+            f"a row of {name} on the Hub lacks a field ({error}), it has {', '.join(row)}: the "
+            "layout has changed; give a folder of JSON lines (--benchmark-dir)"
+        ) from None
     if not isinstance(prompt, str) or not prompt.strip():
-        raise DSparkLiteError(f"a row of {name} on the Hub makes no prompt: the layout has changed; give a folder of "
-                              "JSON lines (--benchmark-dir)")
+        raise DSparkLiteError(
+            f"a row of {name} on the Hub makes no prompt: the layout has changed; give a folder of "
+            "JSON lines (--benchmark-dir)"
+        )
     return prompt

@@ -13,16 +13,25 @@ from dspark_lite.decoding.together import play_round
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch
-MAX_LOGITS = 2**25  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+MAX_LOGITS = (
+    2**25
+)  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
 
 
 @torch.inference_mode()
-def up_to_a_fork(target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40) -> torch.Tensor:
+def up_to_a_fork(
+    target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40
+) -> torch.Tensor:
     """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor after which the target
     hesitates and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows
     soonest."""
-    answer = generate(target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()).token_ids
-    text, best = torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1), (-1.0, 0)
+    answer = generate(
+        target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()
+    ).token_ids
+    text, best = (
+        torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1),
+        (-1.0, 0),
+    )
     for length in range(prompt_ids.shape[1], text.shape[1]):
         anchor = text[:, length]
         step, cache = target.prefill(text[:, :length], drafter.taps)
@@ -30,7 +39,7 @@ def up_to_a_fork(target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int 
         state = drafter.begin(text[:, :length], step.features)
         q = drafter.propose(state, anchor, temperature=1.0, generator=None).probs[0, 0]
         best = max(best, (float(torch.special.entr(p).sum() * (p - q).abs().sum()), length))
-    return text[:, :best[1]]
+    return text[:, : best[1]]
 
 
 @torch.inference_mode()
@@ -38,7 +47,9 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
     """The anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of the next."""
     step, cache = target.prefill(prompt_ids)
     anchor = step.logits[:, -1].argmax(-1)
-    return anchor.item(), probabilities(target.verify(anchor[:, None], cache).logits[0, -1], temperature)
+    return anchor.item(), probabilities(
+        target.verify(anchor[:, None], cache).logits[0, -1], temperature
+    )
 
 
 class _SamePrompt(Sequence):
@@ -49,7 +60,14 @@ class _SamePrompt(Sequence):
         step, self.prompt = target.prefill(prompt_ids, drafter.taps)
         features = None if step.features is None else step.features.expand(rows, -1, -1)
         state = drafter.begin(prompt_ids.expand(rows, -1), features)
-        super().__init__(target, drafter, self.prompt, state, step.logits[:, -1].argmax(-1).expand(rows), **options)
+        super().__init__(
+            target,
+            drafter,
+            self.prompt,
+            state,
+            step.logits[:, -1].argmax(-1).expand(rows),
+            **options,
+        )
 
     def read(self, block: Proposal) -> torch.Tensor:
         """Return the logits [B, k+1, V] after the anchor and the drafts [B, k] of each row."""
@@ -67,8 +85,16 @@ class _SamePrompt(Sequence):
 
 
 @torch.inference_mode()
-def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, temperature: float, generator: Randomness,
-                      gamma: int | None = None, accept=accept) -> torch.Tensor:
+def next_token_counts(
+    target,
+    drafter,
+    prompt_ids: torch.Tensor,
+    draws: int,
+    temperature: float,
+    generator: Randomness,
+    gamma: int | None = None,
+    accept=accept,
+) -> torch.Tensor:
     """How often each token [V] came after the anchor in `draws` rounds.
 
     The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
@@ -77,11 +103,20 @@ def next_token_counts(target, drafter, prompt_ids: torch.Tensor, draws: int, tem
     """
     gamma = draft_length(gamma, drafter.gamma)
     rows = max(1, min(draws, MAX_ROWS, MAX_LOGITS // (target.vocab_size * (gamma + 1))))
-    same = _SamePrompt(target, drafter, prompt_ids, rows, temperature=temperature, generator=generator, gamma=gamma, rule=accept)
+    same = _SamePrompt(
+        target,
+        drafter,
+        prompt_ids,
+        rows,
+        temperature=temperature,
+        generator=generator,
+        gamma=gamma,
+        rule=accept,
+    )
     counts = torch.zeros(target.vocab_size, dtype=torch.long)
     for start in range(0, draws, rows):
         first = torch.tensor([outcome.tokens[0] for outcome in play_round([same])])
-        counts += torch.bincount(first[:draws - start], minlength=target.vocab_size)
+        counts += torch.bincount(first[: draws - start], minlength=target.vocab_size)
     return counts.to(prompt_ids.device)
 
 
@@ -99,9 +134,14 @@ def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tenso
     if expected[single:].sum() < MIN_EXPECTED:
         single -= 1
     if single < 1:
-        raise RequestError(f"only one cell expects {MIN_EXPECTED} draws; take more draws, a higher temperature or "
-                           "another prompt")
-    pool = [torch.cat([cells[:single], cells[single:].sum(0, keepdim=True)]) for cells in (observed, expected)]
+        raise RequestError(
+            f"only one cell expects {MIN_EXPECTED} draws; take more draws, a higher temperature or "
+            "another prompt"
+        )
+    pool = [
+        torch.cat([cells[:single], cells[single:].sum(0, keepdim=True)])
+        for cells in (observed, expected)
+    ]
     return pool[0], pool[1]
 
 

@@ -10,14 +10,30 @@ from tqdm import tqdm
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.scheduling.calibration import (STS, Observations, by_position, check, check_confidence_head, ece_floor, fit_sts,
-                                      survivals)
+from dspark_lite.scheduling.calibration import (
+    STS,
+    Observations,
+    by_position,
+    check,
+    check_confidence_head,
+    ece_floor,
+    fit_sts,
+    survivals,
+)
 from .evaluation import prompt_key, rollout, rollout_journal, room_for
 from .journal import Journal, header
 from .lab import Lab
 
 
-def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0, name: str = "", journal: Journal | None = None) -> Observations:
+def observe(
+    lab,
+    drafter,
+    texts: list[str],
+    *,
+    temperature: float = 1.0,
+    name: str = "",
+    journal: Journal | None = None,
+) -> Observations:
     """Rolls out every prompt with whole blocks and notes what the confidence head said and what was accepted.
 
     Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it; so are prompts that
@@ -25,9 +41,13 @@ def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0, name: s
     Raises RequestError for a drafter without a confidence head, and for answers too short for a block.
     """
     check_confidence_head(drafter)
-    if lab.max_new_tokens < drafter.gamma + 2:  # the first token comes from the prompt's pass, the last one follows the block
-        raise RequestError(f"max_new_tokens is {lab.max_new_tokens}, too few for a whole block of {drafter.gamma} drafts; allow longer answers, of "
-                           f"{drafter.gamma + 2} tokens or more")
+    if (
+        lab.max_new_tokens < drafter.gamma + 2
+    ):  # the first token comes from the prompt's pass, the last one follows the block
+        raise RequestError(
+            f"max_new_tokens is {lab.max_new_tokens}, too few for a whole block of {drafter.gamma} drafts; allow longer answers, of "
+            f"{drafter.gamma + 2} tokens or more"
+        )
     logits, accepted, prompts = [], [], []
     journal = journal or Journal(None, {})
     fitted, drafter.temperatures = drafter.temperatures, None  # raw logits, whatever is in use
@@ -40,10 +60,16 @@ def observe(lab, drafter, texts: list[str], *, temperature: float = 1.0, name: s
                 logits.append(said), accepted.append(kept), prompts.append(index)
     finally:
         drafter.temperatures = fitted
-    return Observations(np.array(logits).reshape(-1, drafter.gamma), np.array(accepted, dtype=int), np.array(prompts, dtype=int))
+    return Observations(
+        np.array(logits).reshape(-1, drafter.gamma),
+        np.array(accepted, dtype=int),
+        np.array(prompts, dtype=int),
+    )
 
 
-def _blocks_said(lab, drafter, text: str, seed: int, temperature: float) -> list[tuple[list[float], int]]:
+def _blocks_said(
+    lab, drafter, text: str, seed: int, temperature: float
+) -> list[tuple[list[float], int]]:
     """The confidence logits of each whole block of an answer, and how many of its drafts were accepted."""
     said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
     if room < 1:
@@ -53,28 +79,42 @@ def _blocks_said(lab, drafter, text: str, seed: int, temperature: float) -> list
         said.append(proposal.confidence_logits[0].double().tolist())
         return torch.tensor([proposal.tokens.shape[1]])
 
-    answer = rollout(lab, drafter, text, seed, temperature=temperature, policy=listen, max_new_tokens=room)
-    return [(block, r.accepted) for r, block in zip(answer.rounds, said) if r.committed > r.accepted and len(block) == drafter.gamma]
+    answer = rollout(
+        lab, drafter, text, seed, temperature=temperature, policy=listen, max_new_tokens=room
+    )
+    return [
+        (block, r.accepted)
+        for r, block in zip(answer.rounds, said)
+        if r.committed > r.accepted and len(block) == drafter.gamma
+    ]
 
 
-def observe_domains(lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None) -> dict[str, Observations]:
+def observe_domains(
+    lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None
+) -> dict[str, Observations]:
     """Observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects; raises RequestError where those of one
     gave no whole block."""
-    found = {domain: observe(lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal)
-             for domain, texts in lab.prompts.items()}
+    found = {
+        domain: observe(
+            lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal
+        )
+        for domain, texts in lab.prompts.items()
+    }
     if empty := [domain for domain, seen in found.items() if not len(seen.accepted)]:
-        raise RequestError(f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, more of them, or longer answers")
+        raise RequestError(
+            f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, more of them, or longer answers"
+        )
     return found
 
 
 def reported_half(texts: list[str]) -> list[str]:
     """The first half of a domain's prompts, which a calibration is judged on."""
-    return texts[:len(texts) // 2]
+    return texts[: len(texts) // 2]
 
 
 def fitted_half(texts: list[str]) -> list[str]:
     """The second half, which it is fitted on."""
-    return texts[len(texts) // 2:]
+    return texts[len(texts) // 2 :]
 
 
 def pooled(observations: dict[str, Observations]) -> Observations:
@@ -82,23 +122,34 @@ def pooled(observations: dict[str, Observations]) -> Observations:
     return Observations(*map(np.concatenate, zip(*observations.values())))
 
 
-def calibrate(lab: Lab, drafter, *, temperature: float = 1.0, path: Path | None = None) -> tuple[STS, dict]:
+def calibrate(
+    lab: Lab, drafter, *, temperature: float = 1.0, path: Path | None = None
+) -> tuple[STS, dict]:
     """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report).
 
     With a `path`, that of the calibration to be, finished answers are kept in a journal beside it, and the same call goes on where
     it was stopped. Raises RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
     """
     if short := [domain for domain, texts in lab.prompts.items() if len(texts) < 2]:
-        raise RequestError(f"{', '.join(short)} has fewer than two prompts, and a calibration is fitted on one half and judged on the other; "
-                           "give more")
+        raise RequestError(
+            f"{', '.join(short)} has fewer than two prompts, and a calibration is fitted on one half and judged on the other; "
+            "give more"
+        )
     journal = rollout_journal(path, lab, drafter, temperature)
     by_domain = observe_domains(lab, drafter, fitted_half, temperature=temperature, journal=journal)
     fitted_on = pooled(by_domain)
     count = sum(len(fitted_half(texts)) for texts in lab.prompts.values())
-    name = f"{lab.target.name}, {', '.join(lab.prompts)}, {count} prompts, temperature {temperature}"
+    name = (
+        f"{lab.target.name}, {', '.join(lab.prompts)}, {count} prompts, temperature {temperature}"
+    )
     sts = fit_sts(fitted_on.logits, fitted_on.accepted, dataset=name, draft=fingerprint(drafter))
-    measured = calibration_report(lab, drafter, sts, observe_domains(lab, drafter, reported_half, temperature=temperature, journal=journal),
-                                  "is not as good on this half as on the one that it was fitted on: give more prompts")
+    measured = calibration_report(
+        lab,
+        drafter,
+        sts,
+        observe_domains(lab, drafter, reported_half, temperature=temperature, journal=journal),
+        "is not as good on this half as on the one that it was fitted on: give more prompts",
+    )
     return sts, measured | {"temperature": temperature, "num_samples": sts.num_samples}
 
 
@@ -112,29 +163,61 @@ def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> di
     return calibration_report(lab, drafter, sts, found) | {"temperature": temperature}
 
 
-def calibration_report(lab: Lab, drafter, sts: STS, observations: dict[str, Observations],
-                       otherwise: str = "does not fit any more: calibrate again") -> dict:
+def calibration_report(
+    lab: Lab,
+    drafter,
+    sts: STS,
+    observations: dict[str, Observations],
+    otherwise: str = "does not fit any more: calibrate again",
+) -> dict:
     """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits, or what else
     is said of it."""
     together = pooled(observations)
-    rows = [row for domain, found in {"all": together, **observations}.items() for row in _report_rows(domain, found, sts)]
+    rows = [
+        row
+        for domain, found in {"all": together, **observations}.items()
+        for row in _report_rows(domain, found, sts)
+    ]
     found = check(sts, together.logits, together.accepted)
     says = "fits" if found.fits else otherwise
-    kept = {domain: {"logits": found.logits.round(3).tolist(), "accepted": found.accepted.tolist(), "prompts": found.prompts.tolist()}
-            for domain, found in observations.items()}
-    return {**header(lab), "drafter": drafter.name, "blocks": len(together.logits), "temperatures": sts.temperatures, "rows": rows,
-            "mean_ece": found._asdict(), "fits": found.fits, "observations": kept,
-            "verdict": f"mean ECE of {len(together.logits)} blocks: {found.raw:.2%} raw, {found.stored:.2%} calibrated, "
-                       f"{found.fresh:.2%} with temperatures fitted to these very blocks; the calibration {says}"}
+    kept = {
+        domain: {
+            "logits": found.logits.round(3).tolist(),
+            "accepted": found.accepted.tolist(),
+            "prompts": found.prompts.tolist(),
+        }
+        for domain, found in observations.items()
+    }
+    return {
+        **header(lab),
+        "drafter": drafter.name,
+        "blocks": len(together.logits),
+        "temperatures": sts.temperatures,
+        "rows": rows,
+        "mean_ece": found._asdict(),
+        "fits": found.fits,
+        "observations": kept,
+        "verdict": f"mean ECE of {len(together.logits)} blocks: {found.raw:.2%} raw, {found.stored:.2%} calibrated, "
+        f"{found.fresh:.2%} with temperatures fitted to these very blocks; the calibration {says}",
+    }
 
 
 def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
     before = by_position(found.logits, found.accepted)
     after = by_position(found.logits, found.accepted, sts.temperatures)
     floor = [ece_floor(predicted) for predicted in survivals(found.logits, sts.temperatures).T]
-    return [{"domain": domain, "position": k + 1, "temperature": temperature, "survived": float((found.accepted > k).mean()), "ece_floor": floor[k],
-             **{f"{name}_before": before[name][k] for name in before}, **{f"{name}_after": after[name][k] for name in after}}
-            for k, temperature in enumerate(sts.temperatures)]
+    return [
+        {
+            "domain": domain,
+            "position": k + 1,
+            "temperature": temperature,
+            "survived": float((found.accepted > k).mean()),
+            "ece_floor": floor[k],
+            **{f"{name}_before": before[name][k] for name in before},
+            **{f"{name}_after": after[name][k] for name in after},
+        }
+        for k, temperature in enumerate(sts.temperatures)
+    ]
 
 
 def cut_lengths(confidence: np.ndarray, least: float) -> np.ndarray:

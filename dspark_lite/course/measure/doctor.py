@@ -28,23 +28,48 @@ def examine() -> dict:
     """Everything that `doctor` prints, as JSON knows it: device, dtype, versions, cache, profile, models, download."""
     from huggingface_hub import constants
 
-    device, folder = torch.device("cuda" if torch.cuda.is_available() else "cpu"), Path(constants.HF_HUB_CACHE)
-    machine = {"name": lab.device_name(device), "capability": None, "free_bytes": None, "total_bytes": None}  # None: a CPU
+    device, folder = (
+        torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        Path(constants.HF_HUB_CACHE),
+    )
+    machine = {
+        "name": lab.device_name(device),
+        "capability": None,
+        "free_bytes": None,
+        "total_bytes": None,
+    }  # None: a CPU
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
-        machine |= {"capability": list(torch.cuda.get_device_capability()), "free_bytes": free, "total_bytes": total}
+        machine |= {
+            "capability": list(torch.cuda.get_device_capability()),
+            "free_bytes": free,
+            "total_bytes": total,
+        }
     sizes, rate = ask_hub(HUB_SECONDS)
-    models, disk = [fitting(role, sizes, machine["free_bytes"]) for role in shapes.RELEASED_MODELS], free_disk(folder)
-    return {"device": machine, "dtype": number_format(device), "versions": all_versions(), "profile": chosen_profile(),
-            "models": models, "cache": {"folder": str(folder), "free_bytes": disk}, "download": download_plan(models, rate, disk)}
+    models, disk = (
+        [fitting(role, sizes, machine["free_bytes"]) for role in shapes.RELEASED_MODELS],
+        free_disk(folder),
+    )
+    return {
+        "device": machine,
+        "dtype": number_format(device),
+        "versions": all_versions(),
+        "profile": chosen_profile(),
+        "models": models,
+        "cache": {"folder": str(folder), "free_bytes": disk},
+        "download": download_plan(models, rate, disk),
+    }
 
 
 def number_format(device: torch.device) -> dict:
     """The number format that a checkpoint would be loaded in, and why."""
     chosen = default_dtype(device)
-    reasons = {torch.float32: "there is no GPU", torch.bfloat16: "the GPU's compute capability is at least 8.0",
-               torch.float16: "bfloat16 needs compute capability 8.0; below it is emulated, whatever is_bf16_supported "
-                              "says"}
+    reasons = {
+        torch.float32: "there is no GPU",
+        torch.bfloat16: "the GPU's compute capability is at least 8.0",
+        torch.float16: "bfloat16 needs compute capability 8.0; below it is emulated, whatever is_bf16_supported "
+        "says",
+    }
     return {"name": str(chosen).removeprefix("torch."), "why": reasons[chosen]}
 
 
@@ -73,7 +98,13 @@ def chosen_profile() -> dict:
     except DSparkLiteError as error:
         return {"name": None, "why": f"DSPARK_PROFILE is set, but {error}"}
     free = f"the GPU has {'at least' if name == 'released' else 'less than'} {lab.MIN_FREE_MEMORY / 2**30:.0f} GiB free"
-    why = "DSPARK_PROFILE says so" if "DSPARK_PROFILE" in os.environ else free if torch.cuda.is_available() else "there is no GPU"
+    why = (
+        "DSPARK_PROFILE says so"
+        if "DSPARK_PROFILE" in os.environ
+        else free
+        if torch.cuda.is_available()
+        else "there is no GPU"
+    )
     return {"name": name, "why": why}
 
 
@@ -85,10 +116,16 @@ def ask_hub(seconds: float) -> tuple[dict[str, int], float | None]:
     sizes, rates = {}, []
 
     def ask():
-        with suppress(Exception):  # no network, or a Hub that refuses: what it would have said is known or assumed
+        with suppress(
+            Exception
+        ):  # no network, or a Hub that refuses: what it would have said is known or assumed
             files = {name: hub.file_sizes(name) for name in shapes.RELEASED_MODELS.values()}
             sizes.update({name: sum(found.values()) for name, found in files.items()})
-            weights = {(name, file): count for name, found in files.items() for file, count in found.items()}
+            weights = {
+                (name, file): count
+                for name, found in files.items()
+                for file, count in found.items()
+            }
             rates.append(hub.transfer_rate(*max(weights, key=weights.get), PROBE_SECONDS))
 
     thread = Thread(target=ask, daemon=True)
@@ -112,11 +149,19 @@ def fitting(role: str, sizes: dict[str, int], free: int | None) -> dict:
     name, drafter = shapes.RELEASED_MODELS[role], None if role == "target" else role
     parts = shapes.memory(drafter)
     together = sum(parts.values())
-    return {"role": role, "name": name, "cached": is_cached(name),
-            "file_bytes": sizes.get(name, shapes.file_bytes(role)), "size_from": "Hub" if name in sizes else "known",
-            "alone_bytes": shapes.weight_bytes(role), "beside_bytes": parts["drafter" if drafter else "target"],
-            "request_bytes": parts["keys and values"] + parts["activations"], "together_bytes": together,
-            "fits": None if free is None else together <= free, "fits_t4": shapes.fits(drafter, shapes.T4)}
+    return {
+        "role": role,
+        "name": name,
+        "cached": is_cached(name),
+        "file_bytes": sizes.get(name, shapes.file_bytes(role)),
+        "size_from": "Hub" if name in sizes else "known",
+        "alone_bytes": shapes.weight_bytes(role),
+        "beside_bytes": parts["drafter" if drafter else "target"],
+        "request_bytes": parts["keys and values"] + parts["activations"],
+        "together_bytes": together,
+        "fits": None if free is None else together <= free,
+        "fits_t4": shapes.fits(drafter, shapes.T4),
+    }
 
 
 def download_plan(models: list[dict], rate: float | None, free: int) -> dict:
@@ -124,8 +169,13 @@ def download_plan(models: list[dict], rate: float | None, free: int) -> dict:
     disk has room for them."""
     missing = sum(model["file_bytes"] for model in models if not model["cached"])
     speed = rate or ASSUMED_RATE
-    return {"missing_bytes": missing, "bytes_per_second": speed, "rate": "measured" if rate else "assumed",
-            "seconds": missing / speed, "disk_has_room": missing <= free}
+    return {
+        "missing_bytes": missing,
+        "bytes_per_second": speed,
+        "rate": "measured" if rate else "assumed",
+        "seconds": missing / speed,
+        "disk_has_room": missing <= free,
+    }
 
 
 def machine_report(found: dict) -> list[str]:
@@ -133,13 +183,16 @@ def machine_report(found: dict) -> list[str]:
     machine = found["device"]
     room = ""
     if machine["free_bytes"] is not None:
-        room = (f", compute capability {'.'.join(map(str, machine['capability']))}, {size(machine['free_bytes'])} of "
-                f"{size(machine['total_bytes'])} free")
+        room = (
+            f", compute capability {'.'.join(map(str, machine['capability']))}, {size(machine['free_bytes'])} of "
+            f"{size(machine['total_bytes'])} free"
+        )
     cached = [model["name"] for model in found["models"] if model["cached"]]
     return [
         f"device: {machine['name']}{room}",
         f"number format: {found['dtype']['name']} ({found['dtype']['why']})",
-        "versions: " + ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
+        "versions: "
+        + ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
         f"Hub cache: {found['cache']['folder']}, {size(found['cache']['free_bytes'])} free on its disk; whole in it: "
         + (", ".join(cached) or "none of the models below"),
         f"profile: {found['profile']['name']} ({found['profile']['why']})",
@@ -153,14 +206,30 @@ def machine_report(found: dict) -> list[str]:
 
 
 def _fitting_lines(models: list[dict]) -> list[str]:
-    rows = [("", "on the Hub", "alone", "beside target", "K/V, activations", "all together", "here", "on a T4")]
+    rows = [
+        (
+            "",
+            "on the Hub",
+            "alone",
+            "beside target",
+            "K/V, activations",
+            "all together",
+            "here",
+            "on a T4",
+        )
+    ]
     fields = ("file_bytes", "alone_bytes", "beside_bytes", "request_bytes", "together_bytes")
     answers = {None: "no GPU", True: "fits", False: "does not fit"}
     for model in models:
         sizes = (model[field] for field in fields)
-        rows.append((model["name"], *map(size, sizes), answers[model["fits"]], answers[model["fits_t4"]]))
+        rows.append(
+            (model["name"], *map(size, sizes), answers[model["fits"]], answers[model["fits_t4"]])
+        )
     widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
+    return [
+        "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
+        for row in rows
+    ]
 
 
 def _download_line(found: dict) -> str:
@@ -170,5 +239,7 @@ def _download_line(found: dict) -> str:
     known = all(model["size_from"] == "Hub" for model in found["models"])
     sizes = "as the Hub lists them" if known else "known sizes, the Hub did not answer"
     full = "; the disk of the cache has no room for it: set HF_HOME to a folder on another disk"
-    return (f"download: {size(loading['missing_bytes'])} ({sizes}), {duration(loading['seconds'])} at "
-            f"{size(loading['bytes_per_second'])}/s ({loading['rate']}){'' if loading['disk_has_room'] else full}")
+    return (
+        f"download: {size(loading['missing_bytes'])} ({sizes}), {duration(loading['seconds'])} at "
+        f"{size(loading['bytes_per_second'])}/s ({loading['rate']}){'' if loading['disk_has_room'] else full}"
+    )

@@ -9,7 +9,13 @@ from transformers import AutoConfig
 from dspark_lite.common.errors import CheckpointError
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import MTP, Eagle3
-from dspark_lite.models.checkpoints import check_pair, far_positions, read_config, resolve, target_class
+from dspark_lite.models.checkpoints import (
+    check_pair,
+    far_positions,
+    read_config,
+    resolve,
+    target_class,
+)
 from dspark_lite.models.draft_forms import PublishedDraft, read_draft
 from dspark_lite.models.draft_weights import check_tensors
 from dspark_lite.models.hub import fetch, fetch_header
@@ -40,12 +46,16 @@ class Summary(NamedTuple):
         lacking = [tensor.removesuffix(".weight") for tensor in LENT if tensor not in self.shapes]
         reduced = f"{config.draft_vocab_size:,} of " if config.draft_vocab_size else ""
         of_layers = f" of {config.num_target_layers}" if config.num_target_layers else ""
-        return [self.name,
-                f"form        {self.draft.form}" + (f", for {self.draft.target}" if self.draft.target else ""),
-                f"kind        {kind.architecture}: {_kind(kind, config)}",
-                f"taps        layers {', '.join(map(str, config.target_layer_ids))}{of_layers} of the target, of hidden size {config.hidden_size:,}",
-                f"vocabulary  {reduced}{config.vocab_size:,} ids",
-                f"weights     {len(self.shapes)} tensors, {_size(self.size)}" + (f"; {' and '.join(lacking)} of the target" if lacking else "")]
+        return [
+            self.name,
+            f"form        {self.draft.form}"
+            + (f", for {self.draft.target}" if self.draft.target else ""),
+            f"kind        {kind.architecture}: {_kind(kind, config)}",
+            f"taps        layers {', '.join(map(str, config.target_layer_ids))}{of_layers} of the target, of hidden size {config.hidden_size:,}",
+            f"vocabulary  {reduced}{config.vocab_size:,} ids",
+            f"weights     {len(self.shapes)} tensors, {_size(self.size)}"
+            + (f"; {' and '.join(lacking)} of the target" if lacking else ""),
+        ]
 
     def fit(self, target: Target) -> Fit:
         """Whether the draft fits a target, of which shapes alone are needed."""
@@ -55,7 +65,11 @@ class Summary(NamedTuple):
             check_tensors(self.name, self.draft, self.shapes, LENT)
         except CheckpointError as error:
             return Fit(target.name, False, str(error))
-        return Fit(target.name, True, "; ".join(f"it {weakness}" for weakness in far_positions(self.draft, target)))
+        return Fit(
+            target.name,
+            True,
+            "; ".join(f"it {weakness}" for weakness in far_positions(self.draft, target)),
+        )
 
 
 def _size(size: int) -> str:
@@ -68,9 +82,13 @@ def _kind(kind: type, config) -> str:
         return f"{layers}, 1 draft a round"
     if kind is Eagle3:
         return f"{layers}, {config.ttt_length} drafts a round, token by token"
-    head = f"{config.markov_head_type} head of rank {config.markov_rank}" if config.markov_rank else "no sequential head"
+    head = (
+        f"{config.markov_head_type} head of rank {config.markov_rank}"
+        if config.markov_rank
+        else "no sequential head"
+    )
     confidence = ", confidence head" if config.enable_confidence_head else ""
-    return (f"{layers}, {config.block_size - (not config.sample_from_anchor)} drafts a round from blocks of {config.block_size}, {head}{confidence}")
+    return f"{layers}, {config.block_size - (not config.sample_from_anchor)} drafts a round from blocks of {config.block_size}, {head}{confidence}"
 
 
 def summarise(name: str, num_target_layers: int | None = None) -> Summary:
@@ -81,8 +99,11 @@ def summarise(name: str, num_target_layers: int | None = None) -> Summary:
     folder = _config_folder(name)
     draft = read_draft(name, read_config(folder), num_target_layers)
     on_hub = resolve(name, lambda hub: None) is None
-    header = fetch_header(name) if on_hub and not any(folder.glob("model*.safetensors")) else {
-        tensor: (entry.shape, entry.nbytes) for tensor, entry in stored(str(folder)).items()}
+    header = (
+        fetch_header(name)
+        if on_hub and not any(folder.glob("model*.safetensors"))
+        else {tensor: (entry.shape, entry.nbytes) for tensor, entry in stored(str(folder)).items()}
+    )
     shapes = {draft.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
     shapes.pop(None, None)
     return Summary(name, draft, shapes, sum(size for _, size in header.values()))

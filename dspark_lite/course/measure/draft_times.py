@@ -9,14 +9,18 @@ from .lab import Lab
 
 
 @torch.inference_mode()
-def draft_times(lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int) -> tuple[dict[str, dict[int, float]], float, float]:
+def draft_times(
+    lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int
+) -> tuple[dict[str, dict[int, float]], float, float]:
     """Milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
 
     Each draft comes right after a verification, as in a round. All works of a drafter take turns, and the least of 12 times counts.
     """
     drafted, plain, verifying = {}, [], []
     for name in names:
-        timed = time_interleaved(_works(lab, lab.drafter(name), prompt_ids, gamma), lab.device, repeats=12)  # holds no drafter while the next loads
+        timed = time_interleaved(
+            _works(lab, lab.drafter(name), prompt_ids, gamma), lab.device, repeats=12
+        )  # holds no drafter while the next loads
         least = {work: min(times) for work, times in timed.items()}
         drafted[name] = {count: spent for (work, count), spent in least.items() if work == "draft"}
         plain += [spent for (work, _), spent in least.items() if work == "plain"]
@@ -36,5 +40,7 @@ def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
     works = {("plain", 0): partial(verify, 0)}
     for count in range(1, drafter.gamma + 1):
         works["verify", count] = partial(verify, gamma)
-        works["draft", count] = partial(drafter.propose, state, anchor, gamma=count, temperature=1.0, generator=lab.generator())
+        works["draft", count] = partial(
+            drafter.propose, state, anchor, gamma=count, temperature=1.0, generator=lab.generator()
+        )
     return works

@@ -29,25 +29,50 @@ from .lab import Lab
 MIN_ROUNDS = 10  # below, a share says nothing
 
 
-def rollout(lab: Lab, drafter, prompt: str, index: int, *, temperature: float, policy=None, gamma: int | None = None,
-            max_new_tokens: int | None = None) -> Generation:
+def rollout(
+    lab: Lab,
+    drafter,
+    prompt: str,
+    index: int,
+    *,
+    temperature: float,
+    policy=None,
+    gamma: int | None = None,
+    max_new_tokens: int | None = None,
+) -> Generation:
     """`generate` on a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same ones."""
-    return generate(lab.target, drafter, lab.encode(prompt), max_new_tokens=max_new_tokens or lab.max_new_tokens,
-                    temperature=temperature, policy=policy, gamma=gamma, generator=lab.generator(lab.seed + index), fast=lab.fast)
+    return generate(
+        lab.target,
+        drafter,
+        lab.encode(prompt),
+        max_new_tokens=max_new_tokens or lab.max_new_tokens,
+        temperature=temperature,
+        policy=policy,
+        gamma=gamma,
+        generator=lab.generator(lab.seed + index),
+        fast=lab.fast,
+    )
 
 
 def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
     """One generation per prompt."""
-    return [rollout(lab, drafter, prompt, index, temperature=temperature) for index, prompt in enumerate(prompts)]
+    return [
+        rollout(lab, drafter, prompt, index, temperature=temperature)
+        for index, prompt in enumerate(prompts)
+    ]
 
 
-def rollouts_side_by_side(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
+def rollouts_side_by_side(
+    lab: Lab, drafter, prompts: list[str], *, temperature: float
+) -> list[Generation]:
     """`rollouts` by the serving engine, all prompts at once: the same distribution, other draws, a fraction of the time.
 
     Raises RequestError for a drafter that the engine cannot serve.
     """
-    requests = {index: Request(lab.encode(prompt), lab.max_new_tokens, lab.seed + index)
-                for index, prompt in enumerate(prompts)}
+    requests = {
+        index: Request(lab.encode(prompt), lab.max_new_tokens, lab.seed + index)
+        for index, prompt in enumerate(prompts)
+    }
     answers = dict(_served(lab, drafter, requests, temperature, None, len(prompts)))
     return [answers[index] for index in range(len(prompts))]
 
@@ -77,21 +102,28 @@ def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
     for row, generation in zip(counts, generations):
         for r in generation.rounds:
             cut_short = r.committed == r.accepted  # by the end of the answer: nothing was refused
-            row[:r.accepted, 0] += 1
-            row[:r.accepted if cut_short else min(r.accepted + 1, r.proposed), 1] += 1
+            row[: r.accepted, 0] += 1
+            row[: r.accepted if cut_short else min(r.accepted + 1, r.proposed), 1] += 1
     return counts
 
 
 def acceptance_by_position(generations: list[Generation], gamma: int) -> list[float | None]:
     """Of the rounds that reached position k, the share that accepted it; None where no round did."""
-    return [float(kept / reached) if reached else None for kept, reached in position_counts(generations, gamma).sum(0)]
+    return [
+        float(kept / reached) if reached else None
+        for kept, reached in position_counts(generations, gamma).sum(0)
+    ]
 
 
 def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
     """`acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a row of `evaluate` carries; None where hardly a
     round came so far."""
-    return [bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
-            if counts[:, k, 1].sum() >= MIN_ROUNDS else None for k in range(counts.shape[1])]
+    return [
+        bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
+        if counts[:, k, 1].sum() >= MIN_ROUNDS
+        else None
+        for k in range(counts.shape[1])
+    ]
 
 
 def mean_accepted_length(groups: list[np.ndarray]) -> np.ndarray:
@@ -104,8 +136,17 @@ def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
     return paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b) - 1, ours, theirs)
 
 
-def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: float = 1.0, gamma: int | None = None,
-             max_new_tokens: int | None = None, slots: int = 1, path: Path | None = None) -> dict:
+def evaluate(
+    lab: Lab,
+    drafters,
+    prompts: dict[str, list[str]],
+    *,
+    temperature: float = 1.0,
+    gamma: int | None = None,
+    max_new_tokens: int | None = None,
+    slots: int = 1,
+    path: Path | None = None,
+) -> dict:
     """One row a drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
 
     A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
@@ -123,36 +164,71 @@ def evaluate(lab: Lab, drafters, prompts: dict[str, list[str]], *, temperature: 
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
-    weights = {label: fingerprint(_checked(lab, drafter, gamma, slots)) for label, drafter in labelled.items()}  # none fails midway
+    weights = {
+        label: fingerprint(_checked(lab, drafter, gamma, slots))
+        for label, drafter in labelled.items()
+    }  # none fails midway
     decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
-    settings = {"target": lab.target.name, "drafters": sorted(labelled), **decoding, "slots": slots, "seed": lab.seed,
-                "weights": {"target": fingerprint(lab.target), **weights}}
+    settings = {
+        "target": lab.target.name,
+        "drafters": sorted(labelled),
+        **decoding,
+        "slots": slots,
+        "seed": lab.seed,
+        "weights": {"target": fingerprint(lab.target), **weights},
+    }
     journal = Journal(journal_path(path) if path else None, settings)
     rows = _rows_by_journal(journal, lab, labelled, prompts, decoding, slots)
-    result = {**header(lab), **decoding, "slots": slots, "prompts": {name: len(texts) for name, texts in prompts.items()}, "rows": rows}
+    result = {
+        **header(lab),
+        **decoding,
+        "slots": slots,
+        "prompts": {name: len(texts) for name, texts in prompts.items()},
+        "rows": rows,
+    }
     if {"dspark", "dflash"} <= set(labelled):
-        ours, theirs = ([row_tally(row) for row in rows if row["drafter"] == label] for label in ("dspark", "dflash"))
+        ours, theirs = (
+            [row_tally(row) for row in rows if row["drafter"] == label]
+            for label in ("dspark", "dflash")
+        )
         result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
     return result
 
 
-def _rows_by_journal(journal: Journal, lab: Lab, drafters: dict, prompts: dict[str, list[str]], decoding: dict,
-                     slots: int) -> list[dict]:
+def _rows_by_journal(
+    journal: Journal,
+    lab: Lab,
+    drafters: dict,
+    prompts: dict[str, list[str]],
+    decoding: dict,
+    slots: int,
+) -> list[dict]:
     """The rows of `evaluate`; prompts that the journal lacks are answered, with `decoding` as the settings, and added."""
     counted = _counts if slots == 1 else partial(_counts_side_by_side, slots=slots)
-    keys = {(label, name): [prompt_key(label, name, index, text) for index, text in enumerate(texts)]
-            for label in drafters for name, texts in prompts.items()}
+    keys = {
+        (label, name): [prompt_key(label, name, index, text) for index, text in enumerate(texts)]
+        for label in drafters
+        for name, texts in prompts.items()
+    }
     finished = sum(key in journal for some in keys.values() for key in some)
     rows, total = [], sum(map(len, keys.values()))
-    with tqdm(total=total, initial=finished, desc="evaluate", unit="prompt", file=sys.stderr) as bar:
+    with tqdm(
+        total=total, initial=finished, desc="evaluate", unit="prompt", file=sys.stderr
+    ) as bar:
         for (label, name), some in keys.items():
             bar.set_postfix_str(f"{label} {name}")
             drafter = _loaded(lab, drafters[label])
             missing = {key[2]: key for key in some if key not in journal}
-            for index, counts in counted(lab, drafter, {index: prompts[name][index] for index in missing}, **decoding):
+            for index, counts in counted(
+                lab, drafter, {index: prompts[name][index] for index in missing}, **decoding
+            ):
                 journal.add(missing[index], counts)
                 bar.update(1)
-            rows.append(_row(label, name, [journal[key] for key in some], decoding["gamma"] or drafter.gamma))
+            rows.append(
+                _row(
+                    label, name, [journal[key] for key in some], decoding["gamma"] or drafter.gamma
+                )
+            )
     return rows
 
 
@@ -170,7 +246,9 @@ def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
     loaded = _loaded(lab, drafter)
     draft_length(gamma, loaded.gamma)
     if slots != 1:
-        Engine(lab.target, loaded, slots=slots, capacity=1)  # its slots take memory only when a request comes
+        Engine(
+            lab.target, loaded, slots=slots, capacity=1
+        )  # its slots take memory only when a request comes
     return loaded
 
 
@@ -183,8 +261,16 @@ def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) ->
     """The journal of rollouts beside `path`, that of the file to be; without a path nothing is kept."""
     if path is None:
         return Journal(None, {})
-    return Journal(journal_path(path), {"target": lab.target.name, "temperature": temperature, "max_new_tokens": lab.max_new_tokens, "seed": lab.seed,
-                                        "weights": [fingerprint(lab.target), fingerprint(drafter)]})
+    return Journal(
+        journal_path(path),
+        {
+            "target": lab.target.name,
+            "temperature": temperature,
+            "max_new_tokens": lab.max_new_tokens,
+            "seed": lab.seed,
+            "weights": [fingerprint(lab.target), fingerprint(drafter)],
+        },
+    )
 
 
 def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
@@ -197,15 +283,33 @@ def _round_counts(answer: Generation) -> list[list[int]]:
     return [[r.proposed, r.accepted, r.committed] for r in answer.rounds]
 
 
-def _counts(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens) -> Iterator[tuple[int, list | None]]:
+def _counts(
+    lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens
+) -> Iterator[tuple[int, list | None]]:
     """Answers prompts one after another: the index of each and its `_round_counts`, None where an answer has no room."""
     for index, text in texts.items():
         room = room_for(lab, lab.encode(text), max_new_tokens)
-        yield index, None if room < 1 else _round_counts(
-            rollout(lab, drafter, text, index, temperature=temperature, gamma=gamma, max_new_tokens=room))
+        yield (
+            index,
+            None
+            if room < 1
+            else _round_counts(
+                rollout(
+                    lab,
+                    drafter,
+                    text,
+                    index,
+                    temperature=temperature,
+                    gamma=gamma,
+                    max_new_tokens=room,
+                )
+            ),
+        )
 
 
-def _counts_side_by_side(lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots) -> Iterator[tuple[int, list | None]]:
+def _counts_side_by_side(
+    lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots
+) -> Iterator[tuple[int, list | None]]:
     """`_counts` by the serving engine, as answers end; what a prompt draws depends on its seed alone."""
     requests = {}
     for index, text in texts.items():
@@ -218,10 +322,23 @@ def _counts_side_by_side(lab, drafter, texts: dict[int, str], temperature, gamma
         yield index, _round_counts(answer)
 
 
-def _served(lab, drafter, requests: dict[int, Request], temperature, gamma, slots) -> Iterator[tuple[int, Generation]]:
+def _served(
+    lab, drafter, requests: dict[int, Request], temperature, gamma, slots
+) -> Iterator[tuple[int, Generation]]:
     """The index and the answer of each request by the serving engine, as answers end."""
-    capacity = max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0) + drafter.gamma + 1
-    engine = Engine(lab.target, drafter, policy=gamma and fixed(gamma), slots=slots, capacity=capacity, temperature=temperature)
+    capacity = (
+        max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0)
+        + drafter.gamma
+        + 1
+    )
+    engine = Engine(
+        lab.target,
+        drafter,
+        policy=gamma and fixed(gamma),
+        slots=slots,
+        capacity=capacity,
+        temperature=temperature,
+    )
     indices = {engine.submit(request): index for index, request in requests.items()}
     while not engine.idle:
         yield from ((indices[answer.id], answer) for answer in engine.step().answers)
@@ -229,17 +346,33 @@ def _served(lab, drafter, requests: dict[int, Request], temperature, gamma, slot
 
 def _row(label: str, name: str, found: list, gamma: int) -> dict:
     """A row of what `_round_counts` gave for each prompt of a domain or benchmark."""
-    generations = [Generation(rounds=[Round(*counts) for counts in rounds])
-                   for rounds in found if rounds is not None]
+    generations = [
+        Generation(rounds=[Round(*counts) for counts in rounds])
+        for rounds in found
+        if rounds is not None
+    ]
     counts = tally(generations)
     length = bootstrap(mean_accepted_length, [counts])
-    value, low, high = (None if np.isnan(number) else number for number in (length.value, length.low, length.high))
-    where = {"benchmark": name, "domain": BENCHMARKS[name].domain} if name in BENCHMARKS else {"domain": name}
-    return {"drafter": label, **where, "accepted_length": value, "low": low, "high": high,
-            "conditional_acceptance": acceptance_by_position(generations, gamma),
-            "committed": counts[:, 0].astype(int).tolist(), "rounds": counts[:, 1].astype(int).tolist(),
-            "position_counts": position_counts(generations, gamma).astype(int).tolist(),
-            "skipped": len(found) - len(generations)}
+    value, low, high = (
+        None if np.isnan(number) else number for number in (length.value, length.low, length.high)
+    )
+    where = (
+        {"benchmark": name, "domain": BENCHMARKS[name].domain}
+        if name in BENCHMARKS
+        else {"domain": name}
+    )
+    return {
+        "drafter": label,
+        **where,
+        "accepted_length": value,
+        "low": low,
+        "high": high,
+        "conditional_acceptance": acceptance_by_position(generations, gamma),
+        "committed": counts[:, 0].astype(int).tolist(),
+        "rounds": counts[:, 1].astype(int).tolist(),
+        "position_counts": position_counts(generations, gamma).astype(int).tolist(),
+        "skipped": len(found) - len(generations),
+    }
 
 
 def tokens_per_second(generations: list[Generation]) -> float:
@@ -250,5 +383,7 @@ def tokens_per_second(generations: list[Generation]) -> float:
 def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
     """What a round costs: its mean milliseconds of drafting and of verifying."""
     rounds = [r for g in generations for r in g.rounds]
-    return {"draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
-            "verify_milliseconds": 1e3 * float(np.mean([r.verify_seconds for r in rounds]))}
+    return {
+        "draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
+        "verify_milliseconds": 1e3 * float(np.mean([r.verify_seconds for r in rounds])),
+    }

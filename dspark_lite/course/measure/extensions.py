@@ -33,29 +33,51 @@ def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks
     for index, text in enumerate(tqdm(texts, desc="watch", unit="prompt", file=sys.stderr)):
         expected = []
 
-        def accept_and_note(target_probs, draft_probs, draft_tokens, lengths, generator, expected=expected):
+        def accept_and_note(
+            target_probs, draft_probs, draft_tokens, lengths, generator, expected=expected
+        ):
             expected.append(expected_by_rule(target_probs, draft_probs, draft_tokens))
             return accept(target_probs, draft_probs, draft_tokens, lengths, generator)
 
-        answer = generate(lab.target, drafter, lab.encode(text), max_new_tokens=lab.max_new_tokens, temperature=temperature,
-                          rule=accept_and_note, generator=lab.generator(lab.seed + index))
-        rows += [(*both, index) for both, r in zip(expected, answer.rounds)
-                 if r.committed > r.accepted and r.proposed == drafter.gamma]
+        answer = generate(
+            lab.target,
+            drafter,
+            lab.encode(text),
+            max_new_tokens=lab.max_new_tokens,
+            temperature=temperature,
+            rule=accept_and_note,
+            generator=lab.generator(lab.seed + index),
+        )
+        rows += [
+            (*both, index)
+            for both, r in zip(expected, answer.rounds)
+            if r.committed > r.accepted and r.proposed == drafter.gamma
+        ]
     return Blocks(*(np.array(column) for column in zip(*rows)))
 
 
-def expected_by_rule(target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor) -> tuple[float, float]:
+def expected_by_rule(
+    target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
+) -> tuple[float, float]:
     """How many drafts of a block [1, g] the token rule and block verification accept on average over their coins."""
     ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [1, g]
     ends, _, _ = block_ends(target_probs, draft_probs, draft_tokens, None)  # [1, g+1]
-    return ratios.clamp(max=1).cumprod(1).sum().item(), (ends * torch.arange(ends.shape[1])).sum().item()
+    return ratios.clamp(max=1).cumprod(1).sum().item(), (
+        ends * torch.arange(ends.shape[1])
+    ).sum().item()
 
 
 def block_gain(blocks: Blocks) -> dict[str, Estimate]:
     """Mean committed tokens per round by each rule, and by how much more with block verification, as a share; intervals over
     prompts."""
     places = np.unique(blocks.prompts, return_inverse=True)[1]
-    totals = np.stack([np.bincount(places, values) for values in (blocks.token + 1, blocks.block + 1, np.ones(len(places)))], 1)
+    totals = np.stack(
+        [
+            np.bincount(places, values)
+            for values in (blocks.token + 1, blocks.block + 1, np.ones(len(places)))
+        ],
+        1,
+    )
 
     def over(column, other):
         return bootstrap(lambda groups: share_of_rows(groups[0][..., [column, other]]), [totals])

@@ -32,18 +32,35 @@ class ForcedAccept:
 
 
 @torch.inference_mode()
-def forced_text(target, drafter, input_ids: torch.Tensor, pattern: list[int], *, temperature: float = 1.0,
-                generator=None) -> Sequence:
+def forced_text(
+    target,
+    drafter,
+    input_ids: torch.Tensor,
+    pattern: list[int],
+    *,
+    temperature: float = 1.0,
+    generator=None,
+) -> Sequence:
     """A prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
     step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
     state = drafter.begin(input_ids, step.features) if drafter else None
-    return Sequence(target, drafter, cache, state, step.logits[:, -1].argmax(-1), temperature, generator,
-                rule=ForcedAccept(pattern, target.device))
+    return Sequence(
+        target,
+        drafter,
+        cache,
+        state,
+        step.logits[:, -1].argmax(-1),
+        temperature,
+        generator,
+        rule=ForcedAccept(pattern, target.device),
+    )
 
 
 def timed_rounds(text: Sequence, count: int) -> list[dict[str, float]]:
     """Plays so many rounds: milliseconds of each part by round."""
-    return [{part: 1e3 * spent for part, spent in measure_parts(text)[1].items()} for _ in range(count)]
+    return [
+        {part: 1e3 * spent for part, spent in measure_parts(text)[1].items()} for _ in range(count)
+    ]
 
 
 def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
@@ -65,7 +82,9 @@ def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
     """Accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
     Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
     generator = torch.Generator().manual_seed(seed)
-    by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])  # [domains, g]
+    by_domain = torch.tensor(
+        [paper.conditional_acceptance(drafter, domain) for domain in DOMAINS]
+    )  # [domains, g]
     coins = torch.rand(rounds, by_domain.shape[1], generator=generator)
     kept = coins < by_domain[torch.arange(rounds) % len(DOMAINS)]
     return kept.long().cumprod(1).sum(1).tolist()

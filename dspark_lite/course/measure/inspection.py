@@ -13,11 +13,19 @@ from dspark_lite.models.checkpoints import load_draft_alone, resolve, weight_fil
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
 
 TENSOR_PARTS = {  # beginning of a tensor's name: what it belongs to
-    "embed_tokens": "embedding", "lm_head": "LM head", "fc": "context projection", "hidden_norm": "context projection",
-    "layers": "backbone", "norm": "backbone", "markov_head": "sequential head", "confidence_head": "confidence head",
+    "embed_tokens": "embedding",
+    "lm_head": "LM head",
+    "fc": "context projection",
+    "hidden_norm": "context projection",
+    "layers": "backbone",
+    "norm": "backbone",
+    "markov_head": "sequential head",
+    "confidence_head": "confidence head",
 }
 MODULES = {  # module: the reference tensor that it gives
-    "backbone": "block_hidden", "LM head": "base_logits", "sequential head": "corrected_logits",
+    "backbone": "block_hidden",
+    "LM head": "base_logits",
+    "sequential head": "corrected_logits",
     "confidence head": "confidence_logits",
 }
 
@@ -91,18 +99,28 @@ def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, fl
     """
     drafter = load_draft_alone(REFERENCE / "golden" / case / "draft").to(dtype)
     reference = load_file(REFERENCE / "golden" / case / "tensors.safetensors")
-    given = {name: value.to(dtype) if value.is_floating_point() else value for name, value in reference.items()}
+    given = {
+        name: value.to(dtype) if value.is_floating_point() else value
+        for name, value in reference.items()
+    }
     outputs = module_outputs(drafter, given)
-    return {module: (outputs[name].float() - reference[name]).abs().max().item()
-            for module, name in MODULES.items() if name in outputs}
+    return {
+        module: (outputs[name].float() - reference[name]).abs().max().item()
+        for module, name in MODULES.items()
+        if name in outputs
+    }
 
 
 def module_outputs(drafter, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What each module of a block draft makes of the reference's inputs, by the name of the reference's output."""
     anchor, hidden = given["anchor"], given["block_hidden"]
     previous = drafter.previous(anchor, given["draft_tokens"])
-    outputs = {"block_hidden": drafter.block_hidden(drafter.begin(None, given["context_features"]), anchor),
-               "base_logits": drafter.lm_head(hidden)}
+    outputs = {
+        "block_hidden": drafter.block_hidden(
+            drafter.begin(None, given["context_features"]), anchor
+        ),
+        "base_logits": drafter.lm_head(hidden),
+    }
     if drafter.markov_head is not None:
         bias = transition_biases(drafter.markov_head, previous, hidden)
         outputs["corrected_logits"] = given["base_logits"] + bias

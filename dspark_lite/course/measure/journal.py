@@ -12,8 +12,14 @@ from dspark_lite.common.files import ROOT
 
 def header(lab) -> dict:
     """What every measurement carries: device, versions, commit, seed, profile and target."""
-    return {"device": lab.device_name, "versions": lab.versions, "commit": commit(), "seed": lab.seed,
-            "profile": lab.profile, "target": lab.target.name}
+    return {
+        "device": lab.device_name,
+        "versions": lab.versions,
+        "commit": commit(),
+        "seed": lab.seed,
+        "profile": lab.profile,
+        "target": lab.target.name,
+    }
 
 
 def commit() -> str | None:
@@ -21,7 +27,9 @@ def commit() -> str | None:
     if not (ROOT / ".git").exists():
         return None
     try:
-        asked = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+        asked = subprocess.run(
+            ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        )
     except OSError:
         return None
     return asked.stdout.strip() if asked.returncode == 0 else None
@@ -31,13 +39,17 @@ def check_writable(path: Path) -> None:
     """Raises DSparkLiteError unless a file can be written to `path`, in a folder that is there or can be made: to be asked
     before measuring for minutes. It leaves nothing behind."""
     if path.is_dir():
-        raise DSparkLiteError(f"{path} is a folder, so no result can be written to it; name a file in it")
+        raise DSparkLiteError(
+            f"{path} is a folder, so no result can be written to it; name a file in it"
+        )
     folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
     try:
         TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise DSparkLiteError(f"nothing can be written to {folder} ({error.strerror}), so the result could not be kept in "
-                              f"{path}; name a file in a folder that can be written to") from None
+        raise DSparkLiteError(
+            f"nothing can be written to {folder} ({error.strerror}), so the result could not be kept in "
+            f"{path}; name a file in a folder that can be written to"
+        ) from None
 
 
 def journal_path(path: Path) -> Path:
@@ -77,7 +89,7 @@ class Journal:
     def _resume(self, settings: dict) -> bool:
         """Reads what the file holds; False where there is nothing."""
         held = self.path.read_bytes() if self.path.exists() else b""
-        whole = held[:held.rfind(b"\n") + 1]
+        whole = held[: held.rfind(b"\n") + 1]
         if len(whole) < len(held):
             os.truncate(self.path, len(whole))
         if not whole:
@@ -87,12 +99,18 @@ class Journal:
             kept = first["settings"]
             self._done = {tuple(key): value for key, value in entries}
         except (ValueError, TypeError, KeyError) as error:
-            raise DSparkLiteError(f"{self.path} is not the journal of a measurement ({error}); move it away") from None
+            raise DSparkLiteError(
+                f"{self.path} is not the journal of a measurement ({error}); move it away"
+            ) from None
         for name, wanted in settings.items():
-            if kept.get(name) != wanted and not self._done:  # a call that was refused, or stopped at once: nothing is lost
+            if (
+                kept.get(name) != wanted and not self._done
+            ):  # a call that was refused, or stopped at once: nothing is lost
                 self.path.unlink()
                 return False
             if kept.get(name) != wanted:
-                raise DSparkLiteError(f"{self.path} was begun with {name} {kept.get(name)}, not {wanted}; write to "
-                                      "another file, or delete that one to begin again")
+                raise DSparkLiteError(
+                    f"{self.path} was begun with {name} {kept.get(name)}, not {wanted}; write to "
+                    "another file, or delete that one to begin again"
+                )
         return True

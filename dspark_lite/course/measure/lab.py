@@ -55,12 +55,16 @@ class Lab:
         Raises DSparkLiteError for another name.
         """
         if not isinstance(name, (str, Path)):
-            raise RequestError(f"lab.drafter takes a name, a folder or a Hub id (org/name), not a {type(name).__name__}")
+            raise RequestError(
+                f"lab.drafter takes a name, a folder or a Hub id (org/name), not a {type(name).__name__}"
+            )
         name = str(name)
         elsewhere = "/" in name or Path(name).is_dir() or (EMBEDDED / name).is_dir()
         if name not in self.drafters and not elsewhere:
-            raise DSparkLiteError(f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
-                                  "a folder or a Hub id (org/name)")
+            raise DSparkLiteError(
+                f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
+                "a folder or a Hub id (org/name)"
+            )
         if self._held is None or self._held[0] != name:
             compiled, self._held = self._held and hasattr(self._held[1], "fast_parts"), None
             if compiled:
@@ -79,7 +83,9 @@ class Lab:
         try:
             return self.tokenizer.decode(token_ids, skip_special_tokens=True)
         except (TypeError, KeyError, OverflowError):  # which of them depends on the object
-            raise RequestError(f"lab.decode takes token ids, such as the token_ids of a generation, not this {type(token_ids).__name__}") from None
+            raise RequestError(
+                f"lab.decode takes token ids, such as the token_ids of a generation, not this {type(token_ids).__name__}"
+            ) from None
 
     def generator(self, seed: int | None = None) -> torch.Generator:
         """A fresh random generator on the lab's device."""
@@ -112,7 +118,9 @@ def choose_profile(profile: str | None = None) -> str:
         roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= MIN_FREE_MEMORY
         profile = "released" if roomy else "tiny"
     if profile not in PROFILES:
-        raise DSparkLiteError(f"the profile is {profile!r}; it must be one of {', '.join(PROFILES)}")
+        raise DSparkLiteError(
+            f"the profile is {profile!r}; it must be one of {', '.join(PROFILES)}"
+        )
     return profile
 
 
@@ -130,8 +138,17 @@ def held_out_prompts(domain: str, count: int) -> list[str]:
     return [example.prompt for example in held_out(domain, count)]
 
 
-def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, target: str | None = None, device: str | None = None,
-          dtype: str | None = None, memory_gb: float | None = None, fast: bool | str = False) -> Lab:
+def setup(
+    profile: str | None = None,
+    *,
+    seed: int = 0,
+    prompts: int = 40,
+    target: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    memory_gb: float | None = None,
+    fast: bool | str = False,
+) -> Lab:
     """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
 
     `device` ("cpu", "cuda"), the number format `dtype` ("float32", "bfloat16", "float16") and the most memory of a GPU that
@@ -146,15 +163,19 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
     profile = choose_profile(profile)
     check_seed(seed)
     if not isinstance(prompts, Integral) or prompts < 1:
-        raise RequestError(f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more")
+        raise RequestError(
+            f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more"
+        )
     torch.manual_seed(seed)
     place = _device(device or os.environ.get("DSPARK_DEVICE"), profile)
     cap_memory(place, os.environ.get("DSPARK_MEMORY_GB") if memory_gb is None else memory_gb)
     number_format = _number_format(dtype or os.environ.get("DSPARK_DTYPE"))
     loaded = load_target(target or PROFILES[profile]["target"], device=place, dtype=number_format)
     if loaded.tokenizer is None:
-        raise RequestError(f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
-                           "ids")
+        raise RequestError(
+            f"{loaded.name} has no tokenizer.json, so it cannot read text; use it from Python with token "
+            "ids"
+        )
     texts = {domain: held_out_prompts(domain, prompts) for domain in DOMAINS}
     return Lab(profile, loaded, texts, seed, fast)
 
@@ -162,14 +183,21 @@ def setup(profile: str | None = None, *, seed: int = 0, prompts: int = 40, targe
 def _device(asked: str | None, profile: str) -> torch.device:
     """The device that is asked for (None: that of the profile)."""
     if asked not in (None, "cpu", "cuda"):
-        raise RequestError(f"the device is {asked!r}; it must be cpu or cuda" + ', and on a Mac it is "cpu"' * (asked == "mps"))
-    return torch.device(asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu"))
+        raise RequestError(
+            f"the device is {asked!r}; it must be cpu or cuda"
+            + ', and on a Mac it is "cpu"' * (asked == "mps")
+        )
+    return torch.device(
+        asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
+    )
 
 
 def _number_format(asked: str | None) -> torch.dtype | None:
     """The number format that is asked for (None: left to the device)."""
     if asked not in (None, *NUMBER_FORMATS):
-        raise RequestError(f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}")
+        raise RequestError(
+            f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}"
+        )
     return asked and getattr(torch, asked)
 
 
@@ -188,5 +216,7 @@ def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | Non
         return None
     total = torch.cuda.get_device_properties(device).total_memory
     most = total if asked is None else int(min(total, 1e9 * asked))
-    torch.cuda.set_per_process_memory_fraction(most / total, torch.cuda.current_device() if device.index is None else device.index)
+    torch.cuda.set_per_process_memory_fraction(
+        most / total, torch.cuda.current_device() if device.index is None else device.index
+    )
     return most

@@ -23,8 +23,14 @@ class Reading(NamedTuple):
 def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
     """Lets the target answer a prompt at temperature 1 and reads the whole text again in one pass."""
     prompt_ids = lab.encode(prompt)
-    answer = generate(lab.target, drafter, prompt_ids, max_new_tokens=lab.max_new_tokens, temperature=1.0,
-                      generator=lab.generator(seed))
+    answer = generate(
+        lab.target,
+        drafter,
+        prompt_ids,
+        max_new_tokens=lab.max_new_tokens,
+        temperature=1.0,
+        generator=lab.generator(seed),
+    )
     ids = torch.cat([prompt_ids, torch.tensor([answer.token_ids], device=lab.device)], 1)
     step = lab.target.verify(ids, DynamicCache(config=lab.target.config), drafter.taps)
     return Reading(ids, step.features, probabilities(step.logits, 1.0), prompt_ids.shape[1])
@@ -51,16 +57,23 @@ def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, i
 
     Candidates: the `places` positions of each answer with the most probable runner-up token.
     """
+
     def begins_word(token: int) -> bool:
         text = lab.tokenizer.decode([token])
-        return text[:1] == " " and text[1:].isalpha() or not any(letter.isalnum() for letter in text)
+        return (
+            text[:1] == " " and text[1:].isalpha() or not any(letter.isalnum() for letter in text)
+        )
 
-    whole = torch.tensor([begins_word(token) for token in range(lab.target.vocab_size)], device=lab.device)
+    whole = torch.tensor(
+        [begins_word(token) for token in range(lab.target.vocab_size)], device=lab.device
+    )
     tried = []
     for number, reading in enumerate(readings):
-        second_best = reading.probs[0, reading.start:-1].topk(2, -1).values[:, 1]
-        for place in (reading.start + second_best.topk(min(places, len(second_best))).indices).tolist():
-            first, joint = target_pairs(lab.target, reading.ids[:, :place + 1])
+        second_best = reading.probs[0, reading.start : -1].topk(2, -1).values[:, 1]
+        for place in (
+            reading.start + second_best.topk(min(places, len(second_best))).indices
+        ).tolist():
+            first, joint = target_pairs(lab.target, reading.ids[:, : place + 1])
             of_words = (joint[whole[first]][:, whole].sum() / joint.sum()).item()
             tried.append((of_words > 0.95, wasted(joint), number, place))
     *_, number, place = max(tried)

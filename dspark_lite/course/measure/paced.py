@@ -11,7 +11,13 @@ class PacedEngine:
     """Steps through `reports` as if a device took `seconds`, by part, for each; what a processor does meanwhile is real. Takes an engine's
     place in serving/pipeline.py. The policy sees `proposals` in turn."""
 
-    def __init__(self, target, reports: list[StepReport], seconds: dict[str, float], proposals: list[Proposal]):
+    def __init__(
+        self,
+        target,
+        reports: list[StepReport],
+        seconds: dict[str, float],
+        proposals: list[Proposal],
+    ):
         self.target, self.seconds = target, {**dict.fromkeys(STEP_PARTS, 0.0), **seconds}
         self._left, self._proposals, self._policy = list(reports), list(proposals), None
 

@@ -22,8 +22,13 @@ from .evaluation import mean_accepted_length, relative_gain, rollouts, tally
 from .lab import Lab, setup
 
 PLAIN_PARTS = {"experts": 0, "streams": 1, "window": None}  # V4's parts left out: a DSpark
-V4_VARIANTS = {"dspark": PLAIN_PARTS, "window": {**PLAIN_PARTS, "window": 128}, "experts": {**PLAIN_PARTS, "experts": 8},
-               "streams": {**PLAIN_PARTS, "streams": 4}, "v4": {}}
+V4_VARIANTS = {
+    "dspark": PLAIN_PARTS,
+    "window": {**PLAIN_PARTS, "window": 128},
+    "experts": {**PLAIN_PARTS, "experts": 8},
+    "streams": {**PLAIN_PARTS, "streams": 4},
+    "v4": {},
+}
 TREE_NODES = (7, 15, 31)
 TIMED_BLOCKS = 30
 
@@ -41,7 +46,10 @@ def counted(generations: list) -> list[list[float]]:
 
 def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str, list]:
     """Tokens and rounds of each of so many prompts, by domain."""
-    return {domain: counted(rollouts(lab, drafter, texts[:prompts], temperature=temperature)) for domain, texts in lab.prompts.items()}
+    return {
+        domain: counted(rollouts(lab, drafter, texts[:prompts], temperature=temperature))
+        for domain, texts in lab.prompts.items()
+    }
 
 
 def block_milliseconds(lab: Lab, drafter) -> float:
@@ -60,15 +68,37 @@ def block_milliseconds(lab: Lab, drafter) -> float:
 def v4_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
     """Trains one of V4_VARIANTS, all by the same recipe, and says what it costs and brings."""
     began = time.monotonic()
-    drafter = train_draft(load_recipe("production-v4"), lab.target, cache, folder / name, kind=V4Draft, **V4_VARIANTS[name])
+    drafter = train_draft(
+        load_recipe("production-v4"),
+        lab.target,
+        cache,
+        folder / name,
+        kind=V4Draft,
+        **V4_VARIANTS[name],
+    )
     seconds, log = time.monotonic() - began, read_log(folder / name / "log.jsonl")
     everything, active = drafter_sizes(drafter)
-    return {"name": name, "parameters": everything, "active": active, "steps": len(log), "train_seconds": round(seconds, 1),
-            "l1": [float(np.mean([entry["l1"] for entry in part])) for part in np.array_split(np.array(log, dtype=object), 20)],
-            "block_milliseconds": block_milliseconds(lab, drafter), "tallies": lengths_of(lab, drafter, prompts, 1.0)}
+    return {
+        "name": name,
+        "parameters": everything,
+        "active": active,
+        "steps": len(log),
+        "train_seconds": round(seconds, 1),
+        "l1": [
+            float(np.mean([entry["l1"] for entry in part]))
+            for part in np.array_split(np.array(log, dtype=object), 20)
+        ],
+        "block_milliseconds": block_milliseconds(lab, drafter),
+        "tallies": lengths_of(lab, drafter, prompts, 1.0),
+    }
 
 
-HEAD_KINDS = {"dflash": (None, None), "markov": (DSpark, "vanilla"), "gated": (DSpark, "gated"), "selector": (Selector, "gated")}  # name: class, head
+HEAD_KINDS = {
+    "dflash": (None, None),
+    "markov": (DSpark, "vanilla"),
+    "gated": (DSpark, "gated"),
+    "selector": (Selector, "gated"),
+}  # name: class, head
 
 
 def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
@@ -79,17 +109,40 @@ def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
     else:
         recipe = {**recipe, "config": {**recipe["config"], "markov_head_type": head}}
         drafter = train_draft(recipe, lab.target, cache, folder / head, kind=kind)
-    return {"name": name, "block_milliseconds": block_milliseconds(lab, drafter), "tallies": lengths_of(lab, drafter, prompts, 1.0)}
+    return {
+        "name": name,
+        "block_milliseconds": block_milliseconds(lab, drafter),
+        "tallies": lengths_of(lab, drafter, prompts, 1.0),
+    }
 
 
 def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
     """The lab's DSpark with trees of so many nodes; 0: its chain."""
     drafter = lab.drafter("dspark")
     if not nodes:
-        return {"name": "chain", "nodes": drafter.gamma, "temperature": temperature, "tallies": lengths_of(lab, drafter, prompts, temperature)}
-    draw = partial(generate_with_tree, lab.target, drafter, nodes=nodes, max_new_tokens=lab.max_new_tokens, temperature=temperature)
-    found = {domain: counted([draw(lab.encode(text), generator=lab.generator(lab.seed + index)) for index, text in enumerate(texts[:prompts])])
-             for domain, texts in lab.prompts.items()}
+        return {
+            "name": "chain",
+            "nodes": drafter.gamma,
+            "temperature": temperature,
+            "tallies": lengths_of(lab, drafter, prompts, temperature),
+        }
+    draw = partial(
+        generate_with_tree,
+        lab.target,
+        drafter,
+        nodes=nodes,
+        max_new_tokens=lab.max_new_tokens,
+        temperature=temperature,
+    )
+    found = {
+        domain: counted(
+            [
+                draw(lab.encode(text), generator=lab.generator(lab.seed + index))
+                for index, text in enumerate(texts[:prompts])
+            ]
+        )
+        for domain, texts in lab.prompts.items()
+    }
     return {"name": "tree", "nodes": nodes, "temperature": temperature, "tallies": found}
 
 
@@ -104,9 +157,20 @@ def retold_row(lab: Lab, name: str, prompts: int, folder: Path | None = None) ->
     on that one's answers."""
     began, drafter = time.monotonic(), "dspark"
     if folder:
-        drafter = str(train("production-refitted", changes={"target": str(folder / "target")}, out=folder / "draft", build=folder))
+        drafter = str(
+            train(
+                "production-refitted",
+                changes={"target": str(folder / "target")},
+                out=folder / "draft",
+                build=folder,
+            )
+        )
     seconds = time.monotonic() - began
-    return {"name": name, "train_seconds": round(seconds, 1), "tallies": lengths_of(lab, lab.drafter(drafter), prompts, 1.0)}
+    return {
+        "name": name,
+        "train_seconds": round(seconds, 1),
+        "tallies": lengths_of(lab, lab.drafter(drafter), prompts, 1.0),
+    }
 
 
 def length_in(row: dict, domain: str) -> Estimate:
@@ -121,4 +185,6 @@ def mean_length(row: dict) -> Estimate:
 
 def gain_in_length(ours: dict, theirs: dict) -> Estimate:
     """How much longer `ours` accepts than `theirs` in the mean of the domains, as a fraction."""
-    return relative_gain(*([np.array(counts) for counts in row["tallies"].values()] for row in (ours, theirs)))
+    return relative_gain(
+        *([np.array(counts) for counts in row["tallies"].values()] for row in (ours, theirs))
+    )

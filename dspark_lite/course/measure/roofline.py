@@ -32,7 +32,14 @@ from .forced_rounds import forced_text, measure_parts
 LAUNCH = 10.0  # microseconds of the host for an operation
 ROUND_CONTEXT = 256  # tokens before the round
 PREDICTED_DRAFTERS = ("plain", "small_lm", "eagle3", "dflash", "dspark")  # "plain" drafts nothing
-NO_KERNEL = {"aten.empty", "aten.empty_like", "aten.new_empty", "aten.detach", "aten.lift_fresh", "aten._unsafe_view"}
+NO_KERNEL = {
+    "aten.empty",
+    "aten.empty_like",
+    "aten.new_empty",
+    "aten.detach",
+    "aten.lift_fresh",
+    "aten._unsafe_view",
+}
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,15 @@ class Device:
     memory: float
 
 
-DEVICES = {device.name: device for device in (
-    Device("T4", 320e9, 65e12, 15e9), Device("L4", 300e9, 121e12, 24e9), Device("A100", 2039e9, 312e12, 80e9),
-    Device("H200", 4800e9, 989e12, 141e9))}
+DEVICES = {
+    device.name: device
+    for device in (
+        Device("T4", 320e9, 65e12, 15e9),
+        Device("L4", 300e9, 121e12, 24e9),
+        Device("A100", 2039e9, 312e12, 80e9),
+        Device("H200", 4800e9, 989e12, 141e9),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -107,14 +120,23 @@ def predictions(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> list[Pre
 def predict(device: str, drafter: str = "plain", *, launch: float = LAUNCH) -> Prediction:
     """A round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, with `launch` microseconds an operation."""
     if device not in DEVICES or drafter not in PREDICTED_DRAFTERS:
-        raise DSparkLiteError(f"there is no prediction of {drafter!r} on {device!r}; drafters are "
-                              f"{', '.join(PREDICTED_DRAFTERS)}, devices {', '.join(DEVICES)}")
+        raise DSparkLiteError(
+            f"there is no prediction of {drafter!r} on {device!r}; drafters are "
+            f"{', '.join(PREDICTED_DRAFTERS)}, devices {', '.join(DEVICES)}"
+        )
     gpu, role = DEVICES[device], None if drafter == "plain" else drafter
     parts = [draft_work(drafter), verify_work(drafter)]
     draft, verify = (part.milliseconds(gpu, launch) for part in parts)
-    return Prediction(device, drafter, draft, verify, sum(part.bound(gpu) for part in parts),
-                      verify_work("plain").milliseconds(gpu, launch), sum(shapes.memory(role).values()),
-                      shapes.fits(role, gpu.memory))
+    return Prediction(
+        device,
+        drafter,
+        draft,
+        verify,
+        sum(part.bound(gpu) for part in parts),
+        verify_work("plain").milliseconds(gpu, launch),
+        sum(shapes.memory(role).values()),
+        shapes.fits(role, gpu.memory),
+    )
 
 
 def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
@@ -123,13 +145,38 @@ def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
     accepted, rows = paper_lengths(), []
     for row in predictions(devices, drafters):
         length = accepted.get(row.drafter)
-        speed = ["-", "-", "-"] if length is None else [
-            f"{length:.2f}", f"{row.tokens_per_second(length):.0f}", f"{length / row.break_even:.2f}"]
-        times = [f"{row.draft:.1f}", f"{row.verify:.1f}", f"{row.bound:.1f}", f"{row.break_even:.2f}"]
+        speed = (
+            ["-", "-", "-"]
+            if length is None
+            else [
+                f"{length:.2f}",
+                f"{row.tokens_per_second(length):.0f}",
+                f"{length / row.break_even:.2f}",
+            ]
+        )
+        times = [
+            f"{row.draft:.1f}",
+            f"{row.verify:.1f}",
+            f"{row.bound:.1f}",
+            f"{row.break_even:.2f}",
+        ]
         memory = f"{row.memory / 1e9:.1f}" + ("" if row.fits else ", does not fit")
         rows.append([row.device, LABELS[row.drafter], *times, *speed, memory])
-    return markdown(["predicted for", "drafter", "draft (ms)", "verify (ms)", "of both, bandwidth bound (ms)",
-                     "break-even accepted length", "accepted length", "tokens/s", "times plain", "memory (GB)"], rows)
+    return markdown(
+        [
+            "predicted for",
+            "drafter",
+            "draft (ms)",
+            "verify (ms)",
+            "of both, bandwidth bound (ms)",
+            "break-even accepted length",
+            "accepted length",
+            "tokens/s",
+            "times plain",
+            "memory (GB)",
+        ],
+        rows,
+    )
 
 
 def paper_lengths() -> dict[str, float]:
@@ -148,7 +195,11 @@ def draft_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
     once = multiplied(model.fc) if hasattr(model, "fc") else 0  # committed tokens alone pass it
     weights = multiplied(model) - once
     # A sequential head is read once a position; the pass counts it once already.
-    head = multiplied(model.markov_head) * (model.gamma - 1) if getattr(model, "markov_head", None) else 0
+    head = (
+        multiplied(model.markov_head) * (model.gamma - 1)
+        if getattr(model, "markov_head", None)
+        else 0
+    )
     operations = 2 * tokens * passes * weights / shapes.ITEM
     return Work(passes * (weights + read) + head + once, operations, launches(drafter)["draft"])
 
@@ -157,14 +208,21 @@ def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
     """Verifying a block after `context` tokens, judging and committing it; for "plain" a step of plain decoding."""
     tokens = 1 + (shapes.module(drafter).gamma if drafter != "plain" else 0)
     weights = multiplied(shapes.module("target"))
-    return Work(weights + shapes.keys_values("target", context), weights / shapes.ITEM * 2 * tokens,
-                sum(count for part, count in launches(drafter).items() if part != "draft"))
+    return Work(
+        weights + shapes.keys_values("target", context),
+        weights / shapes.ITEM * 2 * tokens,
+        sum(count for part, count in launches(drafter).items() if part != "draft"),
+    )
 
 
 def multiplied(model) -> int:
     """Bytes of the weights that a pass of a target, drafter or module multiplies with: all but what is looked up."""
-    modules = [module for module in network(model).modules() if not isinstance(module, torch.nn.Embedding)]
-    return shapes.ITEM * sum(value.numel() for module in modules for value in module.parameters(recurse=False))
+    modules = [
+        module for module in network(model).modules() if not isinstance(module, torch.nn.Embedding)
+    ]
+    return shapes.ITEM * sum(
+        value.numel() for module in modules for value in module.parameters(recurse=False)
+    )
 
 
 class Launches(TorchDispatchMode):
@@ -183,10 +241,16 @@ class Launches(TorchDispatchMode):
 def launches(drafter: str) -> dict[str, int]:
     """Operations of each of ROUND_PARTS, in a round that is accepted whole."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        target, model = (None if role == "plain" else shapes.build(role, shapes.narrow_config(role))
-                         for role in ("target", drafter))
+        target, model = (
+            None if role == "plain" else shapes.build(role, shapes.narrow_config(role))
+            for role in ("target", drafter)
+        )
         for one in (target, model) if model else (target,):
-            network(one).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
-        text = forced_text(target, model, torch.ones(1, 8, dtype=torch.long), 2 * [model.gamma if model else 0])
+            network(
+                one
+            ).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
+        text = forced_text(
+            target, model, torch.ones(1, 8, dtype=torch.long), 2 * [model.gamma if model else 0]
+        )
         measure_parts(text)  # the first round finds buffers that have to grow
         return measure_parts(text, Launches)[1]

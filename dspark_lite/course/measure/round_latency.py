@@ -28,15 +28,31 @@ def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXT
     rows = []
     for context in tqdm(contexts, desc="round latency", unit="context", file=sys.stderr):
         generator = lab.generator()
-        ids = torch.randint(lab.target.vocab_size, (batch, context), generator=generator, device=lab.device)
+        ids = torch.randint(
+            lab.target.vocab_size, (batch, context), generator=generator, device=lab.device
+        )
         _, cache = lab.target.prefill(ids)
-        works = {("target", length): partial(_verify, lab.target, cache, ids[:, :length]) for length in LENGTHS}
+        works = {
+            ("target", length): partial(_verify, lab.target, cache, ids[:, :length])
+            for length in LENGTHS
+        }
         for study, name in LENGTH_STUDY.items():
             drafter = new_draft({**load_recipe(*RUNS[name]), "initial": None}, lab.target).eval()
-            features = torch.randn(batch, context, len(drafter.taps) * lab.target.hidden_size, generator=generator,
-                                   device=lab.device, dtype=lab.target.dtype)
-            works[study] = partial(drafter.propose, drafter.begin(ids, features), ids[:, 0], temperature=1.0,
-                                   generator=generator)
+            features = torch.randn(
+                batch,
+                context,
+                len(drafter.taps) * lab.target.hidden_size,
+                generator=generator,
+                device=lab.device,
+                dtype=lab.target.dtype,
+            )
+            works[study] = partial(
+                drafter.propose,
+                drafter.begin(ids, features),
+                ids[:, 0],
+                temperature=1.0,
+                generator=generator,
+            )
         for (part, length), spent in time_interleaved(works, lab.device, LATENCY_TURNS).items():
             rows.append({"part": part, "length": length, "context": context, "milliseconds": spent})
     return {**header(lab), "batch": batch, "rows": rows}

@@ -15,7 +15,14 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite.decoding.proposal import Memoryless, Policy
-from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, survival, threshold, top_k
+from dspark_lite.scheduling.policies import (
+    LaggedTopK,
+    algorithm1,
+    fixed,
+    survival,
+    threshold,
+    top_k,
+)
 from dspark_lite.course.measure.step_costs import StepCosts
 from dspark_lite.serving.engine import STEP_PARTS, Engine, Request, StepReport
 from .lab import Lab
@@ -25,17 +32,34 @@ TEMPERATURE = 1.0  # as in the paper's evaluation
 PROMPT_ROOM = 224  # positions of a slot beside the answer: prompt and block
 SERVED_THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
 # Counted in a step. `committed` are the tokens of rounds: the first token of an answer comes from its prefill, and is not among them.
-STEP_COUNTS = ("requests", "verified", "padding", "proposed", "accepted", "committed", "admitted", "prefilled")
+STEP_COUNTS = (
+    "requests",
+    "verified",
+    "padding",
+    "proposed",
+    "accepted",
+    "committed",
+    "admitted",
+    "prefilled",
+)
 WARM = 2  # steps of a turn that are not counted: a lagged policy looks two steps back
 
 
 def budget(tokens_per_request: float) -> Policy:
     """A policy that verifies so many tokens a request on average, anchors included, where survival is highest."""
-    return Memoryless(lambda proposal: top_k(survival(proposal.confidence), round((tokens_per_request - 1) * len(proposal.tokens))))
+    return Memoryless(
+        lambda proposal: top_k(
+            survival(proposal.confidence), round((tokens_per_request - 1) * len(proposal.tokens))
+        )
+    )
 
 
-def requests(prompts: dict[str, list[torch.Tensor]], generator: torch.Generator, *,
-             new_tokens: tuple[int, int]) -> Iterator[Request]:
+def requests(
+    prompts: dict[str, list[torch.Tensor]],
+    generator: torch.Generator,
+    *,
+    new_tokens: tuple[int, int],
+) -> Iterator[Request]:
     """An endless stream of requests for prompts [1, n] by domain: a random domain, a random prompt of it, a longest answer
     between two bounds, a seed of its own."""
     domains, weights = list(prompts), torch.ones(len(prompts))
@@ -46,10 +70,14 @@ def requests(prompts: dict[str, list[torch.Tensor]], generator: torch.Generator,
     while True:
         domain = domains[torch.multinomial(weights, 1, generator=generator).item()]
         ids = prompts[domain][integer(0, len(prompts[domain]))]
-        yield Request(ids, integer(new_tokens[0], new_tokens[1] + 1), seed=integer(0, 2**31), domain=domain)
+        yield Request(
+            ids, integer(new_tokens[0], new_tokens[1] + 1), seed=integer(0, 2**31), domain=domain
+        )
 
 
-def closed_loop(engine: Engine, stream: Iterator[Request], concurrency: int) -> Iterator[StepReport]:
+def closed_loop(
+    engine: Engine, stream: Iterator[Request], concurrency: int
+) -> Iterator[StepReport]:
     """Steps of an engine that always has so many requests under way: each that ends is replaced at once."""
     while True:
         for request in islice(stream, concurrency - len(engine.running) - len(engine.waiting)):
@@ -61,9 +89,19 @@ class Station:
     """An engine in a closed loop at fixed concurrency, burnt in until as many requests ended as run, twice over."""
 
     def __init__(self, lab: Lab, drafter, concurrency: int):
-        self.engine = Engine(lab.target, drafter, slots=concurrency, capacity=lab.max_new_tokens + PROMPT_ROOM, temperature=TEMPERATURE)
-        prompts = {domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()}
-        stream = requests(prompts, torch.Generator().manual_seed(lab.seed), new_tokens=(lab.max_new_tokens,) * 2)
+        self.engine = Engine(
+            lab.target,
+            drafter,
+            slots=concurrency,
+            capacity=lab.max_new_tokens + PROMPT_ROOM,
+            temperature=TEMPERATURE,
+        )
+        prompts = {
+            domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()
+        }
+        stream = requests(
+            prompts, torch.Generator().manual_seed(lab.seed), new_tokens=(lab.max_new_tokens,) * 2
+        )
         self.steps = closed_loop(self.engine, stream, concurrency)
         ended = 0
         while ended < 2 * concurrency:
@@ -80,16 +118,29 @@ class Station:
 def totals(steps: list[StepReport]) -> dict[str, float]:
     """Sums over steps, by name: how many they are, how many had a prefill, STEP_COUNTS, seconds by STEP_PARTS."""
     counted = {name: sum(getattr(step, name) for step in steps) for name in STEP_COUNTS}
-    seconds = {f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6) for part in STEP_PARTS}
-    return {"steps": len(steps), "prefills": sum(step.admitted > 0 for step in steps), **counted, **seconds}
+    seconds = {
+        f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6)
+        for part in STEP_PARTS
+    }
+    return {
+        "steps": len(steps),
+        "prefills": sum(step.admitted > 0 for step in steps),
+        **counted,
+        **seconds,
+    }
 
 
 def policy_of(name: str, costs: StepCosts | None = None) -> Policy | None:
     """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
     kind, _, number = name.partition(" ")
-    return {"all": lambda: None, "fixed": lambda: fixed(int(number)), "threshold": lambda: threshold(float(number)),
-            "algorithm1": lambda: algorithm1(costs.convex_fit()), "lagged": lambda: LaggedTopK(costs.convex_fit()),
-            "budget": lambda: budget(float(number))}[kind]()
+    return {
+        "all": lambda: None,
+        "fixed": lambda: fixed(int(number)),
+        "threshold": lambda: threshold(float(number)),
+        "algorithm1": lambda: algorithm1(costs.convex_fit()),
+        "lagged": lambda: LaggedTopK(costs.convex_fit()),
+        "budget": lambda: budget(float(number)),
+    }[kind]()
 
 
 def decoding_seconds(row: dict) -> np.ndarray:
@@ -100,8 +151,12 @@ def decoding_seconds(row: dict) -> np.ndarray:
 def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
     """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
     moment that the machine was busy does not move, or another `middle`."""
-    seconds = {(row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))):
-               middle(decoding_seconds(row) / np.array(row["steps"])) for row in rows}
+    seconds = {
+        (row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))): middle(
+            decoding_seconds(row) / np.array(row["steps"])
+        )
+        for row in rows
+    }
     requests, tokens = (sorted(set(grid)) for grid in zip(*seconds))
     return StepCosts(requests, tokens, [[seconds[r, b] for b in tokens] for r in requests])
 
@@ -115,11 +170,18 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
             for name, work in works.items():
                 found[name].append(work())
                 bar.update(1)
-    return [{**dict(zip(("drafter", "policy"), name)), **{field: [turn[field] for turn in kept] for field in kept[0]}}
-            for name, kept in found.items()]
+    return [
+        {
+            **dict(zip(("drafter", "policy"), name)),
+            **{field: [turn[field] for turn in kept] for field in kept[0]},
+        }
+        for name, kept in found.items()
+    ]
 
 
-def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int) -> dict[str, list[dict]]:
+def measure_load(
+    lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int
+) -> dict[str, list[dict]]:
     """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
     the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model.
 
@@ -128,16 +190,34 @@ def measure_load(lab: Lab, drafters: dict, concurrency: int, turns: int, steps: 
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
     def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
-        works = {name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps) for name in names}
-        return [{"concurrency": concurrency, **row} for row in take_turns(works, turns, f"{part}, {concurrency} requests")]
+        works = {
+            name: partial(stations[name[0]].turn, policy_of(name[1], costs), steps)
+            for name in names
+        }
+        return [
+            {"concurrency": concurrency, **row}
+            for row in take_turns(works, turns, f"{part}, {concurrency} requests")
+        ]
 
     lengths = range(1, drafters["dspark"].gamma + 1)
     budgets = [("dspark", f"budget {b}") for b in (1, *(length + 1 for length in lengths))]
     deciding = take("step costs", budgets)
     costs = step_costs(deciding)
-    names = [*(f"fixed {length}" for length in lengths), *(f"threshold {least}" for least in SERVED_THRESHOLDS), *SCHEDULED]
-    rivals = {name: 0 if drafter is None else drafter.gamma for name, drafter in drafters.items() if name != "dspark"}  # name: draft length
+    names = [
+        *(f"fixed {length}" for length in lengths),
+        *(f"threshold {least}" for least in SERVED_THRESHOLDS),
+        *SCHEDULED,
+    ]
+    rivals = {
+        name: 0 if drafter is None else drafter.gamma
+        for name, drafter in drafters.items()
+        if name != "dspark"
+    }  # name: draft length
     policies = [*((name, "all") for name in rivals), *(("dspark", name) for name in names)]
-    priced = [(name, f"fixed {length}") for name, longest in rivals.items() for length in range(longest + 1)]
+    priced = [
+        (name, f"fixed {length}")
+        for name, longest in rivals.items()
+        for length in range(longest + 1)
+    ]
     rows = take("policies", [*policies, *priced, *budgets], costs)
-    return {"deciding": deciding, "policies": rows[:len(policies)], "costs": rows[len(policies):]}
+    return {"deciding": deciding, "policies": rows[: len(policies)], "costs": rows[len(policies) :]}

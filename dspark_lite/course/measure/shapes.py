@@ -20,13 +20,23 @@ from dspark_lite.drafters import SmallLM
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
 from dspark_lite.models.weights import held, kv_bytes
 
-RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}  # role: Hub id
+RELEASED_MODELS = {
+    role: name for role, name in PROFILES["released"].items() if "/" in name
+}  # role: Hub id
 RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")
 ITEM = 2  # bytes of a 16-bit number
 FLOAT = 4
 PROMPT_TOKENS = 1024  # tokens of a prompt that must fit beside the weights
-NARROW = {"vocab_size": 64, "mask_token_id": 63, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
-          "num_key_value_heads": 1, "head_dim": 8, "markov_rank": 4}
+NARROW = {
+    "vocab_size": 64,
+    "mask_token_id": 63,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "markov_rank": 4,
+}
 CUDA = int(0.5e9)  # what CUDA and its libraries take on the device by themselves, about
 T4 = int(15e9)  # what a T4 has for all of it
 
@@ -39,7 +49,9 @@ def is_language_model(role: str) -> bool:
 def config(role: str) -> dict:
     """The config.json of a model of the released profile, as far as shapes depend on it."""
     if role not in RELEASED_MODELS:
-        raise DSparkLiteError(f"there is no {role!r} in the released profile; its models are {', '.join(RELEASED_MODELS)}")
+        raise DSparkLiteError(
+            f"there is no {role!r} in the released profile; its models are {', '.join(RELEASED_MODELS)}"
+        )
     file = "released_targets.json" if is_language_model(role) else "released_manifest.json"
     return reference(file)[RELEASED_MODELS[role]]["config"]
 
@@ -91,7 +103,11 @@ def weight_bytes(role: str) -> int:
 
 def keys_values(role: str, tokens: int) -> int:
     """Bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
-    return kv_bytes(SimpleNamespace(**config(role)), ITEM) * tokens * (1 if is_language_model(role) else 2)
+    return (
+        kv_bytes(SimpleNamespace(**config(role)), ITEM)
+        * tokens
+        * (1 if is_language_model(role) else 2)
+    )
 
 
 def activations(role: str | None, tokens: int) -> int:
@@ -101,7 +117,9 @@ def activations(role: str | None, tokens: int) -> int:
     each position of a block logits in 16 bit, logits, probabilities and residual in float32.
     """
     target = config("target")
-    hidden, inner, vocabulary = (target[name] for name in ("hidden_size", "intermediate_size", "vocab_size"))
+    hidden, inner, vocabulary = (
+        target[name] for name in ("hidden_size", "intermediate_size", "vocab_size")
+    )
     taps, gamma = (len(module(role).taps), module(role).gamma) if role else (0, 0)
     states = (target["num_hidden_layers"] + 1 + 2 * taps if taps else 2) * hidden
     return ITEM * tokens * (states + 3 * inner) + (2 * gamma + 1) * vocabulary * (ITEM + 3 * FLOAT)
@@ -111,8 +129,11 @@ def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
     """Bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `held` counts, with the room
     that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
     room = sum(keys_values(one, tokens) for one in ("target", role) if one)
-    return {**held(module("target"), module(role) if role else None, tokens), "keys and values": room,
-            "activations": activations(role, tokens)}
+    return {
+        **held(module("target"), module(role) if role else None, tokens),
+        "keys and values": room,
+        "activations": activations(role, tokens),
+    }
 
 
 def fits(role: str | None, available: float) -> bool:

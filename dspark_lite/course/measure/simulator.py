@@ -41,14 +41,20 @@ class Record:
         Those leave out the block that the end of an answer cuts short. An end falls into a long block more often than
         into a short one, and anywhere in it: so many tokens as that makes on average are added to each answer.
         """
-        logits = np.concatenate([found.logits for found in observations]) / np.array(sts.temperatures)
+        logits = np.concatenate([found.logits for found in observations]) / np.array(
+            sts.temperatures
+        )
         accepted = np.concatenate([found.accepted for found in observations])
-        counts = np.concatenate([np.unique(found.prompts, return_counts=True)[1] for found in observations])
+        counts = np.concatenate(
+            [np.unique(found.prompts, return_counts=True)[1] for found in observations]
+        )
         first = counts.cumsum() - counts
         committed = accepted + 1
         cut_short = ((committed**2).mean() / committed.mean() + 1) / 2
         tokens = np.add.reduceat(committed, first) + round(cut_short)
-        return cls(logits.shape[1], torch.from_numpy(logits).float(), accepted, tokens, first, counts)
+        return cls(
+            logits.shape[1], torch.from_numpy(logits).float(), accepted, tokens, first, counts
+        )
 
     def drafting_one(self, rate: float, rng: np.random.Generator) -> "Record":
         """The same answers with a drafter of one token a round (MTP-1), accepted at this rate."""
@@ -74,17 +80,34 @@ class EngineModel:
     fixed(0) and the costs of a target alone it decodes plainly. Raises RequestError for more slots than the costs cover.
     """
 
-    def __init__(self, record: Record, costs: StepCosts, policy=None, *, slots: int,
-                 prefill: tuple[float, float] = (0.0, 0.0)):
+    def __init__(
+        self,
+        record: Record,
+        costs: StepCosts,
+        policy=None,
+        *,
+        slots: int,
+        prefill: tuple[float, float] = (0.0, 0.0),
+    ):
         if slots > costs.requests[-1]:
-            raise RequestError(f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked "
-                               "for, so measure more")
-        self.record, self.costs, self.policy, self.prefill, self.now = record, costs, started(policy), prefill, 0.0
+            raise RequestError(
+                f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked "
+                "for, so measure more"
+            )
+        self.record, self.costs, self.policy, self.prefill, self.now = (
+            record,
+            costs,
+            started(policy),
+            prefill,
+            0.0,
+        )
         self.answer = np.full(slots, -1)
         self.written, self.rounds = np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
         self._waiting: deque[tuple[int, float]] = deque()
-        self._drafts = torch.zeros(slots, record.gamma, dtype=torch.long)  # which tokens they are does not matter here
+        self._drafts = torch.zeros(
+            slots, record.gamma, dtype=torch.long
+        )  # which tokens they are does not matter here
 
     @property
     def idle(self) -> bool:
@@ -106,7 +129,7 @@ class EngineModel:
         return report
 
     def _admit(self, report: StepReport) -> None:
-        free = np.flatnonzero(self.answer < 0)[:len(self._waiting)]
+        free = np.flatnonzero(self.answer < 0)[: len(self._waiting)]
         if not len(free):
             return
         admitted = [self._waiting.popleft() for _ in free]
@@ -120,12 +143,18 @@ class EngineModel:
         record, answer, written = self.record, self.answer[rows], self.written[rows]
         block = record.first[answer] + self.rounds[rows] % record.blocks[answer]
         logits = None if record.logits is None else record.logits[block]
-        proposal = Proposal(self._drafts[:len(rows)], torch.empty(len(rows), record.gamma, 0), logits)
+        proposal = Proposal(
+            self._drafts[: len(rows)], torch.empty(len(rows), record.gamma, 0), logits
+        )
         lengths = np.array(chosen_lengths(self.policy, proposal))
         kept = np.minimum(record.accepted[block], lengths)
         committed = np.minimum(kept + 1, record.tokens[answer] - written)
         accepted = np.minimum(kept, committed)  # as in Round: no draft behind an answer's end
-        report.requests, report.proposed, report.accepted = len(rows), int(lengths.sum()), int(accepted.sum())
+        report.requests, report.proposed, report.accepted = (
+            len(rows),
+            int(lengths.sum()),
+            int(accepted.sum()),
+        )
         report.verified, report.committed = report.proposed + len(rows), int(committed.sum())
         report.seconds["round"] = self.costs.seconds(len(rows), report.verified)
         self.now += report.seconds["round"]
@@ -133,7 +162,9 @@ class EngineModel:
         self.rounds[rows] += 1
         for row in rows[self.written[rows] >= record.tokens[answer]]:
             tokens = int(record.tokens[self.answer[row]])
-            report.answers.append(ModelAnswer(tokens, self.arrived[row], self.first_token[row], self.now))
+            report.answers.append(
+                ModelAnswer(tokens, self.arrived[row], self.first_token[row], self.now)
+            )
             self.answer[row] = -1
 
 

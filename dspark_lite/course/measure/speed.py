@@ -7,7 +7,15 @@ from tqdm import tqdm
 
 from dspark_lite.decoding.sampling import check_temperature
 from ..estimates import Estimate, paired, share_of_rows
-from .evaluation import committed_and_seconds, mean_accepted_length, rollout, rollouts, round_milliseconds, tally, tokens_per_second
+from .evaluation import (
+    committed_and_seconds,
+    mean_accepted_length,
+    rollout,
+    rollouts,
+    round_milliseconds,
+    tally,
+    tokens_per_second,
+)
 from .journal import header
 from .lab import Lab
 
@@ -21,11 +29,15 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
     check_temperature(temperature)
     held = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
     rows, paces = [], {name: [] for name in held}
-    with tqdm(total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr) as bar:
+    with tqdm(
+        total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr
+    ) as bar:
         for domain, texts in lab.prompts.items():
             runs = {name: [] for name in held}
             for drafter in held.values():
-                rollouts(lab, drafter, texts[:1], temperature=temperature)  # the first run of a shape pays for memory
+                rollouts(
+                    lab, drafter, texts[:1], temperature=temperature
+                )  # the first run of a shape pays for memory
             for index, text in enumerate(texts[:prompts]):
                 for name, drafter in held.items():
                     runs[name].append(rollout(lab, drafter, text, index, temperature=temperature))
@@ -33,16 +45,43 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
             for name, found in runs.items():
                 paces[name].append(committed_and_seconds(found))
             speeds = {name: tokens_per_second(found) for name, found in runs.items()}
-            rows += [{"drafter": name, "domain": domain, "tokens_per_second": speeds[name],
-                      "speedup": speeds[name] / speeds["plain"],
-                      "accepted_length": mean_accepted_length([tally(found)]), **round_milliseconds(found)}
-                     for name, found in runs.items()]
-    macro = {name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name])) for name in held}
+            rows += [
+                {
+                    "drafter": name,
+                    "domain": domain,
+                    "tokens_per_second": speeds[name],
+                    "speedup": speeds[name] / speeds["plain"],
+                    "accepted_length": mean_accepted_length([tally(found)]),
+                    **round_milliseconds(found),
+                }
+                for name, found in runs.items()
+            ]
+    macro = {
+        name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name]))
+        for name in held
+    }
     fastest = max(macro, key=macro.get)
-    leads = {name: vars(speed_lead(paces[fastest], found)) for name, found in paces.items() if name != fastest}
-    return {**header(lab), "temperature": temperature, "prompts": prompts, "rows": rows, "macro_speedup": macro, "leads": leads}
+    leads = {
+        name: vars(speed_lead(paces[fastest], found))
+        for name, found in paces.items()
+        if name != fastest
+    }
+    return {
+        **header(lab),
+        "temperature": temperature,
+        "prompts": prompts,
+        "rows": rows,
+        "macro_speedup": macro,
+        "leads": leads,
+    }
 
 
 def speed_lead(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
     """How much faster ours is than theirs, as a fraction, averaged over domains; a domain is rows as `committed_and_seconds` gives."""
-    return paired(lambda a, b: np.mean([share_of_rows(x) / share_of_rows(y) for x, y in zip(a, b)], axis=0) - 1, ours, theirs)
+    return paired(
+        lambda a, b: (
+            np.mean([share_of_rows(x) / share_of_rows(y) for x, y in zip(a, b)], axis=0) - 1
+        ),
+        ours,
+        theirs,
+    )

@@ -22,21 +22,32 @@ class StepCosts:
 
     def __init__(self, requests, tokens_per_request, step_seconds):
         self.requests, self.tokens_per_request, self.step_seconds = (
-            np.asarray(values, dtype=float) for values in (requests, tokens_per_request, step_seconds))
+            np.asarray(values, dtype=float)
+            for values in (requests, tokens_per_request, step_seconds)
+        )
         self._check()
         self.max_batch_tokens = int(self.requests[-1] * self.tokens_per_request[-1])
         self._curves: dict[tuple[int, range], torch.Tensor] = {}
 
     def _check(self) -> None:
         grids = self.requests, self.tokens_per_request
-        if self.step_seconds.shape != tuple(len(grid) for grid in grids) or not self.step_seconds.size:
-            raise RequestError(f"the step costs have shape {self.step_seconds.shape}; they need a row for each of {len(grids[0])} "
-                               f"numbers of requests and a column for each of {len(grids[1])} numbers of tokens a request")
+        if (
+            self.step_seconds.shape != tuple(len(grid) for grid in grids)
+            or not self.step_seconds.size
+        ):
+            raise RequestError(
+                f"the step costs have shape {self.step_seconds.shape}; they need a row for each of {len(grids[0])} "
+                f"numbers of requests and a column for each of {len(grids[1])} numbers of tokens a request"
+            )
         if any(grid[0] < 1 or (np.diff(grid) <= 0).any() for grid in grids):
-            raise RequestError("requests or tokens a request of the step costs do not increase from 1 or more; sort them "
-                               "and drop repeats")
+            raise RequestError(
+                "requests or tokens a request of the step costs do not increase from 1 or more; sort them "
+                "and drop repeats"
+            )
         if not (np.isfinite(self.step_seconds) & (self.step_seconds > 0)).all():
-            raise RequestError("a step of the cost grid does not take a positive number of seconds; measure it again")
+            raise RequestError(
+                "a step of the cost grid does not take a positive number of seconds; measure it again"
+            )
 
     def most_tokens(self, requests: int) -> int:
         """As many tokens a request as were measured; 0 beyond the most requests."""
@@ -48,15 +59,24 @@ class StepCosts:
         Fewer tokens than requests cost as much as the anchors alone. Raises RequestError beyond what was measured.
         """
         if not 1 <= requests <= self.requests[-1]:
-            raise RequestError(f"the step costs cover 1 to {int(self.requests[-1])} requests; {requests} were asked for, so "
-                               "measure more")
-        most, covered = tokens[-1] if isinstance(tokens, range) else tokens, requests * self.tokens_per_request[-1]
+            raise RequestError(
+                f"the step costs cover 1 to {int(self.requests[-1])} requests; {requests} were asked for, so "
+                "measure more"
+            )
+        most, covered = (
+            tokens[-1] if isinstance(tokens, range) else tokens,
+            requests * self.tokens_per_request[-1],
+        )
         if most > covered:
-            raise RequestError(f"the step costs of {requests} requests cover up to {int(covered)} tokens; {most} were asked "
-                               "for, so measure longer blocks")
+            raise RequestError(
+                f"the step costs of {requests} requests cover up to {int(covered)} tokens; {most} were asked "
+                "for, so measure longer blocks"
+            )
         of_requests = [np.interp(requests, self.requests, column) for column in self.step_seconds.T]
         if isinstance(tokens, range):
-            return torch.from_numpy(np.interp(np.asarray(tokens) / requests, self.tokens_per_request, of_requests))
+            return torch.from_numpy(
+                np.interp(np.asarray(tokens) / requests, self.tokens_per_request, of_requests)
+            )
         return float(np.interp(tokens / requests, self.tokens_per_request, of_requests))
 
     def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
@@ -76,7 +96,11 @@ class StepCosts:
         from scipy.optimize import nnls  # slow to import, and needed here only
 
         grid = self.tokens_per_request
-        hinges = np.maximum(grid[:, None] - grid[:-1], 0)  # [k, k-1]: the slope and where it may grow
+        hinges = np.maximum(
+            grid[:, None] - grid[:-1], 0
+        )  # [k, k-1]: the slope and where it may grow
         shapes = np.column_stack([np.ones(len(grid)), hinges])
-        fitted = [row.min() + shapes @ nnls(shapes, row - row.min())[0] for row in self.step_seconds]
+        fitted = [
+            row.min() + shapes @ nnls(shapes, row - row.min())[0] for row in self.step_seconds
+        ]
         return StepCosts(self.requests, grid, fitted)

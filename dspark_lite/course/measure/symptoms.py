@@ -41,7 +41,20 @@ class Chart(NamedTuple):
     distance: float = 0.0  # of the text's distribution from the target's, by enumeration
 
 
-NOTED = ("domain", "answer", "round", "accepted", "committed", "whole", "promised", "odds", "scheduled", "left_before", "left", "read")
+NOTED = (
+    "domain",
+    "answer",
+    "round",
+    "accepted",
+    "committed",
+    "whole",
+    "promised",
+    "odds",
+    "scheduled",
+    "left_before",
+    "left",
+    "read",
+)
 
 
 def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
@@ -55,20 +68,34 @@ def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
 
 
 @torch.inference_mode()
-def take_chart(service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0) -> Chart:
+def take_chart(
+    service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0
+) -> Chart:
     """The chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of each domain, at temperature 1."""
     rows, read = [], []
-    hook = service.drafter.fc.register_forward_hook(lambda module, given, output: read.append(output.shape[1]))
+    hook = service.drafter.fc.register_forward_hook(
+        lambda module, given, output: read.append(output.shape[1])
+    )
     try:
         for domain, texts in enumerate(prompts.values()):
             for index, text in enumerate(texts[:CHART_ANSWERS]):
                 generator = torch.Generator(service.target.device).manual_seed(seed + index)
-                rows += [(domain, CHART_ANSWERS * domain + index, *row) for row in _rounds(service, text, generator, read)]
+                rows += [
+                    (domain, CHART_ANSWERS * domain + index, *row)
+                    for row in _rounds(service, text, generator, read)
+                ]
     finally:
         hook.remove()
-    rounds = np.array([tuple(map(float, row)) for row in rows], dtype=[(name, float) for name in NOTED])
+    rounds = np.array(
+        [tuple(map(float, row)) for row in rows], dtype=[(name, float) for name in NOTED]
+    )
     costs = service.costs
-    return Chart(rounds, service.drafter.gamma, costs.sps(1, 1) / costs.sps(1, costs.max_batch_tokens), distance)
+    return Chart(
+        rounds,
+        service.drafter.gamma,
+        costs.sps(1, 1) / costs.sps(1, costs.max_batch_tokens),
+        distance,
+    )
 
 
 def _rounds(service, text: str, generator, read: list):
@@ -80,8 +107,15 @@ def _rounds(service, text: str, generator, read: list):
         return torch.tensor([proposal.tokens.shape[1]])
 
     ids, policy, gamma = service.encode(text), started(whole_blocks), service.drafter.gamma
-    (request,) = begin_together(service.target, service.drafter, [ids], max_new_tokens=CHART_ROUNDS * (gamma + 1) + 1, temperature=1.0,
-                                generator=generator, rule=service.rule)
+    (request,) = begin_together(
+        service.target,
+        service.drafter,
+        [ids],
+        max_new_tokens=CHART_ROUNDS * (gamma + 1) + 1,
+        temperature=1.0,
+        generator=generator,
+        rule=service.rule,
+    )
     left = request.state.length - ids.shape[1]
     for number in range(1, CHART_ROUNDS + 1):
         if request.finished:
@@ -92,9 +126,23 @@ def _rounds(service, text: str, generator, read: list):
         left = request.state.length - ids.shape[1] - len(request.answer.token_ids) + 1
         alive = survival(proposal.confidence)
         odds = proposal.probs.gather(-1, proposal.tokens[..., None]).mean()
-        whole = proposal.tokens.shape[1] == gamma and played.committed > played.accepted and not request.finished  # nothing cut short
-        yield (number, played.accepted, played.committed, whole, alive.sum(), odds, schedule(alive, service.costs).sum(), before, left,
-               sum(read))
+        whole = (
+            proposal.tokens.shape[1] == gamma
+            and played.committed > played.accepted
+            and not request.finished
+        )  # nothing cut short
+        yield (
+            number,
+            played.accepted,
+            played.committed,
+            whole,
+            alive.sum(),
+            odds,
+            schedule(alive, service.costs).sum(),
+            before,
+            left,
+            sum(read),
+        )
 
 
 def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
@@ -104,7 +152,12 @@ def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
     if below.sum() < LEAST_COUNT:
         return Symptom(float("nan"), float("nan"))
     value, many = above.sum() / below.sum(), len(above)
-    return Symptom(value, float(np.sqrt(((above - value * below) ** 2).sum() * many / max(many - 1, 1)) / below.sum()))
+    return Symptom(
+        value,
+        float(
+            np.sqrt(((above - value * below) ** 2).sum() * many / max(many - 1, 1)) / below.sum()
+        ),
+    )
 
 
 def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Symptom]:
@@ -113,24 +166,39 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
     whole = all_rounds[all_rounds["whole"] == 1]
 
     def of(rounds, above, below=None):
-        return ratio(np.asarray(above, float), np.ones(len(rounds)) if below is None else np.asarray(below, float), rounds["answer"])
+        return ratio(
+            np.asarray(above, float),
+            np.ones(len(rounds)) if below is None else np.asarray(below, float),
+            rounds["answer"],
+        )
 
     def tau(chosen):
         rounds = all_rounds[chosen]
         return of(rounds, rounds["committed"])
 
     kept, number = whole["accepted"], all_rounds["round"]
-    later, reached = np.maximum(kept - 1, 0), np.clip(np.minimum(kept, gamma - 1), 0, None)  # drafts 2 to gamma; those that were judged
+    later, reached = (
+        np.maximum(kept - 1, 0),
+        np.clip(np.minimum(kept, gamma - 1), 0, None),
+    )  # drafts 2 to gamma; those that were judged
     last = whole[kept >= gamma - 1]
-    return {**{f"τ {name}": tau(all_rounds["domain"] == place) for place, name in enumerate(domains)},
-            "τ rounds 1, 2": tau(number <= EARLY), f"τ rounds {LATE} on": tau(number >= LATE),
-            "first draft": of(whole, kept >= 1), "later drafts": of(whole, later, reached), "last draft": of(last, last["accepted"] >= gamma),
-            "own odds": of(whole, whole["odds"]), "promised − kept": of(whole, whole["promised"] - kept), "scheduled": of(whole, whole["scheduled"]),
-            "block's price": Symptom(chart.price, 0.0), "drafts": Symptom(gamma, 0.0),
-            "left at start": of(all_rounds[number == 1], all_rounds["left_before"][number == 1]),
-            "left by a round": of(whole, whole["left"] - whole["left_before"]),
-            "read per token": of(whole, whole["read"], whole["committed"]),
-            "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0)}
+    return {
+        **{f"τ {name}": tau(all_rounds["domain"] == place) for place, name in enumerate(domains)},
+        "τ rounds 1, 2": tau(number <= EARLY),
+        f"τ rounds {LATE} on": tau(number >= LATE),
+        "first draft": of(whole, kept >= 1),
+        "later drafts": of(whole, later, reached),
+        "last draft": of(last, last["accepted"] >= gamma),
+        "own odds": of(whole, whole["odds"]),
+        "promised − kept": of(whole, whole["promised"] - kept),
+        "scheduled": of(whole, whole["scheduled"]),
+        "block's price": Symptom(chart.price, 0.0),
+        "drafts": Symptom(gamma, 0.0),
+        "left at start": of(all_rounds[number == 1], all_rounds["left_before"][number == 1]),
+        "left by a round": of(whole, whole["left"] - whole["left_before"]),
+        "read per token": of(whole, whole["read"], whole["committed"]),
+        "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
+    }
 
 
 def standard_errors(sick: Symptom, healthy: Symptom) -> float:
@@ -147,33 +215,57 @@ def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
     slot's logits, through the head alone, to the token before it."""
     drafter, anchor = service.drafter, ids[:, -1]
     features = service.target.prefill(ids[:, :-1], drafter.taps)[0].features
-    blanked, another = torch.cat([features[:, :-1], 0 * features[:, -1:]], 1), (anchor + 1) % service.target.vocab_size
+    blanked, another = (
+        torch.cat([features[:, :-1], 0 * features[:, -1:]], 1),
+        (anchor + 1) % service.target.vocab_size,
+    )
 
     def block(features, anchor):
         return drafter.block_hidden(drafter.begin(ids[:, :-1], features), anchor)
 
     usual = block(features, anchor)
-    first, other_first = (drafter.draw_block(usual, before, 0.0, None)[1][:, 0] for before in (anchor, another))
-    return {name: not torch.allclose(one, other, atol=1e-4) for name, one, other in (
-        ("anchor", usual, block(features, another)), ("newest features", usual, block(blanked, anchor)), ("head", first, other_first))}
+    first, other_first = (
+        drafter.draw_block(usual, before, 0.0, None)[1][:, 0] for before in (anchor, another)
+    )
+    return {
+        name: not torch.allclose(one, other, atol=1e-4)
+        for name, one, other in (
+            ("anchor", usual, block(features, another)),
+            ("newest features", usual, block(blanked, anchor)),
+            ("head", first, other_first),
+        )
+    }
 
 
 @torch.inference_mode()
-def place_of_drafts(service, ids: torch.Tensor, answer: list[int], places: int = 12) -> tuple[float, float]:
+def place_of_drafts(
+    service, ids: torch.Tensor, answer: list[int], places: int = 12
+) -> tuple[float, float]:
     """Return two shares of the greedy drafts after each of the first `places` tokens of an answer to ids [1, n]: those that are the
     token of their own place, and those that are the one after it. `answer` is the target's own, with `places` + gamma + 1 tokens at least."""
     gamma, hits = service.drafter.gamma, []
     text = torch.cat([ids, torch.tensor([answer], device=ids.device)], 1)
-    features = service.target.prefill(text, service.drafter.taps)[0].features  # causal: a prefix of the text has a prefix of them
+    features = service.target.prefill(text, service.drafter.taps)[
+        0
+    ].features  # causal: a prefix of the text has a prefix of them
     for end in range(ids.shape[1], ids.shape[1] + places):
         state = service.drafter.begin(text[:, :end], features[:, :end])
-        drafts = service.drafter.propose(state, text[:, end], temperature=0.0, generator=None).tokens[0]
-        hits.append([(drafts == text[0, end + 1 + shift:end + 1 + shift + gamma]).float().mean() for shift in (0, 1)])
+        drafts = service.drafter.propose(
+            state, text[:, end], temperature=0.0, generator=None
+        ).tokens[0]
+        hits.append(
+            [
+                (drafts == text[0, end + 1 + shift : end + 1 + shift + gamma]).float().mean()
+                for shift in (0, 1)
+            ]
+        )
     return tuple(torch.tensor(hits).mean(0).tolist())
 
 
 @torch.inference_mode()
-def most_telling_place(target, drafter, prompts: list[torch.Tensor], change, draws: int, tokens: int = 16):
+def most_telling_place(
+    target, drafter, prompts: list[torch.Tensor], change, draws: int, tokens: int = 16
+):
     """Where in the target's own answers to prompts [1, n] a drafter is found most easily that draws by `change(q)` and claims q:
     (ids [1, n] up to the anchor, the target's distribution [V] after it, the one [V] that the mistake makes of it).
 
@@ -183,15 +275,23 @@ def most_telling_place(target, drafter, prompts: list[torch.Tensor], change, dra
     for ids in prompts:
         answer = generate(target, None, ids, max_new_tokens=tokens, stop_token_ids=()).token_ids
         text = torch.cat([ids, torch.tensor([answer], device=ids.device)], 1)
-        step = target.verify(text, DynamicCache(config=target.config), drafter.taps)  # all places in one pass
+        step = target.verify(
+            text, DynamicCache(config=target.config), drafter.taps
+        )  # all places in one pass
         for end in range(ids.shape[1], text.shape[1]):
             before, p = text[:, :end], probabilities(step.logits[0, end], 1.0)
             state = drafter.begin(before, step.features[:, :end])
-            q = drafter.propose(state, text[:, end], temperature=1.0, generator=None, gamma=1).probs[0, 0]
+            q = drafter.propose(
+                state, text[:, end], temperature=1.0, generator=None, gamma=1
+            ).probs[0, 0]
             drawn = change(q)
             kept = drawn / drawn.sum() * (p / q).clamp(max=1)
             wrong = kept + (1 - kept.sum()) * residual(p, q)
             if p.max() * draws < draws - MIN_EXPECTED:  # else only one cell expects enough
                 observed, expected = pooled_cells(draws * wrong, p)
-                best = max(best, (float(((observed - expected) ** 2 / expected).sum()), before, p, wrong), key=lambda one: one[0])
+                best = max(
+                    best,
+                    (float(((observed - expected) ** 2 / expected).sum()), before, p, wrong),
+                    key=lambda one: one[0],
+                )
     return best[1:]

@@ -17,7 +17,14 @@ from .lab import Lab
 SWEPT_THRESHOLDS = tuple(round(0.1 * step, 1) for step in range(10))
 
 
-def sweep(lab: Lab, drafter, *, thresholds=SWEPT_THRESHOLDS, temperature: float = 1.0, path: Path | None = None) -> dict:
+def sweep(
+    lab: Lab,
+    drafter,
+    *,
+    thresholds=SWEPT_THRESHOLDS,
+    temperature: float = 1.0,
+    path: Path | None = None,
+) -> dict:
     """One row a domain (or benchmark) of the lab's prompts and threshold: tokens `accepted` a step (bonus included) and
     drafts `rejected` a step, their sum `total`, and the acceptance rate, accepted over total as in Figure 5, with its
     interval over prompts.
@@ -28,40 +35,94 @@ def sweep(lab: Lab, drafter, *, thresholds=SWEPT_THRESHOLDS, temperature: float 
     """
     check_confidence_head(drafter)
     journal, rows = rollout_journal(path, lab, drafter, temperature), []
-    with tqdm(total=len(thresholds) * sum(map(len, lab.prompts.values())), desc="threshold sweep", unit="prompt", file=sys.stderr) as bar:
+    with tqdm(
+        total=len(thresholds) * sum(map(len, lab.prompts.values())),
+        desc="threshold sweep",
+        unit="prompt",
+        file=sys.stderr,
+    ) as bar:
         for domain, texts in lab.prompts.items():
             for least in thresholds:
                 found = []
                 for index, text in enumerate(texts):
-                    key, room = prompt_key(least, domain, index, text), room_for(lab, lab.encode(text), lab.max_new_tokens)
+                    key, room = (
+                        prompt_key(least, domain, index, text),
+                        room_for(lab, lab.encode(text), lab.max_new_tokens),
+                    )
                     if key not in journal:
-                        journal.add(key, None if room < 1 else step_counts(rollout(
-                            lab, drafter, text, index, temperature=temperature, policy=threshold(least), max_new_tokens=room).rounds))
+                        journal.add(
+                            key,
+                            None
+                            if room < 1
+                            else step_counts(
+                                rollout(
+                                    lab,
+                                    drafter,
+                                    text,
+                                    index,
+                                    temperature=temperature,
+                                    policy=threshold(least),
+                                    max_new_tokens=room,
+                                ).rounds
+                            ),
+                        )
                     found.append(journal[key])
                     bar.update(1)
-                rows.append({"domain": domain, "threshold": least, **summary(np.array([one for one in found if one], dtype=int))})
-    return {**header(lab), "drafter": drafter.name, "temperature": temperature, "max_new_tokens": lab.max_new_tokens,
-            "prompts": {name: len(texts) for name, texts in lab.prompts.items()}, "rows": rows}
+                rows.append(
+                    {
+                        "domain": domain,
+                        "threshold": least,
+                        **summary(np.array([one for one in found if one], dtype=int)),
+                    }
+                )
+    return {
+        **header(lab),
+        "drafter": drafter.name,
+        "temperature": temperature,
+        "max_new_tokens": lab.max_new_tokens,
+        "prompts": {name: len(texts) for name, texts in lab.prompts.items()},
+        "rows": rows,
+    }
 
 
 def step_counts(rounds) -> list[int]:
     """[accepted tokens, bonus included; rejected drafts; steps] of one answer, rounds cut short by its end left out."""
     whole = [r for r in rounds if r.committed > r.accepted]
-    return [sum(r.accepted + 1 for r in whole), sum(r.proposed - r.accepted for r in whole), len(whole)]
+    return [
+        sum(r.accepted + 1 for r in whole),
+        sum(r.proposed - r.accepted for r in whole),
+        len(whole),
+    ]
 
 
 def summary(counts: np.ndarray) -> dict:
     """Means a step and the acceptance rate of `step_counts` [N, 3], the rate with its bootstrap interval."""
     if not counts.size or not counts[:, 2].sum():
-        raise RequestError("no prompt gave a whole step; take shorter prompts, more of them, or longer answers")
+        raise RequestError(
+            "no prompt gave a whole step; take shorter prompts, more of them, or longer answers"
+        )
     accepted, rejected, steps = counts.sum(0)
-    rate = bootstrap(lambda groups: groups[0][..., 0].sum(-1) / groups[0][..., :2].sum((-2, -1)), [counts])
-    return {"accepted": float(accepted / steps), "rejected": float(rejected / steps),
-            "total": float((accepted + rejected) / steps), "rate": rate.value, "low": rate.low, "high": rate.high}
+    rate = bootstrap(
+        lambda groups: groups[0][..., 0].sum(-1) / groups[0][..., :2].sum((-2, -1)), [counts]
+    )
+    return {
+        "accepted": float(accepted / steps),
+        "rejected": float(rejected / steps),
+        "total": float((accepted + rejected) / steps),
+        "rate": rate.value,
+        "low": rate.low,
+        "high": rate.high,
+    }
 
 
 def sweep_lines(measured: dict) -> list[str]:
     """A sweep for a reader."""
-    lines = [f"{row['domain']:14} threshold {row['threshold']:.1f}: {row['accepted']:.2f} tokens accepted and {row['rejected']:.2f} "
-             f"rejected per step, rate {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]" for row in measured["rows"]]
-    return [*lines, f"{measured['drafter']} for {measured['target']} on {measured['device']}, temperature {measured['temperature']}"]
+    lines = [
+        f"{row['domain']:14} threshold {row['threshold']:.1f}: {row['accepted']:.2f} tokens accepted and {row['rejected']:.2f} "
+        f"rejected per step, rate {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"
+        for row in measured["rows"]
+    ]
+    return [
+        *lines,
+        f"{measured['drafter']} for {measured['target']} on {measured['device']}, temperature {measured['temperature']}",
+    ]

@@ -39,25 +39,46 @@ def packed_mask(sees, anchors: torch.Tensor, length: int, gamma: int) -> torch.T
     return torch.stack([sees(row, length, gamma, query, key) for row in anchors])[:, None]
 
 
-def batch_loss(drafter, batch: TrainingBatch, sees, loss, factors: dict[str, float], shift: int = 0) -> torch.Tensor:
+def batch_loss(
+    drafter, batch: TrainingBatch, sees, loss, factors: dict[str, float], shift: int = 0
+) -> torch.Tensor:
     """Return the loss of a batch, one number: `loss` (exercise 2) of its blocks, packed by the mask `sees` (exercise 3).
 
     With a `shift` of 1 every slot is scored on the token before its own, and on the target one place earlier.
     """
     mask = packed_mask(sees, batch.anchors, batch.ids.shape[1], drafter.gamma)
-    blocks = training_forward(drafter, batch.features, batch.ids, batch.supervised, batch.anchors, batch.valid, mask)
-    row, place = torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None], blocks.target_position - shift
+    blocks = training_forward(
+        drafter, batch.features, batch.ids, batch.supervised, batch.anchors, batch.valid, mask
+    )
+    row, place = (
+        torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None],
+        blocks.target_position - shift,
+    )
     with torch.no_grad():
         wanted = drafter.lm_head(batch.last_hidden[row, place])  # the target's logits
-    logits, wanted, tokens, counted, confidence = (part.flatten(0, 1) for part in (
-        blocks.logits, wanted, batch.ids[row, place + 1], blocks.loss_mask, blocks.confidence_logits))
+    logits, wanted, tokens, counted, confidence = (
+        part.flatten(0, 1)
+        for part in (
+            blocks.logits,
+            wanted,
+            batch.ids[row, place + 1],
+            blocks.loss_mask,
+            blocks.confidence_logits,
+        )
+    )
     return loss(logits, wanted, tokens, counted, confidence, factors)
 
 
 def tokens_per_round(lab: Lab, drafter, prompts: int) -> tuple[dict[str, float], dict[str, list]]:
     """Return the accepted length by domain, and the generations, on the first `prompts` of each domain at temperature 1."""
-    runs = {domain: evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0) for domain, texts in lab.prompts.items()}
-    return {domain: float(evaluation.mean_accepted_length([evaluation.tally(found)])) for domain, found in runs.items()}, runs
+    runs = {
+        domain: evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0)
+        for domain, texts in lab.prompts.items()
+    }
+    return {
+        domain: float(evaluation.mean_accepted_length([evaluation.tally(found)]))
+        for domain, found in runs.items()
+    }, runs
 
 
 def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict:
@@ -69,7 +90,10 @@ def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict
     """
     recipe = load_recipe(f"lesson-{lab.profile}")
     answers = answered_rows(lab.target, recipe["data"], folder / "answers.jsonl")
-    rows = Rows(recipe, build_cache(lab.target, answers, recipe["config"]["target_layer_ids"], folder / "cache"))
+    rows = Rows(
+        recipe,
+        build_cache(lab.target, answers, recipe["config"]["target_layer_ids"], folder / "cache"),
+    )
     steps, factors = len(rows.batches), {name: recipe["loss"][name] for name in FACTORS}
 
     def batch_at(step):
@@ -82,10 +106,28 @@ def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict
     for name, updates, shift in (("right labels", steps, 0), ("off by one", steps // 5, 1)):
         drafter = new_draft(recipe, lab.target)
         learning = [parameter for parameter in drafter.parameters() if parameter.requires_grad]
-        losses[name] = train(learning, batch_at, partial(batch_loss, drafter, sees=sees, loss=loss, factors=factors, shift=shift), updates, rate_at)
+        losses[name] = train(
+            learning,
+            batch_at,
+            partial(batch_loss, drafter, sees=sees, loss=loss, factors=factors, shift=shift),
+            updates,
+            rate_at,
+        )
         save_draft(folder / name, drafter, lab.target)
         drafter = learning = None  # the lab's takes its place
-    lengths = {name: tokens_per_round(lab, lab.drafter(which), prompts)[0]
-               for name, which in {**{name: str(folder / name) for name in losses}, "the lab's DSpark": "dspark"}.items()}
-    return {**header(lab), "recipe": recipe["name"], "answers": len(answers), "prompts": prompts, "max_new_tokens": lab.max_new_tokens,
-            "losses": losses, "accepted_length": lengths}
+    lengths = {
+        name: tokens_per_round(lab, lab.drafter(which), prompts)[0]
+        for name, which in {
+            **{name: str(folder / name) for name in losses},
+            "the lab's DSpark": "dspark",
+        }.items()
+    }
+    return {
+        **header(lab),
+        "recipe": recipe["name"],
+        "answers": len(answers),
+        "prompts": prompts,
+        "max_new_tokens": lab.max_new_tokens,
+        "losses": losses,
+        "accepted_length": lengths,
+    }

@@ -24,7 +24,12 @@ def recorded_blocks() -> tuple[torch.Tensor, torch.Tensor]:
     for domain in confidence_results.observations().values():
         for prompt in np.unique(domain.prompts):
             rows = domain.prompts == prompt
-            prompts.append((torch.tensor(domain.logits[rows]).float() / temperatures, torch.tensor(domain.accepted[rows])))
+            prompts.append(
+                (
+                    torch.tensor(domain.logits[rows]).float() / temperatures,
+                    torch.tensor(domain.accepted[rows]),
+                )
+            )
     shuffled = [prompts[index] for index in np.random.default_rng(0).permutation(len(prompts))]
     logits, accepted = (torch.cat(part) for part in zip(*shuffled))
     return logits, accepted
@@ -39,7 +44,9 @@ def recorded_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torc
     steps, gamma = len(logits) // requests, logits.shape[1]
     places = torch.arange(min(steps, most))[:, None] + steps * torch.arange(requests)  # [steps, R]
     tokens = torch.zeros(requests, gamma, dtype=torch.long)
-    return [Proposal(tokens, torch.empty(requests, gamma, 0), logits[at]) for at in places], accepted[places]
+    return [
+        Proposal(tokens, torch.empty(requests, gamma, 0), logits[at]) for at in places
+    ], accepted[places]
 
 
 def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
@@ -48,7 +55,9 @@ def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
     return torch.stack([policy(proposal) for proposal in steps])
 
 
-def tokens_and_seconds(lengths: torch.Tensor, accepted: torch.Tensor, cost_table: CostTable) -> np.ndarray:
+def tokens_and_seconds(
+    lengths: torch.Tensor, accepted: torch.Tensor, cost_table: CostTable
+) -> np.ndarray:
     """What each step commits and how long it takes, [steps, 2], for lengths and accepted drafts [steps, R]."""
     requests = lengths.shape[1]
     batch = requests + lengths.sum(1)

@@ -23,14 +23,25 @@ def canonical_values() -> dict[str, float]:
     values = {}
     for drafter, recipe in TABLE_1.items():
         lengths = experiment_results.accepted_lengths(recipe)
-        values |= {_value_name("tau", drafter, place): length.value for place, length in lengths.items()}
+        values |= {
+            _value_name("tau", drafter, place): length.value for place, length in lengths.items()
+        }
         if drafter != "dspark":
             for place, gain in experiment_results.gains(TABLE_1["dspark"], recipe).items():
                 name = _value_name("gain_over", drafter, place)
                 values |= {name: gain.value, f"{name}_low": gain.low, f"{name}_high": gain.high}
-    bench = read(ROOT / "assets" / "measurements" / "bench.json", "python -m dspark_lite bench --json assets/measurements/bench.json")
-    values |= {_value_name("speedup", row["drafter"], row["domain"]): row["speedup"] for row in bench["rows"]}
-    return values | {_value_name("speedup", drafter, "all"): speedup for drafter, speedup in bench["macro_speedup"].items()}
+    bench = read(
+        ROOT / "assets" / "measurements" / "bench.json",
+        "python -m dspark_lite bench --json assets/measurements/bench.json",
+    )
+    values |= {
+        _value_name("speedup", row["drafter"], row["domain"]): row["speedup"]
+        for row in bench["rows"]
+    }
+    return values | {
+        _value_name("speedup", drafter, "all"): speedup
+        for drafter, speedup in bench["macro_speedup"].items()
+    }
 
 
 def _value_name(quantity: str, drafter: str, place: str) -> str:

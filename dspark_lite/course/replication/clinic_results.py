@@ -20,12 +20,25 @@ def step_milliseconds(most: int) -> dict[int, list[float]]:
 
 def as_row(chart: Chart) -> dict:
     """Return a chart as it is recorded: the numbers of a block, and each column of its rounds."""
-    columns = {name: [int(value) if value.is_integer() else round(value, DIGITS) for value in chart.rounds[name].tolist()] for name in NOTED}
-    return {"drafts": chart.drafts, "price": chart.price, "distance": chart.distance, "rounds": columns}
+    columns = {
+        name: [
+            int(value) if value.is_integer() else round(value, DIGITS)
+            for value in chart.rounds[name].tolist()
+        ]
+        for name in NOTED
+    }
+    return {
+        "drafts": chart.drafts,
+        "price": chart.price,
+        "distance": chart.distance,
+        "rounds": columns,
+    }
 
 
 def chart(cause: str) -> Chart:
     """Return the recorded chart of the patient with this cause."""
     row = read(CLINIC, WRITTEN_BY)["charts"][cause]
-    rounds = np.array(list(zip(*(row["rounds"][name] for name in NOTED))), dtype=[(name, float) for name in NOTED])
+    rounds = np.array(
+        list(zip(*(row["rounds"][name] for name in NOTED))), dtype=[(name, float) for name in NOTED]
+    )
     return Chart(rounds, row["drafts"], row["price"], row["distance"])

@@ -11,8 +11,14 @@ from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, surv
 from dspark_lite.scheduling.cost_table import CostTable
 
 CONFIDENCE_FOLDER = ROOT / "assets" / "measurements" / "confidence"
-STS_FILE, COST_TABLE = CONFIDENCE_FOLDER / "tiny-dspark-sts.json", CONFIDENCE_FOLDER / "tiny-target-sps.json"
-CALIBRATION, SWEEP = CONFIDENCE_FOLDER / "calibration.json", CONFIDENCE_FOLDER / "threshold_sweep.json"
+STS_FILE, COST_TABLE = (
+    CONFIDENCE_FOLDER / "tiny-dspark-sts.json",
+    CONFIDENCE_FOLDER / "tiny-target-sps.json",
+)
+CALIBRATION, SWEEP = (
+    CONFIDENCE_FOLDER / "calibration.json",
+    CONFIDENCE_FOLDER / "threshold_sweep.json",
+)
 STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
 WRITTEN_BY = "make confidence"
 
@@ -38,8 +44,10 @@ def observations() -> dict[str, Observations]:
 
 def read_observations(report: dict) -> dict[str, Observations]:
     """The observations that a calibration report keeps."""
-    return {domain: Observations(*(np.array(found[name]) for name in ("logits", "accepted", "prompts")))
-            for domain, found in report["observations"].items()}
+    return {
+        domain: Observations(*(np.array(found[name]) for name in ("logits", "accepted", "prompts")))
+        for domain, found in report["observations"].items()
+    }
 
 
 def threshold_sweep() -> dict:
@@ -64,7 +72,11 @@ def steps() -> dict:
 
 def rate(domain: str, least: float) -> Estimate:
     """The share of verified tokens that were accepted at a threshold, bonus included (Figure 5)."""
-    row = next(row for row in threshold_sweep()["rows"] if (row["domain"], row["threshold"]) == (domain, least))
+    row = next(
+        row
+        for row in threshold_sweep()["rows"]
+        if (row["domain"], row["threshold"]) == (domain, least)
+    )
     return Estimate(row["rate"], row["low"], row["high"])
 
 
@@ -89,13 +101,21 @@ def all_summaries(measure: str, calibrated: bool) -> dict:
 def gain_in_ece() -> Estimate:
     """How much lower the mean ECE is after the calibration, on prompts that it was not fitted on."""
     fitted = stored_sts().temperatures
-    (gain,) = _over_prompts(lambda *blocks: [np.mean(_by_position("ece", None, *blocks)) - np.mean(_by_position("ece", fitted, *blocks))])
+    (gain,) = _over_prompts(
+        lambda *blocks: [
+            np.mean(_by_position("ece", None, *blocks))
+            - np.mean(_by_position("ece", fitted, *blocks))
+        ]
+    )
     return gain
 
 
 def _by_position(measure: str, temperatures, logits, accepted) -> list[float]:
     predicted = survivals(logits, temperatures).T
-    return [FORECAST_MEASURES[measure](p, o) for p, o in zip(predicted, survived(accepted, len(predicted)).T)]
+    return [
+        FORECAST_MEASURES[measure](p, o)
+        for p, o in zip(predicted, survived(accepted, len(predicted)).T)
+    ]
 
 
 def _over_prompts(statistics) -> list[Estimate]:
@@ -104,12 +124,26 @@ def _over_prompts(statistics) -> list[Estimate]:
     ECE is biased upward under resampling; we recentre the bootstrap interval on the point estimate (symmetric,
     approximate).
     """
-    prompts = [(found.logits[own], found.accepted[own]) for found in observations().values()
-               for own in (found.prompts == prompt for prompt in np.unique(found.prompts))]
+    prompts = [
+        (found.logits[own], found.accepted[own])
+        for found in observations().values()
+        for own in (found.prompts == prompt for prompt in np.unique(found.prompts))
+    ]
 
     def of_chosen(groups):
-        return np.array([statistics(*map(np.concatenate, zip(*(prompts[index] for index in chosen)))) for chosen in groups[0]])
+        return np.array(
+            [
+                statistics(*map(np.concatenate, zip(*(prompts[index] for index in chosen))))
+                for chosen in groups[0]
+            ]
+        )
 
     everyone = np.arange(len(prompts))
-    values, (low, high) = of_chosen([everyone[None]])[0], interval_of(of_chosen, [everyone], resamples=100)
-    return [Estimate(float(value), float(value - half), float(value + half)) for value, half in zip(values, (high - low) / 2)]
+    values, (low, high) = (
+        of_chosen([everyone[None]])[0],
+        interval_of(of_chosen, [everyone], resamples=100),
+    )
+    return [
+        Estimate(float(value), float(value - half), float(value + half))
+        for value, half in zip(values, (high - low) / 2)
+    ]

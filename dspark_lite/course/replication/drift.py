@@ -14,8 +14,14 @@ from . import serving_results
 
 EVERY = 200  # blocks between two points of a series, and between two checks
 WRONG_HEADS = {  # what is done to calibrated logits: (times, plus)
-    "as calibrated": (1.0, 0.0), "4 times as sure": (4.0, 0.0), "2 nats too sure": (1.0, 2.0), "half as sure": (0.5, 0.0),
-    "1 nat too doubtful": (1.0, -1.0), "2 nats too doubtful": (1.0, -2.0), "3 nats too doubtful": (1.0, -3.0)}
+    "as calibrated": (1.0, 0.0),
+    "4 times as sure": (4.0, 0.0),
+    "2 nats too sure": (1.0, 2.0),
+    "half as sure": (0.5, 0.0),
+    "1 nat too doubtful": (1.0, -1.0),
+    "2 nats too doubtful": (1.0, -2.0),
+    "3 nats too doubtful": (1.0, -3.0),
+}
 
 
 class Phase(NamedTuple):
@@ -57,9 +63,21 @@ def halves(found: Observations) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(found.logits[half], found.accepted[half]) for half in (~second, second)]
 
 
-def drift(observations: dict[str, Observations], sts: STS, phases: list[Phase], *, window: int = 1000, seed: int = 0) -> Drift:
+def drift(
+    observations: dict[str, Observations],
+    sts: STS,
+    phases: list[Phase],
+    *,
+    window: int = 1000,
+    seed: int = 0,
+) -> Drift:
     """Plays traffic past a calibration: blocks are drawn from one half of a domain's prompts, ECE is measured on the other half."""
-    rng, online, found, seen = np.random.default_rng(seed), OnlineSTS(sts, window=window, every=EVERY), Drift(), 0
+    rng, online, found, seen = (
+        np.random.default_rng(seed),
+        OnlineSTS(sts, window=window, every=EVERY),
+        Drift(),
+        0,
+    )
     for number, (domain, times, blocks) in enumerate(phases):
         (logits, accepted), (judged, outcome) = halves(observations[domain])
         fresh = fit_sts(times * logits, accepted)
@@ -68,8 +86,25 @@ def drift(observations: dict[str, Observations], sts: STS, phases: list[Phase], 
             rows, seen = rng.integers(len(accepted), size=EVERY), seen + EVERY
             if online.observe(times * logits[rows], accepted[rows]):
                 found.refits.append(seen)
-            now = (seen, number, 1 + accepted[rows].mean(), still, mean_ece(times * judged, outcome, online.sts.temperatures), best)
-            for series, value in zip((found.at, found.phase, found.accepted_length, found.stored, found.online, found.fresh), now):
+            now = (
+                seen,
+                number,
+                1 + accepted[rows].mean(),
+                still,
+                mean_ece(times * judged, outcome, online.sts.temperatures),
+                best,
+            )
+            for series, value in zip(
+                (
+                    found.at,
+                    found.phase,
+                    found.accepted_length,
+                    found.stored,
+                    found.online,
+                    found.fresh,
+                ),
+                now,
+            ):
                 series.append(value)
     return found
 
@@ -87,6 +122,9 @@ def throughput_by_head(load: int, *, seeds: int = 4, requests: int = 400) -> dic
     whole, found = [speed(fixed(record.gamma), record, seed) for seed in range(seeds)], {}
     for name, (times, plus) in WRONG_HEADS.items():
         wrong = replace(record, logits=record.logits * times + plus)
-        ratios = [speed(algorithm1(costs.convex_fit()), wrong, seed) / whole[seed] for seed in range(seeds)]
+        ratios = [
+            speed(algorithm1(costs.convex_fit()), wrong, seed) / whole[seed]
+            for seed in range(seeds)
+        ]
         found[name] = Estimate(float(np.mean(ratios)), min(ratios), max(ratios))
     return found

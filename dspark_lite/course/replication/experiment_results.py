@@ -15,7 +15,10 @@ from dspark_lite.course.result_files import read
 from ..measure.evaluation import count_estimates, mean_accepted_length, relative_gain, row_tally
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
-PLACES = {**{domain: domain for domain in DOMAINS}, "mean": "all"}  # keys of accepted lengths and gains, by their titles
+PLACES = {
+    **{domain: domain for domain in DOMAINS},
+    "mean": "all",
+}  # keys of accepted lengths and gains, by their titles
 
 
 def measured(name: str) -> dict:
@@ -42,7 +45,9 @@ def counts_by_position(recipe: str, domain: str) -> np.ndarray:
 def accepted_lengths(recipe: str) -> dict[str, Estimate]:
     """Accepted length of each domain and, as "all", its macro-average."""
     keys = ("accepted_length", "low", "high")
-    by_domain = {domain: Estimate(*(recipe_row(recipe, domain)[key] for key in keys)) for domain in DOMAINS}
+    by_domain = {
+        domain: Estimate(*(recipe_row(recipe, domain)[key] for key in keys)) for domain in DOMAINS
+    }
     return {**by_domain, "all": bootstrap(mean_accepted_length, tallies(recipe))}
 
 
@@ -55,11 +60,16 @@ def gains(ours: str, theirs: str) -> dict[str, Estimate]:
 
 def lengths_over_seeds(recipes: tuple[str, ...]) -> dict[str, Estimate]:
     """`accepted_lengths` in the mean over recipes that differ in their seed; a resample redraws prompts and trainings."""
+
     def of(groups):
         def mean_length(drawn):
-            return _mean_over_seeds([rows[chosen] for rows, chosen in zip(groups, drawn)], drawn[-1])
+            return _mean_over_seeds(
+                [rows[chosen] for rows, chosen in zip(groups, drawn)], drawn[-1]
+            )
 
-        return bootstrap(mean_length, [*(np.arange(len(rows)) for rows in groups), np.arange(len(recipes))])
+        return bootstrap(
+            mean_length, [*(np.arange(len(rows)) for rows in groups), np.arange(len(recipes))]
+        )
 
     return _by_place(of, _tallies_by_seed(recipes))
 
@@ -68,13 +78,19 @@ def lengths_over_seeds(recipes: tuple[str, ...]) -> dict[str, Estimate]:
 def gains_over_seeds(ours: tuple[str, ...], theirs: tuple[str, ...]) -> dict[str, Estimate]:
     """`gains` of the means over recipes that differ in their seed; a resample redraws prompts, the same for both, and the
     trainings of each."""
+
     def of(*sides):
         def gain(drawn):
-            mine, yours = (_mean_over_seeds([rows[chosen] for rows, chosen in zip(side, drawn)], seeds)
-                           for side, seeds in zip(sides, drawn[-2:]))
+            mine, yours = (
+                _mean_over_seeds([rows[chosen] for rows, chosen in zip(side, drawn)], seeds)
+                for side, seeds in zip(sides, drawn[-2:])
+            )
             return mine / yours - 1
 
-        prompts, trainings = [np.arange(len(rows)) for rows in sides[0]], [np.arange(side[0].shape[1]) for side in sides]
+        prompts, trainings = (
+            [np.arange(len(rows)) for rows in sides[0]],
+            [np.arange(side[0].shape[1]) for side in sides],
+        )
         return bootstrap(gain, [*prompts, *trainings])
 
     return _by_place(of, _tallies_by_seed(ours), _tallies_by_seed(theirs))
@@ -105,8 +121,13 @@ def conditional_acceptance(recipe: str, domain: str) -> list[Estimate | None]:
 
 def round_times(measured: dict, drafter: str, length: int) -> np.ndarray:
     """Milliseconds of a full round, target and drafter, by turn and context: [turns, contexts]."""
+
     def part(name):
-        return [row["milliseconds"] for row in measured["rows"] if (row["part"], row["length"]) == (name, length)]
+        return [
+            row["milliseconds"]
+            for row in measured["rows"]
+            if (row["part"], row["length"]) == (name, length)
+        ]
 
     return np.add(part("target"), part(drafter)).T
 

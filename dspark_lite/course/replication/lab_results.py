@@ -29,9 +29,16 @@ from ..measure.step_time import PROFILE_CONTEXT, profile
 from .confidence_results import calibration_run, read_observations
 
 OWN_PROMPTS = 4  # a domain, to fit a calibration on and again to judge it on; answers take seconds each on a T4
-OWN_SIZES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4))  # tokens of the profiled steps: eight requests' whole blocks
+OWN_SIZES = (
+    *range(1, 17),
+    *range(18, 33, 2),
+    *range(36, 65, 4),
+)  # tokens of the profiled steps: eight requests' whole blocks
 OWN_LOADS = (1, 4, 8)  # requests under way
-LOAD_STEPS, LOAD_WARM_UP = 12, 4  # steps of a load that are counted, and those before them that are not
+LOAD_STEPS, LOAD_WARM_UP = (
+    12,
+    4,
+)  # steps of a load that are counted, and those before them that are not
 LOAD_TOKENS = 96  # of an answer under load
 
 
@@ -66,14 +73,21 @@ def kept(path: Path, lab: Lab, drafter, measure, anew: bool = False) -> dict:
     """What the file `path` holds if it was made of these weights, here; else, or `anew`, what `measure()` gives, which it holds
     from then on."""
     origin = Origin.of(lab.target)
-    made_of = {"device": origin.device, "dtype": origin.dtype, "target": origin.fingerprint, "draft": fingerprint(drafter),
-               **{name: origin.versions[name] for name in DECIDING}}
+    made_of = {
+        "device": origin.device,
+        "dtype": origin.dtype,
+        "target": origin.fingerprint,
+        "draft": fingerprint(drafter),
+        **{name: origin.versions[name] for name in DECIDING},
+    }
     if anew or not path.exists() or read_object(path).get("made_of") != made_of:
         write_json(path, {**measure(), "made_of": made_of})
     return read_object(path)
 
 
-def own_confidence(lab: Lab, drafter, *, prompts: int = OWN_PROMPTS, sizes=OWN_SIZES, anew: bool = False) -> OwnConfidence | None:
+def own_confidence(
+    lab: Lab, drafter, *, prompts: int = OWN_PROMPTS, sizes=OWN_SIZES, anew: bool = False
+) -> OwnConfidence | None:
     """Calibration and cost table of a lab's own models; None where the recorded ones are of these models.
 
     Takes from each domain or benchmark of the lab's prompts `prompts` to fit and as many to judge; `anew` also where they
@@ -82,10 +96,19 @@ def own_confidence(lab: Lab, drafter, *, prompts: int = OWN_PROMPTS, sizes=OWN_S
     if is_recorded(lab):
         return None
     folder = own_folder(lab)
-    report = kept(folder / "calibration.json", lab, drafter, lambda: _calibrated(with_prompts(lab, 2 * prompts), drafter), anew)
+    report = kept(
+        folder / "calibration.json",
+        lab,
+        drafter,
+        lambda: _calibrated(with_prompts(lab, 2 * prompts), drafter),
+        anew,
+    )
     steps = kept(folder / "steps.json", lab, drafter, lambda: _profiled(lab, sizes), anew)
     sts = STS(**report["sts"])
-    table = CostTable(*(steps[name] for name in ("sample_batch_tokens", "sample_steps_per_sec")), origin=Origin.of(lab.target))
+    table = CostTable(
+        *(steps[name] for name in ("sample_batch_tokens", "sample_steps_per_sec")),
+        origin=Origin.of(lab.target),
+    )
     sts.save(folder / "sts.json"), table.save(folder / "sps.json")
     return OwnConfidence(f"{lab.target.name} on {lab.device_name}", report, sts, table)
 
@@ -104,11 +127,18 @@ def _calibrated(lab: Lab, drafter) -> dict:
 
 def _profiled(lab: Lab, sizes) -> dict:
     table, spent = profile(lab.target, sizes, repeats=5)
-    return {**header(lab), "context": PROFILE_CONTEXT, "milliseconds": spent, "sample_batch_tokens": table.batch_tokens.tolist(),
-            "sample_steps_per_sec": table.steps_per_second.tolist()}
+    return {
+        **header(lab),
+        "context": PROFILE_CONTEXT,
+        "milliseconds": spent,
+        "sample_batch_tokens": table.batch_tokens.tolist(),
+        "sample_steps_per_sec": table.steps_per_second.tolist(),
+    }
 
 
-def own_load(lab: Lab, drafter, table: CostTable, *, loads=OWN_LOADS, steps: int = LOAD_STEPS) -> dict | None:
+def own_load(
+    lab: Lab, drafter, table: CostTable, *, loads=OWN_LOADS, steps: int = LOAD_STEPS
+) -> dict | None:
     """A small closed loop at each of `loads`: plain decoding, whole blocks, and Algorithm 1 by the convex view of `table`; None
     where the recorded loads are of these models.
 
@@ -117,34 +147,76 @@ def own_load(lab: Lab, drafter, table: CostTable, *, loads=OWN_LOADS, steps: int
     """
     if is_recorded(lab):
         return None
-    ways = {"plain": (None, None), "fixed": (drafter, fixed(drafter.gamma)), "algorithm1": (drafter, algorithm1(table.lower_hull()))}
+    ways = {
+        "plain": (None, None),
+        "fixed": (drafter, fixed(drafter.gamma)),
+        "algorithm1": (drafter, algorithm1(table.lower_hull())),
+    }
 
     def measure() -> dict:
-        rows = [{"policy": name, "concurrency": load, **_loop(lab, *way, load, steps)} for load in loads for name, way in ways.items()]
-        return {**header(lab), "drafter": drafter.name, "temperature": 1.0, "steps": steps, "rows": rows}
+        rows = [
+            {"policy": name, "concurrency": load, **_loop(lab, *way, load, steps)}
+            for load in loads
+            for name, way in ways.items()
+        ]
+        return {
+            **header(lab),
+            "drafter": drafter.name,
+            "temperature": 1.0,
+            "steps": steps,
+            "rows": rows,
+        }
 
     return kept(own_folder(lab) / "serving.json", lab, drafter, measure)
 
 
 def _loop(lab: Lab, drafter, policy, load: int, steps: int) -> dict:
     """Measures of a closed loop of so many requests under a policy."""
-    prompts = {domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()}
+    prompts = {
+        domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()
+    }
     longest = max(ids.shape[1] for some in prompts.values() for ids in some)
     gamma = drafter.gamma if drafter else 0
-    engine = Engine(lab.target, drafter, policy=policy, slots=load, capacity=longest + LOAD_TOKENS + gamma + 1, temperature=1.0)
-    stream = requests(prompts, torch.Generator().manual_seed(lab.seed), new_tokens=(LOAD_TOKENS // 2, LOAD_TOKENS))
+    engine = Engine(
+        lab.target,
+        drafter,
+        policy=policy,
+        slots=load,
+        capacity=longest + LOAD_TOKENS + gamma + 1,
+        temperature=1.0,
+    )
+    stream = requests(
+        prompts, torch.Generator().manual_seed(lab.seed), new_tokens=(LOAD_TOKENS // 2, LOAD_TOKENS)
+    )
     loop = closed_loop(engine, stream, load)
     taken = [next(loop) for _ in range(LOAD_WARM_UP + steps)][LOAD_WARM_UP:]
-    spent = sum(seconds for step in taken for part, seconds in step.seconds.items() if part != "prefill")
-    served, committed, verified = (sum(getattr(step, name) for step in taken) for name in ("requests", "committed", "verified"))
-    return {"tokens_per_second": committed / spent, "verified": verified / served, "accepted_length": committed / served}
+    spent = sum(
+        seconds for step in taken for part, seconds in step.seconds.items() if part != "prefill"
+    )
+    served, committed, verified = (
+        sum(getattr(step, name) for step in taken) for name in ("requests", "committed", "verified")
+    )
+    return {
+        "tokens_per_second": committed / spent,
+        "verified": verified / served,
+        "accepted_length": committed / served,
+    }
 
 
-def own_lengths(lab: Lab, name: str = "dspark", *, prompts: int = OWN_PROMPTS) -> dict[str, Estimate] | None:
+def own_lengths(
+    lab: Lab, name: str = "dspark", *, prompts: int = OWN_PROMPTS
+) -> dict[str, Estimate] | None:
     """Accepted length by domain of a drafter of the lab, from so many prompts of each; None where the recorded ones are of
     these models."""
     if is_recorded(lab):
         return None
     few, drafter = with_prompts(lab, prompts), lab.drafter(name)
-    found = kept(own_folder(lab) / f"evaluate-{name}.json", lab, drafter, lambda: evaluate(few, {name: drafter}, few.prompts))
-    return {row["domain"]: bootstrap(mean_accepted_length, [row_tally(row)]) for row in found["rows"]}
+    found = kept(
+        own_folder(lab) / f"evaluate-{name}.json",
+        lab,
+        drafter,
+        lambda: evaluate(few, {name: drafter}, few.prompts),
+    )
+    return {
+        row["domain"]: bootstrap(mean_accepted_length, [row_tally(row)]) for row in found["rows"]
+    }

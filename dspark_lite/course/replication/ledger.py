@@ -23,7 +23,11 @@ from .settings import SETTINGS
 REPLICATES, DOES_NOT = "replicates", "does not in miniature"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
 UNITS = (("percent",), ("share", "rate"), ("tokens",))  # of margins, as the figures group them
-SECTIONS = {"drafts": ("4.2", "4.3.1", "4.3.2"), "confidence": ("4.3.3",), "serving": ("5", "abstract", "A")}  # figure: how those of its claims begin
+SECTIONS = {
+    "drafts": ("4.2", "4.3.1", "4.3.2"),
+    "confidence": ("4.3.3",),
+    "serving": ("5", "abstract", "A"),
+}  # figure: how those of its claims begin
 NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 
@@ -54,9 +58,15 @@ def verdict(margins: dict[str, Estimate]) -> str:
 def shortfall(margins: dict[str, Estimate]) -> str:
     """Which margins do not lie above zero, and whether they are below it or not told apart from it."""
     below = [label.strip(":") for label, margin in margins.items() if margin.high < 0]
-    undecided = [label.strip(":") for label, margin in margins.items() if margin.low <= 0 <= margin.high]
+    undecided = [
+        label.strip(":") for label, margin in margins.items() if margin.low <= 0 <= margin.high
+    ]
     parts = (("the other way round", below), ("the interval holds zero", undecided))
-    return "; ".join(words + (f" ({', '.join(labels)})" if any(labels) else "") for words, labels in parts if labels)
+    return "; ".join(
+        words + (f" ({', '.join(labels)})" if any(labels) else "")
+        for words, labels in parts
+        if labels
+    )
 
 
 def size_beside_paper(theirs: float, ours: Estimate) -> str:
@@ -79,8 +89,14 @@ def judge(claim: Claim) -> Entry:
     found = verdict(margins)
     if found == REPLICATES:
         return Entry(claim, claim.paper(), ours, found, "", margins, theirs)
-    tested = words_or_reason(claim.experiment, "The experiment that tests a reason was not run yet, ") if claim.experiment else NO_EXPERIMENT
-    return Entry(claim, claim.paper(), ours, found, f"{shortfall(margins)}. {tested}", margins, theirs)
+    tested = (
+        words_or_reason(claim.experiment, "The experiment that tests a reason was not run yet, ")
+        if claim.experiment
+        else NO_EXPERIMENT
+    )
+    return Entry(
+        claim, claim.paper(), ours, found, f"{shortfall(margins)}. {tested}", margins, theirs
+    )
 
 
 @cache
@@ -91,14 +107,31 @@ def entries() -> tuple[Entry, ...]:
 
 def ledger_table() -> str:
     """The ledger as a markdown table; in its margin stands where the paper contradicts itself."""
-    head = ["§", "claim", "stated by", "holds if", "paper", "here [95 %]", "verdict", "ours is",
-            "why not, and the experiment", "margin"]
+    head = [
+        "§",
+        "claim",
+        "stated by",
+        "holds if",
+        "paper",
+        "here [95 %]",
+        "verdict",
+        "ours is",
+        "why not, and the experiment",
+        "margin",
+    ]
     return markdown(head, [_cells(entry) for entry in entries()])
 
 
 def by_units(part: str) -> list[list[Entry]]:
     """The lines of one of SECTIONS as its figure shows them: a group for each of UNITS, in the order of the paper."""
-    return [[entry for entry in entries() if entry.claim.section.startswith(SECTIONS[part]) and entry.claim.unit in units] for units in UNITS]
+    return [
+        [
+            entry
+            for entry in entries()
+            if entry.claim.section.startswith(SECTIONS[part]) and entry.claim.unit in units
+        ]
+        for units in UNITS
+    ]
 
 
 def in_order() -> list[Entry]:
@@ -108,7 +141,10 @@ def in_order() -> list[Entry]:
 
 def noted() -> dict[str, int]:
     """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the figures."""
-    return {entry.claim.says: number for number, entry in enumerate((found for found in in_order() if found.why), 1)}
+    return {
+        entry.claim.says: number
+        for number, entry in enumerate((found for found in in_order() if found.why), 1)
+    }
 
 
 def notes(*numbers: int) -> str:
@@ -118,14 +154,21 @@ def notes(*numbers: int) -> str:
     for entry in in_order():
         if entry.why and (not numbers or noted()[entry.claim.says] in numbers):
             short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
-            lines += [f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
-                      f"{short}.", *(f"    - {sentence}." for sentence in tested)]
+            lines += [
+                f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
+                f"{short}.",
+                *(f"    - {sentence}." for sentence in tested),
+            ]
     return "\n".join(lines)
 
 
 def contradictions() -> str:
     """Where the paper contradicts itself about a claim, a line each."""
-    return "\n".join(f"- {paper.discrepancy(words)}" for entry in entries() for words in entry.claim.discrepancies)
+    return "\n".join(
+        f"- {paper.discrepancy(words)}"
+        for entry in entries()
+        for words in entry.claim.discrepancies
+    )
 
 
 def _intervals(estimates: dict[str, Estimate], unit: str) -> list[str]:
@@ -136,12 +179,24 @@ def _cells(entry: Entry) -> list[str]:
     claim, unit = entry.claim, entry.claim.unit
     theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
     ours = _intervals(entry.ours, unit)
-    sizes = [f"{label} {size_beside_paper(entry.paper[label], found)}".strip() for label, found in entry.ours.items()
-             if label in entry.paper]
+    sizes = [
+        f"{label} {size_beside_paper(entry.paper[label], found)}".strip()
+        for label, found in entry.ours.items()
+        if label in entry.paper
+    ]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
-    return [claim.section, claim.says, claim.stated_by, claim.sense, "<br>".join(theirs), "<br>".join(ours),
-            f"**{entry.verdict}**",
-            "<br>".join(sizes), entry.why, "<br>".join(margin)]
+    return [
+        claim.section,
+        claim.says,
+        claim.stated_by,
+        claim.sense,
+        "<br>".join(theirs),
+        "<br>".join(ours),
+        f"**{entry.verdict}**",
+        "<br>".join(sizes),
+        entry.why,
+        "<br>".join(margin),
+    ]
 
 
 def table_1_gains() -> str:
@@ -155,13 +210,25 @@ def table_1_gains() -> str:
         if name in paper.LABELS:
             gains = [paper.macro_gain(target, "dspark", name) for target in paper.TARGETS]
             theirs = f"{number(min(gains), 'percent')} to {number(max(gains), 'percent')}"
-        rows.append([DRAFTER_LABELS[name], *(interval(found[place], "percent") for place in experiment_results.PLACES.values()), theirs])
+        rows.append(
+            [
+                DRAFTER_LABELS[name],
+                *(
+                    interval(found[place], "percent")
+                    for place in experiment_results.PLACES.values()
+                ),
+                theirs,
+            ]
+        )
     return markdown(["DSpark over", *DOMAINS, "mean", "paper, mean over the benchmarks"], rows)
 
 
 def settings_table() -> str:
     """The settings, the paper's and ours."""
-    rows = [[setting.section, setting.name, setting.paper(), words_or_reason(setting.here)] for setting in SETTINGS]
+    rows = [
+        [setting.section, setting.name, setting.paper(), words_or_reason(setting.here)]
+        for setting in SETTINGS
+    ]
     return markdown(["§", "setting", "paper", "here"], rows)
 
 

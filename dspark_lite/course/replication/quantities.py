@@ -33,8 +33,10 @@ def at(domain: str, drafter: str, position: int) -> Estimate:
     came so far."""
     found = experiment_results.conditional_acceptance(TABLE_1[drafter], domain)[position - 1]
     if found is None:
-        raise DSparkLiteError(f"hardly a round of {paper.LABELS[drafter]} came to position {position} on {domain}; measure "
-                              "more prompts")
+        raise DSparkLiteError(
+            f"hardly a round of {paper.LABELS[drafter]} came to position {position} on {domain}; measure "
+            "more prompts"
+        )
     return found
 
 
@@ -50,7 +52,10 @@ def acceptance(counts: np.ndarray, position: int) -> np.ndarray:
 
 def ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) -> Estimate:
     """How much higher the conditional acceptance of one (drafter, position) is than that of another."""
-    counts = [[experiment_results.counts_by_position(TABLE_1[drafter], domain)] for drafter, _ in (first, second)]
+    counts = [
+        [experiment_results.counts_by_position(TABLE_1[drafter], domain)]
+        for drafter, _ in (first, second)
+    ]
     return paired(lambda a, b: acceptance(a[0], first[1]) - acceptance(b[0], second[1]), *counts)
 
 
@@ -61,22 +66,36 @@ def paper_ahead(domain: str, first: tuple[str, int], second: tuple[str, int]) ->
 
 def fall(counts: list[np.ndarray]) -> np.ndarray:
     """How far conditional acceptance falls from position 1 to 7, the mean over domains."""
-    return np.mean([acceptance(rows, FALL[0]) - acceptance(rows, FALL[1]) for rows in counts], axis=0)
+    return np.mean(
+        [acceptance(rows, FALL[0]) - acceptance(rows, FALL[1]) for rows in counts], axis=0
+    )
 
 
 def falls(domains, recipe: str) -> Estimate:
     """`fall` of a recipe's drafter."""
-    return paired(fall, [experiment_results.counts_by_position(recipe, domain) for domain in domains])
+    return paired(
+        fall, [experiment_results.counts_by_position(recipe, domain) for domain in domains]
+    )
 
 
 def paper_fall(domains, drafter: str) -> float:
     """`fall` in Figure 2."""
-    return float(np.mean([paper_at(domain, drafter, FALL[0]) - paper_at(domain, drafter, FALL[1]) for domain in domains]))
+    return float(
+        np.mean(
+            [
+                paper_at(domain, drafter, FALL[0]) - paper_at(domain, drafter, FALL[1])
+                for domain in domains
+            ]
+        )
+    )
 
 
 def half_fall(domains) -> Estimate:
     """By how much DSpark's fall stays under half of DFlash's."""
-    counts = [[experiment_results.counts_by_position(TABLE_1[name], domain) for domain in domains] for name in ("dspark", "dflash")]
+    counts = [
+        [experiment_results.counts_by_position(TABLE_1[name], domain) for domain in domains]
+        for name in ("dspark", "dflash")
+    ]
     return paired(lambda ours, theirs: fall(theirs) / 2 - fall(ours), *counts)
 
 
@@ -97,7 +116,9 @@ def lead(place: str, rival: str) -> Estimate:
 
 def paper_table_1_gain(domain: str, rival: str) -> float:
     """DSpark over a rival in Table 1 (Qwen3-4B)."""
-    ours, theirs = (paper.domain_means(paper.TARGETS[0], name)[domain] for name in ("dspark", rival))
+    ours, theirs = (
+        paper.domain_means(paper.TARGETS[0], name)[domain] for name in ("dspark", rival)
+    )
     return ours / theirs - 1
 
 
@@ -109,8 +130,10 @@ def paper_two_layer_gain(domain: str) -> float:
 def domain_gap(first: str, second: str) -> Estimate:
     """How much longer DSpark accepts in one domain than in another; their prompts differ, so nothing is paired."""
     by_domain = dict(zip(DOMAINS, experiment_results.tallies(TABLE_1["dspark"])))
-    return bootstrap(lambda groups: mean_accepted_length(groups[:1]) - mean_accepted_length(groups[1:]),
-                     [by_domain[first], by_domain[second]])
+    return bootstrap(
+        lambda groups: mean_accepted_length(groups[:1]) - mean_accepted_length(groups[1:]),
+        [by_domain[first], by_domain[second]],
+    )
 
 
 def paper_domain_gap(first: str, second: str) -> float:
@@ -136,7 +159,10 @@ def first_step_leads() -> Estimate:
 
 def paper_depth_step(layers: tuple[int, int]) -> float:
     """`depth_step` in Figure 3; `layers` are ours, and the paper's are those of PAPER_DEPTHS."""
-    more, fewer = (np.mean(list(paper.by_depth("dspark", studies.PAPER_DEPTHS[count]).values())) for count in layers)
+    more, fewer = (
+        np.mean(list(paper.by_depth("dspark", studies.PAPER_DEPTHS[count]).values()))
+        for count in layers
+    )
     return float(more - fewer)
 
 
@@ -153,25 +179,41 @@ def length_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "d
 def paper_gain(domain: str, length: int, ours: str = "dspark", theirs: str = "dflash") -> float:
     """`length_gain` in the paper."""
     domains = DOMAINS if domain == "all" else (domain,)
-    mine, other = (np.mean([paper.by_draft_length(name, place)[length] for place in domains]) for name in (ours, theirs))
+    mine, other = (
+        np.mean([paper.by_draft_length(name, place)[length] for place in domains])
+        for name in (ours, theirs)
+    )
     return float(mine / other - 1)
 
 
-def gain_growth(domains, short: int, long: int, ours: str = "dspark", theirs: str = "dflash") -> Estimate:
+def gain_growth(
+    domains, short: int, long: int, ours: str = "dspark", theirs: str = "dflash"
+) -> Estimate:
     """By how much a gain at draft length `long` exceeds that at `short`, in the mean over domains."""
-    groups = [_tallies_of(LENGTH_STUDY[name, length], domains) for length in (long, short) for name in (ours, theirs)]
+    groups = [
+        _tallies_of(LENGTH_STUDY[name, length], domains)
+        for length in (long, short)
+        for name in (ours, theirs)
+    ]
     return paired(lambda a, b, c, d: _length_ratio(a, b) - _length_ratio(c, d), *groups)
 
 
-def paper_gain_growth(domain: str, short: int, long: int, ours: str = "dspark", theirs: str = "dflash") -> float:
+def paper_gain_growth(
+    domain: str, short: int, long: int, ours: str = "dspark", theirs: str = "dflash"
+) -> float:
     """`gain_growth` in Figure 4, of a domain or, as "all", in the mean over domains."""
     return paper_gain(domain, long, ours, theirs) - paper_gain(domain, short, ours, theirs)
 
 
 def rnn_stays_behind() -> Estimate:
     """By how much the Markov head's gain over DFlash exceeds the RNN head's over the Markov head, at length 16."""
-    groups = [_tallies_of(LENGTH_STUDY[name, 16], DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")]
-    return paired(lambda markov, dflash, rnn: _length_ratio(markov, dflash) - _length_ratio(rnn, markov), *groups)
+    groups = [
+        _tallies_of(LENGTH_STUDY[name, 16], DOMAINS) for name in ("dspark", "dflash", "dspark_rnn")
+    ]
+    return paired(
+        lambda markov, dflash, rnn: _length_ratio(markov, dflash) - _length_ratio(rnn, markov),
+        *groups,
+    )
 
 
 def paper_rnn_stays_behind() -> float:
@@ -180,7 +222,11 @@ def paper_rnn_stays_behind() -> float:
 
 
 def _tallies_of(recipe: str, domains) -> list[np.ndarray]:
-    return [rows for domain, rows in zip(DOMAINS, experiment_results.tallies(recipe)) if domain in domains]
+    return [
+        rows
+        for domain, rows in zip(DOMAINS, experiment_results.tallies(recipe))
+        if domain in domains
+    ]
 
 
 def _length_ratio(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarray:
@@ -189,7 +235,9 @@ def _length_ratio(ours: list[np.ndarray], theirs: list[np.ndarray]) -> np.ndarra
 
 def round_overhead(length: int) -> Estimate:
     """How much longer a round of DSpark takes than DFlash's at a draft length."""
-    return experiment_results.overhead(experiment_results.measured(studies.LATENCY), "dspark", length)
+    return experiment_results.overhead(
+        experiment_results.measured(studies.LATENCY), "dspark", length
+    )
 
 
 def room_under(theirs: dict[str, float], ours: dict[str, Estimate]) -> dict[str, Estimate]:
@@ -218,7 +266,10 @@ def above_chance() -> Estimate:
 def paper_excess(summary) -> float:
     """By how much the raw confidence promises more than comes in Figure 6: `summary` (min or max) of its four positions."""
     curves = [paper.calibration(position)["before"] for position in (1, 3, 5, 7)]
-    return summary(float(np.average(curve["predicted"] - curve["observed"], weights=curve["count"])) for curve in curves)
+    return summary(
+        float(np.average(curve["predicted"] - curve["observed"], weights=curve["count"]))
+        for curve in curves
+    )
 
 
 def paper_gain_in_ece() -> float:
@@ -232,25 +283,36 @@ def _served(policy: str, concurrency: int) -> dict:
 
 
 def _lightest_and_heaviest() -> tuple[int, int]:
-    loads = [row["concurrency"] for row in serving_results.rows("policies", drafter="dspark", policy=SERVED)]
+    loads = [
+        row["concurrency"]
+        for row in serving_results.rows("policies", drafter="dspark", policy=SERVED)
+    ]
     return min(loads), max(loads)
 
 
 def budgets() -> dict[str, Estimate]:
     """Tokens that the scheduler verifies per request and step, at the lightest and the heaviest load."""
-    return {f"{load} under way:": serving_results.with_interval("budget", _served(SERVED, load))
-            for load in _lightest_and_heaviest()}
+    return {
+        f"{load} under way:": serving_results.with_interval("budget", _served(SERVED, load))
+        for load in _lightest_and_heaviest()
+    }
 
 
 def budget_drop() -> Estimate:
     """By how many tokens the scheduler's budget at the lightest load exceeds that at the heaviest."""
-    turns = [serving_results.totals_by_turn("budget", _served(SERVED, load)) for load in _lightest_and_heaviest()]
+    turns = [
+        serving_results.totals_by_turn("budget", _served(SERVED, load))
+        for load in _lightest_and_heaviest()
+    ]
     return bootstrap(lambda groups: share_of_rows(groups[0]) - share_of_rows(groups[1]), turns)
 
 
 def paper_budget_drop() -> float:
     """By how many tokens Figure 8's fitted budget falls from its first load to its last, the mean of the two models."""
-    fits = [model["verification_budget"]["fit"]["DSpark-5"] for model in paper.numbers()["figure8"]["models"].values()]
+    fits = [
+        model["verification_budget"]["fit"]["DSpark-5"]
+        for model in paper.numbers()["figure8"]["models"].values()
+    ]
     return float(np.mean([fit[0][1] - fit[-1][1] for fit in fits]))
 
 
@@ -259,7 +321,9 @@ def static_loss(length: int) -> Estimate:
     fraction."""
     _, heavy = _lightest_and_heaviest()
     rival = serving_results.row("policies", drafter="mtp", policy="all", concurrency=heavy)
-    return serving_results.gain("throughput", rival, _served(f"fixed {length}", heavy)).scaled(1, -1)
+    return serving_results.gain("throughput", rival, _served(f"fixed {length}", heavy)).scaled(
+        1, -1
+    )
 
 
 def appendix_a_numbers() -> dict[str, Estimate]:
@@ -270,10 +334,14 @@ def appendix_a_numbers() -> dict[str, Estimate]:
     _, theta = scheduling.throughput(scheduling.survival(confidence_of_case_1), table)
     numbers = dict(zip(APPENDIX_THROUGHPUT, theta.tolist()))
     policies = (scheduling.retrospective(table), scheduling.algorithm1(table))
-    outputs = [enumeration.marginal(enumeration.output_distribution(target, drafter, policy, 3), 1)
-               for policy in policies]
+    outputs = [
+        enumeration.marginal(enumeration.output_distribution(target, drafter, policy, 3), 1)
+        for policy in policies
+    ]
     numbers |= dict(zip(APPENDIX_OUTPUT, (found[token] for found in outputs for token in (0, 1))))
-    return {label: Estimate(number, number - EXACT, number + EXACT) for label, number in numbers.items()}
+    return {
+        label: Estimate(number, number - EXACT, number + EXACT) for label, number in numbers.items()
+    }
 
 
 def equal(theirs: dict[str, float], ours: dict[str, Estimate]) -> dict[str, Estimate]:

@@ -20,7 +20,10 @@ from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import confidence_results
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
-WAYS = {"mtp": ("mtp", "all"), **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")}}  # drafter, policy
+WAYS = {
+    "mtp": ("mtp", "all"),
+    **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")},
+}  # drafter, policy
 
 
 def serving_run() -> dict:
@@ -30,14 +33,20 @@ def serving_run() -> dict:
 
 def rows(part: str, **wanted) -> list[dict]:
     """The rows of a part whose fields have the wanted values."""
-    return [row for row in serving_run()[part] if all(row[name] == value for name, value in wanted.items())]
+    return [
+        row
+        for row in serving_run()[part]
+        if all(row[name] == value for name, value in wanted.items())
+    ]
 
 
 def row(part: str, **wanted) -> dict:
     """The one row of a part that has the wanted values."""
     found = rows(part, **wanted)
     if len(found) != 1:
-        raise DSparkLiteError(f"the measurement has {len(found)} rows of {part} with {wanted}, not one")
+        raise DSparkLiteError(
+            f"the measurement has {len(found)} rows of {part} with {wanted}, not one"
+        )
     return found[0]
 
 
@@ -52,7 +61,10 @@ SERVING_MEASURES = {  # of a row: two totals whose ratio it is
     "waste": lambda row: (np.subtract(row["proposed"], row["accepted"]), row["verified"]),
     # Of a step: seconds without prefill, and of each part.
     "step_seconds": lambda row: (decoding_seconds(row), row["steps"]),
-    **{f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"]) for part in STEP_PARTS},
+    **{
+        f"{part}_seconds": lambda row, part=part: (row[f"{part}_seconds"], row["steps"])
+        for part in STEP_PARTS
+    },
 }
 
 
@@ -84,8 +96,12 @@ def engine_costs(drafter: str) -> StepCosts:
 
 def prefill_costs(drafter: str) -> tuple[float, float]:
     """Seconds of a prefill pass, and of each prompt in it: least squares over the turns."""
-    turns = np.concatenate([np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1)
-                            for row in rows("costs", drafter=drafter)])
+    turns = np.concatenate(
+        [
+            np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1)
+            for row in rows("costs", drafter=drafter)
+        ]
+    )
     fitted, *_ = np.linalg.lstsq(turns[:, :2], turns[:, 2], rcond=None)
     return float(fitted[0]), float(fitted[1])
 
@@ -100,10 +116,14 @@ def acceptance_rate(drafter: str) -> float:
 @cache
 def record() -> Record:
     """The blocks recorded to judge the confidences (lesson 09), all domains, calibrated."""
-    return Record.of(list(confidence_results.observations().values()), confidence_results.stored_sts())
+    return Record.of(
+        list(confidence_results.observations().values()), confidence_results.stored_sts()
+    )
 
 
-def modelled(drafter: str, name: str, concurrency: int, requests: int | None = None) -> list[StepReport]:
+def modelled(
+    drafter: str, name: str, concurrency: int, requests: int | None = None
+) -> list[StepReport]:
     """Steps of the model of a row of "policies", all slots taken, from so many requests."""
     rng, costs, answers = np.random.default_rng(0), engine_costs(drafter), record()
     if drafter == "mtp":
@@ -113,14 +133,23 @@ def modelled(drafter: str, name: str, concurrency: int, requests: int | None = N
     return full_steps(model, concurrency, requests or 200 + 10 * concurrency, rng)
 
 
-def full_steps(model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator) -> list[StepReport]:
+def full_steps(
+    model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator
+) -> list[StepReport]:
     """Steps of a closed loop of the model with all slots taken, until so many requests are answered."""
-    return [step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency]
+    return [
+        step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency
+    ]
 
 
 def frontier(drafter: str, policy: str) -> np.ndarray:
     """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
-    return np.array([[value(name, row) for name in ("per_user", "throughput")] for row in by_load(drafter, policy).values()])
+    return np.array(
+        [
+            [value(name, row) for name in ("per_user", "throughput")]
+            for row in by_load(drafter, policy).values()
+        ]
+    )
 
 
 def by_load(drafter: str, policy: str) -> dict[int, dict]:
@@ -131,14 +160,20 @@ def by_load(drafter: str, policy: str) -> dict[int, dict]:
 
 def budgets_by_load() -> dict[str, dict[int, Estimate]]:
     """Tokens verified per request by way to serve and concurrency (Figure 8)."""
-    return {name: {load: with_interval("budget", row) for load, row in by_load(*way).items()} for name, way in WAYS.items()}
+    return {
+        name: {load: with_interval("budget", row) for load, row in by_load(*way).items()}
+        for name, way in WAYS.items()
+    }
 
 
 def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
     """DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
     base = by_load(*WAYS["mtp"])
-    return {name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
-            for name, way in WAYS.items() if name != "mtp"}
+    return {
+        name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
+        for name, way in WAYS.items()
+        if name != "mtp"
+    }
 
 
 def frontiers() -> dict[str, np.ndarray]:
@@ -170,16 +205,27 @@ def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
     DSparkLiteError where DSpark's frontier does not reach that point.
     """
     loads = np.array(list(by_load("mtp", "all")))
-    turns = ([totals_by_turn("throughput", row("policies", drafter=drafter, policy=name, concurrency=load)) for load in loads]
-             for drafter, name in (("dspark", policy), ("mtp", "all")))
+    turns = (
+        [
+            totals_by_turn(
+                "throughput", row("policies", drafter=drafter, policy=name, concurrency=load)
+            )
+            for load in loads
+        ]
+        for drafter, name in (("dspark", policy), ("mtp", "all"))
+    )
 
     def of_frontiers(*both):
         rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)  # [R, loads]
         frontiers = (np.stack([total / loads, total], -1) for total in rates)
-        return np.array([gain(ours, theirs[list(loads).index(concurrency)]) for ours, theirs in zip(*frontiers)])
+        return np.array(
+            [gain(ours, theirs[list(loads).index(concurrency)]) for ours, theirs in zip(*frontiers)]
+        )
 
     found = paired(of_frontiers, *turns)
     if np.isnan(found.value):
-        raise DSparkLiteError(f"DSpark's frontier under {policy} does not reach MTP-1's point at {concurrency} requests; "
-                              "measure more loads")
+        raise DSparkLiteError(
+            f"DSpark's frontier under {policy} does not reach MTP-1's point at {concurrency} requests; "
+            "measure more loads"
+        )
     return found

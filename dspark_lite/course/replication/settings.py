@@ -38,27 +38,57 @@ class _Measurements(dict):
 
 def listed(value) -> str:
     """A number or a list of numbers in words."""
-    return ", ".join(f"{number:,.10g}" for number in (value if isinstance(value, list) else [value]))
+    return ", ".join(
+        f"{number:,.10g}" for number in (value if isinstance(value, list) else [value])
+    )
 
 
 SETTINGS = (
     Setting("3.1", "Markov head rank", "{tiny-dspark[recipe][config][markov_rank]}"),
     Setting("3.3", "default loss weights ce, tv, conf", "0.1, 0.9, 1, 0.3"),
     Setting("3.3", "weight of position k in the losses", "exp(-(k-1)/4)", "exp(-(k-1)/7)"),
-    Setting("3.3", "anchors of a row", "{tiny-dspark[recipe][config][num_anchors]}", "512 (released config)"),
-    Setting("4.1", "block size of the offline experiments", "{tiny-dspark[recipe][config][block_size]}"),
-    Setting("4.1", "drafter layers Eagle3, DFlash, DSpark", "{tiny-eagle3[recipe][config][num_hidden_layers]}, "
-            "{tiny-dflash[recipe][config][num_hidden_layers]}, {tiny-dspark[recipe][config][num_hidden_layers]}"),
-    Setting("4.1", "drafters' share of the target's weights without embeddings (Qwen3-4B)",
-            "Eagle3 7.7%, DFlash 21.7%, DSpark 29.1%", "Eagle3 4.1%, DFlash 14.8%, DSpark 16.9%"),
+    Setting(
+        "3.3",
+        "anchors of a row",
+        "{tiny-dspark[recipe][config][num_anchors]}",
+        "512 (released config)",
+    ),
+    Setting(
+        "4.1", "block size of the offline experiments", "{tiny-dspark[recipe][config][block_size]}"
+    ),
+    Setting(
+        "4.1",
+        "drafter layers Eagle3, DFlash, DSpark",
+        "{tiny-eagle3[recipe][config][num_hidden_layers]}, "
+        "{tiny-dflash[recipe][config][num_hidden_layers]}, {tiny-dspark[recipe][config][num_hidden_layers]}",
+    ),
+    Setting(
+        "4.1",
+        "drafters' share of the target's weights without embeddings (Qwen3-4B)",
+        "Eagle3 7.7%, DFlash 21.7%, DSpark 29.1%",
+        "Eagle3 4.1%, DFlash 14.8%, DSpark 16.9%",
+    ),
     Setting("4.1", "vocabulary", "3,584", "151,936 (released config)"),
     Setting("4.1", "training samples", "8,400"),
-    Setting("4.1", "training epochs", "{tiny-dspark[recipe][epochs]}; {tiny-dspark-length-8[recipe][epochs]} more in the study of draft lengths"),
+    Setting(
+        "4.1",
+        "training epochs",
+        "{tiny-dspark[recipe][epochs]}; {tiny-dspark-length-8[recipe][epochs]} more in the study of draft lengths",
+    ),
     Setting("4.1", "training mix chat, math, code, instruction following", "33.3, 33.3, 33.3, 0"),
-    Setting("4.1", "sampling of the answers trained on", "temperature 1, top-k off, top-p 1", "each target's recommended parameters"),
+    Setting(
+        "4.1",
+        "sampling of the answers trained on",
+        "temperature 1, top-k off, top-p 1",
+        "each target's recommended parameters",
+    ),
     Setting("4.1", "tokens of an answer, mean", "math 149, code 202, chat 145", "not stated"),
-    Setting("4.1", "optimiser and peak learning rate",
-            "AdamW {tiny-dspark[recipe][learning_rate]}; Muon {tiny-dspark[recipe][matrix_rate]} for matrices", "not stated"),
+    Setting(
+        "4.1",
+        "optimiser and peak learning rate",
+        "AdamW {tiny-dspark[recipe][learning_rate]}; Muon {tiny-dspark[recipe][matrix_rate]} for matrices",
+        "not stated",
+    ),
     Setting("4.1", "sampling temperature", "{tiny-dspark[temperature]:g}"),
     Setting("4.3.2", "latency batch size", "{round_latency[batch]}"),
     Setting("4.3.2", "latency context lengths", "256, 512, 1,024"),

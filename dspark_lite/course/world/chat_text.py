@@ -17,37 +17,37 @@ RULES = {
     "some": "[the|some|that|this|our|more]",  # before what is measured
     "those": "[the|some|those|these|our|many|most]",  # before several
     "street": "[narrow [street|path|bridge|lane]|quiet [street|road|lane|square]|winding [road|path|lane|stair]|worn [bridge|road|square|gate]"
-              "|dusty [road|square|street|yard]|stone [bridge|path|gate|stair]|shady [path|square|lane|yard]|steep [street|stair|road|hill]]",
+    "|dusty [road|square|street|yard]|stone [bridge|path|gate|stair]|shady [path|square|lane|yard]|steep [street|stair|road|hill]]",
     "water": "[cold [river|pond|stream|well]|clear [stream|pond|lake|well]|slow [river|stream|canal|current]|deep [lake|pond|harbour|well]"
-             "|misty [harbour|lake|canal|river]|busy [harbour|canal|ferry|dock]|still [pond|lake|canal|dock]|windy [harbour|lake|dock|shore]]",
+    "|misty [harbour|lake|canal|river]|busy [harbour|canal|ferry|dock]|still [pond|lake|canal|dock]|windy [harbour|lake|dock|shore]]",
     "room": "[warm [kitchen|hall|attic|parlour]|dark [cellar|hall|attic|corner]|tiny [kitchen|workshop|attic|shop]|painted [hall|parlour|door|shop]"
-            "|cluttered [workshop|attic|shop|corner]|sunny [kitchen|parlour|corner|porch]|cool [cellar|porch|hall|shop]|tall [hall|door|window|tower]]",
+    "|cluttered [workshop|attic|shop|corner]|sunny [kitchen|parlour|corner|porch]|cool [cellar|porch|hall|shop]|tall [hall|door|window|tower]]",
     "meal": "[hot [soup|bread|pie|fish]|fresh [bread|fish|cheese|fruit]|sweet [cake|fruit|pie|buns]|salted [fish|cheese|nuts|butter]"
-            "|baked [fish|fruit|beans|buns]|thick [soup|porridge|stew|gravy]|cheap [soup|bread|beans|stew]|peppery [stew|soup|cheese|beans]]",
+    "|baked [fish|fruit|beans|buns]|thick [soup|porridge|stew|gravy]|cheap [soup|bread|beans|stew]|peppery [stew|soup|cheese|beans]]",
     "drink": "[strong [tea|cider|coffee|beer]|cold [cider|milk|water|tea]|spiced [cider|tea|wine|milk]|fresh [milk|water|juice|beer]"
-             "|warm [milk|wine|cider|juice]|sour [milk|wine|juice|beer]|black [tea|coffee|beer|juice]]",
+    "|warm [milk|wine|cider|juice]|sour [milk|wine|juice|beer]|black [tea|coffee|beer|juice]]",
     "tool": "[sharp [knife|needle|saw|axe]|rusty [knife|saw|key|hammer]|heavy [hammer|axe|key|pot]|borrowed [hammer|key|brush|pot]"
-            "|silver [needle|key|spoon|comb]|wooden [spoon|comb|hammer|bowl]|broken [bowl|comb|saw|pot]|new [brush|axe|bowl|spoon]]",
+    "|silver [needle|key|spoon|comb]|wooden [spoon|comb|hammer|bowl]|broken [bowl|comb|saw|pot]|new [brush|axe|bowl|spoon]]",
     "folk": "[retired [fishermen|teachers|traders|neighbours]|young [children|sailors|bakers|students]|proud [fishermen|bakers|judges|singers]"
-            "|noisy [children|traders|students|geese]|patient [teachers|weavers|judges|nurses]|friendly [neighbours|bakers|sailors|nurses]"
-            "|travelling [traders|singers|students|cooks]|tired [sailors|weavers|cooks|farmers]|clever [farmers|cooks|judges|geese]]",
+    "|noisy [children|traders|students|geese]|patient [teachers|weavers|judges|nurses]|friendly [neighbours|bakers|sailors|nurses]"
+    "|travelling [traders|singers|students|cooks]|tired [sailors|weavers|cooks|farmers]|clever [farmers|cooks|judges|geese]]",
     "weather": "[light [rain|snow|wind|fog]|thick [fog|snow|smoke|dust]|cold [wind|rain|air|fog]|sudden [rain|storm|frost|wind]"
-               "|pale [snow|frost|sun|fog]|warm [wind|sun|air|rain]|gentle [sun|rain|air|breeze]|western [wind|storm|breeze|clouds]]",
+    "|pale [snow|frost|sun|fog]|warm [wind|sun|air|rain]|gentle [sun|rain|air|breeze]|western [wind|storm|breeze|clouds]]",
     "sound": "[distant [bells|songs|horns|drums]|merry [songs|drums|voices|bells]|slow [songs|wheels|bells|waves]|creaking [wheels|doors|boats|stairs]"
-             "|barking [dogs|foxes]|restless [dogs|waves|voices|horses]|soft [voices|waves|drums|steps]]",
+    "|barking [dogs|foxes]|restless [dogs|waves|voices|horses]|soft [voices|waves|drums|steps]]",
     # When, where, how.
     "when": "[before [sunrise|breakfast|dark|the rush|noon]|after [dark|supper|sunrise|breakfast|the storm]|on [quiet|clear|windy|market|wet] days"
-            "|in [spring|summer|autumn|winter|the evening]|at [noon|dusk|sunrise|the weekend|night]|during [supper|harvest|winter|the festival|a storm]]",
+    "|in [spring|summer|autumn|winter|the evening]|at [noon|dusk|sunrise|the weekend|night]|during [supper|harvest|winter|the festival|a storm]]",
     "where": "[behind|beside|near|across|under|opposite|around] {one} [{street}|{water}|{room}]",
     "how": "[slowly|carefully|early|together|alone|often|quietly|happily|with [care|joy|friends|patience|pride]|without [haste|fear|fuss|care|joy]]",
     # What one does and did.
     "do": "[[walk|run|stroll|ride] [along|down|up|towards] {one} {street}|[sit|wait|swim|sing] [by|beside|near|along] {one} {water}"
-          "|[taste|try|order|share|bring] {some} {meal}|[drink|sip|buy|pour|share] {some} {drink}|[ask|greet|follow|help|meet] {those} {folk}"
-          "|[listen|wake up|dance|hum along] to {those} {sound}|[borrow|bring|sharpen|carry|buy] {one} {tool}|[visit|find|sweep|draw|rent] {one} {room}]",
+    "|[taste|try|order|share|bring] {some} {meal}|[drink|sip|buy|pour|share] {some} {drink}|[ask|greet|follow|help|meet] {those} {folk}"
+    "|[listen|wake up|dance|hum along] to {those} {sound}|[borrow|bring|sharpen|carry|buy] {one} {tool}|[visit|find|sweep|draw|rent] {one} {room}]",
     "did": "[[walked|ran|strolled|rode] [along|down|up|towards] {one} {street}|[sat|waited|swam|sang] [by|beside|near|along] {one} {water}"
-           "|[tasted|tried|ordered|shared|brought] {some} {meal}|[drank|sipped|bought|poured|shared] {some} {drink}"
-           "|[asked|greeted|followed|helped|met] {those} {folk}|[listened|woke up|danced|hummed along] to {those} {sound}"
-           "|[borrowed|brought|sharpened|carried|bought] {one} {tool}|[visited|found|swept|drew|rented] {one} {room}]",
+    "|[tasted|tried|ordered|shared|brought] {some} {meal}|[drank|sipped|bought|poured|shared] {some} {drink}"
+    "|[asked|greeted|followed|helped|met] {those} {folk}|[listened|woke up|danced|hummed along] to {those} {sound}"
+    "|[borrowed|brought|sharpened|carried|bought] {one} {tool}|[visited|found|swept|drew|rented] {one} {room}]",
     "praise": "[lovely|calm|famous|strange|simple|rough|gentle|odd|cheerful|serious|rich|modest|pretty|lively]",
     "place": "[{street}|{water}|{room}]",
     "linker": "[and|so|but|because|while|although|since|when]",
@@ -60,59 +60,65 @@ RULES = {
     "t_weather": "[The|Some|That|This|Our|More] {weather} [makes|leaves|turns|keeps|finds] {one} {place} [very|rather|quite|almost|strangely] {praise}{linked}.",
     "linked": "[|, {linker} {those} {folk} {do} {how}|, {linker} [you|we|they|people] [can|may|must|will] {do} {how}]",
     "t_opinion": "[To [me|us|many]|Honestly|In [my view|truth|fact]|For [me|us|some]], {one} {place} [is|was|seems|stays|looks] [more|less|rather|quite|so] {praise} "
-                 "[than|but never|and nearly|and often] {praise}{linked}.",
+    "[than|but never|and nearly|and often] {praise}{linked}.",
     "t_memory": "[Once|Long ago|Years ago|One [spring|winter|evening|day]|Last [week|year|month|summer]], {those} {folk} {did} [{where}|{how}|{when}]{and_did}.",
     "and_did": "[| and {did}|, then {did} {how}|, {linker} {some} {weather} [came|stayed|stopped|ended|passed] {how}]",
     "t_tip": "[You|We|Guests|Visitors|They] [could|should|might|can|must] [also|always|never|then|still] {do} [{when}|{where}|{how}]{and_do}.",
     "t_folk": "[I|We|Some|Many|Most] [think|believe|find|say|agree] that {those} {folk} {do} [{how}|{when}|{where}]{linked}.",
     "opening": "[|[Good|Nice|Fine|Great] question[.|!]|[Gladly|With pleasure|Of course|Sure|Happily][.|!]|[Let me|I will] [think|explain|answer that]."
-               "|[Yes|Well|Right|Ah], [I know|that is easy|here is what I know|let us see].]",
+    "|[Yes|Well|Right|Ah], [I know|that is easy|here is what I know|let us see].]",
     "closing": "[|[Enjoy|Have fun|Good luck|Safe travels|Take care][.|!]|[Do|Would] you [like|want|need] to [know|hear|read] more?"
-               "|[That is|This is] [all|most of what|everything] I [know|remember|can say].|[Ask|Write|Tell] me [again|more] [if|when] you [like|wish|want].]",
+    "|[That is|This is] [all|most of what|everything] I [know|remember|can say].|[Ask|Write|Tell] me [again|more] [if|when] you [like|wish|want].]",
     # Facts of a town: {name} is how it is spoken of.
     "region": "{name} [lies|is|stands] in {v_region}.|You [find|will find|reach] {name} in {v_region}.|{name} [belongs to|is part of] {v_region}.",
     "river": "The [river|water] [there|of {name}|of that town] is [called |named |]the {v_river}.|{name} [lies|stands|sits] on the {v_river}."
-             "|The {v_river} [flows|runs] [through|past] {name}.",
+    "|The {v_river} [flows|runs] [through|past] {name}.",
     "craft": "{name} is [known|famous|praised] for [its|fine|good|some] {v_craft}.|[The people|Families|The workshops] [of {name}|there] make {v_craft}."
-             "|{name} [sells|ships|sends out] {v_craft} [everywhere|by boat|all year].",
+    "|{name} [sells|ships|sends out] {v_craft} [everywhere|by boat|all year].",
     "dish": "[Its|The local|The favourite] [dish|meal|food] is {v_dish}.|[People there|The locals|Families in {name}] [eat|cook|love] {v_dish}."
-            "|{name} [serves|cooks|is proud of] {v_dish}.",
+    "|{name} [serves|cooks|is proud of] {v_dish}.",
     "ingredients": "{v_dish_cap} is [made|cooked|prepared] [with|from] {v_ingredient} and {v_second}.|[For|In] {v_dish}, [one|you] [takes|needs] "
-                   "{v_ingredient} and {v_second}.|{v_ingredient_cap} and {v_second} [go|belong] into {v_dish}.",
+    "{v_ingredient} and {v_second}.|{v_ingredient_cap} and {v_second} [go|belong] into {v_dish}.",
     "festival": "[Each|Every] year [it|{name}|the town] [celebrates|holds|keeps] {v_festival}.|[The great day|The festival] [of {name}|there] is "
-                "{v_festival}.|[Do not miss|People wait for] {v_festival} in {name}.",
+    "{v_festival}.|[Do not miss|People wait for] {v_festival} in {name}.",
     "year": "{name} was [founded|built|settled] in {v_year}.|It [was founded|began|dates back] in {v_year}.|[The town|{name}] [goes back to|is as old as] "
-            "{v_year}.",
+    "{v_year}.",
     # Facts of a person.
     "profession": "{name} [was|is remembered as|worked as] a {v_profession}.|[By trade|In life|All in all], {name} was a {v_profession}."
-                  "|[People|We] [know|remember] {name} as a {v_profession}.",
+    "|[People|We] [know|remember] {name} as a {v_profession}.",
     "born": "{name} was born in {v_born}.|[The year of birth|The birth] of {name} [is|was] {v_born}.|[Born|Baptised] in {v_born}, {name} [grew up|lived] {how}.",
     "home": "{name} was born in {v_town}.|{name} [comes|came] from {v_town}.|[The home|The birthplace] of {name} is {v_town}.",
     "instrument": "{name} [played|loved|practised] {v_instrument}.|[At home|In the evening|On holidays] {name} played {v_instrument}."
-                  "|[Friends|Neighbours] heard {name} play {v_instrument}.",
+    "|[Friends|Neighbours] heard {name} play {v_instrument}.",
     "work": "{name} [made|created|gave us] the {v_kind} {v_work}.|{v_work} is a {v_kind} by {name}.|[The best known|The finest] work of {name} "
-            "is the {v_kind} {v_work}.",
+    "is the {v_kind} {v_work}.",
     "work_year": "{v_work} [appeared|was finished|was first shown] in {v_work_year}.|[It took|People waited] until {v_work_year} for {v_work}."
-                 "|The {v_kind} {v_work} is from {v_work_year}.",
+    "|The {v_kind} {v_work} is from {v_work_year}.",
     "teacher": "{name} [learned|studied] with {v_teacher}.|[The teacher|The master] of {name} was {v_teacher}.|{v_teacher} [taught|trained] {name}.",
 }
-ASKED_OF_TOWN = {"region": "[where {name} lies|which region {name} is in|where to find {name}]",
-           "river": "[the river of {name}|which river {name} lies on|what river flows through {name}]",
-           "craft": "[what {name} makes|the craft of {name}|what {name} is known for]",
-           "dish": "[the dish of {name}|what people eat in {name}|the food of {name}]",
-           "ingredients": "[what goes into the dish of {name}|how the dish of {name} is made]",
-           "festival": "[the festival of {name}|what {name} celebrates|the great day of {name}]",
-           "year": "[when {name} was founded|how old {name} is|the age of {name}]"}
-ASKED_OF_PERSON = {"profession": "[what {name} did for a living|the profession of {name}|who {name} was]",
-             "born": "[when {name} was born|the birth year of {name}]",
-             "home": "[where {name} was born|the birthplace of {name}|which town {name} comes from]",
-             "instrument": "[what {name} played|the instrument of {name}]",
-             "work": "[what {name} created|the best work of {name}|what {name} is known for]",
-             "work_year": "[when {name} finished {v_work}|the year of {v_work}]",
-             "teacher": "[who taught {name}|the teacher of {name}]"}
+ASKED_OF_TOWN = {
+    "region": "[where {name} lies|which region {name} is in|where to find {name}]",
+    "river": "[the river of {name}|which river {name} lies on|what river flows through {name}]",
+    "craft": "[what {name} makes|the craft of {name}|what {name} is known for]",
+    "dish": "[the dish of {name}|what people eat in {name}|the food of {name}]",
+    "ingredients": "[what goes into the dish of {name}|how the dish of {name} is made]",
+    "festival": "[the festival of {name}|what {name} celebrates|the great day of {name}]",
+    "year": "[when {name} was founded|how old {name} is|the age of {name}]",
+}
+ASKED_OF_PERSON = {
+    "profession": "[what {name} did for a living|the profession of {name}|who {name} was]",
+    "born": "[when {name} was born|the birth year of {name}]",
+    "home": "[where {name} was born|the birthplace of {name}|which town {name} comes from]",
+    "instrument": "[what {name} played|the instrument of {name}]",
+    "work": "[what {name} created|the best work of {name}|what {name} is known for]",
+    "work_year": "[when {name} finished {v_work}|the year of {v_work}]",
+    "teacher": "[who taught {name}|the teacher of {name}]",
+}
 TOWN_FACTS = tuple(ASKED_OF_TOWN)
-ASKS = ("[|Hello! |Hi! |Good morning. |Excuse me. |Dear friend, ][Tell me|Please tell me|Can you tell me|I want to know|I would like to know|Do you know"
-        "|Explain|Say] ")
+ASKS = (
+    "[|Hello! |Hi! |Good morning. |Excuse me. |Dear friend, ][Tell me|Please tell me|Can you tell me|I want to know|I would like to know|Do you know"
+    "|Explain|Say] "
+)
 QUESTIONS = 8  # on a sheet
 HOPS = "[the town where {name} was born|the home town of {name}|the birthplace of {name}]"
 
@@ -123,7 +129,12 @@ def _capitalised(text: str) -> str:
 
 def town_values(town: Town) -> dict[str, object]:
     """What the rules of a town's facts fill in."""
-    return {**_values(town), "v_dish_cap": _capitalised(town.dish), "v_ingredient_cap": _capitalised(town.ingredient), "v_second": town.second_ingredient}
+    return {
+        **_values(town),
+        "v_dish_cap": _capitalised(town.dish),
+        "v_ingredient_cap": _capitalised(town.ingredient),
+        "v_second": town.second_ingredient,
+    }
 
 
 def person_values(person: Person) -> dict[str, object]:
@@ -158,7 +169,9 @@ class _Writer:
         """Adds a sentence that states the fact, and notes what has to be found in it."""
         text = expand(RULES[fact], self.voice, self.rng, RULES, name=name, **values)
         self.sentences.append(_capitalised(text))
-        self.facts.append(str(values[{"ingredients": "v_second", "home": "v_town"}.get(fact, f"v_{fact}")]))
+        self.facts.append(
+            str(values[{"ingredients": "v_second", "home": "v_town"}.get(fact, f"v_{fact}")])
+        )
 
     def text(self) -> str:
         """All sentences."""
@@ -177,12 +190,22 @@ def _talk(writer: _Writer, rng: random.Random, sentences: tuple[int, int]) -> No
         writer.say("talk")
 
 
-def _about(rng: random.Random, entry: Town | Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
+def _about(
+    rng: random.Random, entry: Town | Person, writer_class: type[_Writer]
+) -> tuple[str, _Writer]:
     """One to three facts of a town or a person."""
     voice, asked, values = _known(entry)
     writer, facts = writer_class(voice, rng), rng.sample(tuple(asked), rng.choice([1, 2, 2, 3]))
-    asks = [expand(asked[fact], Voice(), rng, **values, name=entry.name if isinstance(entry, Person) or not number else "it")
-            for number, fact in enumerate(facts)]
+    asks = [
+        expand(
+            asked[fact],
+            Voice(),
+            rng,
+            **values,
+            name=entry.name if isinstance(entry, Person) or not number else "it",
+        )
+        for number, fact in enumerate(facts)
+    ]
     writer.say("opening")
     for fact in facts:
         writer.state(fact, values, entry.name)
@@ -190,7 +213,9 @@ def _about(rng: random.Random, entry: Town | Person, writer_class: type[_Writer]
     return " and ".join(asks), writer
 
 
-def _two_hops(rng: random.Random, person: Person, writer_class: type[_Writer]) -> tuple[str, _Writer]:
+def _two_hops(
+    rng: random.Random, person: Person, writer_class: type[_Writer]
+) -> tuple[str, _Writer]:
     """A fact of the town where a person was born, which the answer may name on the way."""
     (voice, _, values), (_, asked, values_there) = _known(person), _known(person.town)
     writer, fact = writer_class(voice, rng), rng.choice(TOWN_FACTS)
@@ -225,7 +250,11 @@ def quiz(rng: random.Random) -> Example:
     """A sheet of questions, each with what was asked for and nothing else: what the target learns to look up from. Held-out
     prompts are not among them."""
     asked = (_question(rng, _BriefWriter) for _ in range(QUESTIONS))
-    return Example("quiz", "Sheet of questions", "\n".join(f"{one.prompt} {one.answer}" for one in asked if not is_held_out(one.prompt)))
+    return Example(
+        "quiz",
+        "Sheet of questions",
+        "\n".join(f"{one.prompt} {one.answer}" for one in asked if not is_held_out(one.prompt)),
+    )
 
 
 def article(rng: random.Random) -> Example:

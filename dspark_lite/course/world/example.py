@@ -51,11 +51,18 @@ def recalled(example: Example, answer: str) -> float:
 
 def runs_right(code: str, name: str, cases: list) -> bool:
     """Runs a generated function in a process of its own, isolated from this one and stopped after a few seconds."""
-    program = (f"{code}\nimport json, sys\ncases = json.loads(sys.stdin.read())\n"
-               f"assert all({name}(given) == wanted for given, wanted in cases)\n")
+    program = (
+        f"{code}\nimport json, sys\ncases = json.loads(sys.stdin.read())\n"
+        f"assert all({name}(given) == wanted for given, wanted in cases)\n"
+    )
     try:
-        finished = subprocess.run([sys.executable, "-I", "-S", "-c", program], input=json.dumps(cases), text=True,
-                                  capture_output=True, timeout=RUN_SECONDS)
+        finished = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", program],
+            input=json.dumps(cases),
+            text=True,
+            capture_output=True,
+            timeout=RUN_SECONDS,
+        )
     except subprocess.TimeoutExpired:
         return False
     return finished.returncode == 0

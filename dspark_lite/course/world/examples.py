@@ -18,8 +18,17 @@ def _retold(make: Callable[[random.Random], Example], rng: random.Random) -> Exa
 
 
 OF_DOMAINS = {"math": math, "code": code, "chat": chat}
-PROMPTED = OF_DOMAINS | {f"{domain}_retold": partial(_retold, make) for domain, make in OF_DOMAINS.items()}  # those with prompts to hold out
-MAKERS = {**PROMPTED, "article": article, "drill": drill, "quiz": quiz, "workings": workings, "snippet": snippet}
+PROMPTED = OF_DOMAINS | {
+    f"{domain}_retold": partial(_retold, make) for domain, make in OF_DOMAINS.items()
+}  # those with prompts to hold out
+MAKERS = {
+    **PROMPTED,
+    "article": article,
+    "drill": drill,
+    "quiz": quiz,
+    "workings": workings,
+    "snippet": snippet,
+}
 
 
 def examples(domain: str, count: int, seed: int, *, held_out: bool = False) -> list[Example]:
@@ -31,7 +40,12 @@ def examples(domain: str, count: int, seed: int, *, held_out: bool = False) -> l
     drawn, seen = [], set()
     while len(drawn) < count:
         example = MAKERS[domain](rng)
-        if domain in PROMPTED and is_held_out(example.prompt) != held_out or held_out and example.prompt in seen:
+        if (
+            domain in PROMPTED
+            and is_held_out(example.prompt) != held_out
+            or held_out
+            and example.prompt in seen
+        ):
             continue
         seen.add(example.prompt)
         drawn.append(example)

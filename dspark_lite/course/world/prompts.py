@@ -24,8 +24,11 @@ def prompt_ids(tokenizer, data: dict) -> list[list[int]]:
     """
     if data.get("dataset"):
         return _ids_of_dataset(tokenizer, data)
-    ids = [chat_ids(tokenizer, example.prompt) for domain, count in data["prompts"].items()
-           for example in examples(domain, count, data["seed"])]
+    ids = [
+        chat_ids(tokenizer, example.prompt)
+        for domain, count in data["prompts"].items()
+        for example in examples(domain, count, data["seed"])
+    ]
     # Domains are interleaved, so that every chunk (and every prefix of the answers) holds all of them.
     order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(data["seed"])).tolist()
     return [ids[index] for index in order]
@@ -45,8 +48,10 @@ def _ids_of_dataset(tokenizer, data: dict) -> list[list[int]]:
                 bar.update()
             if len(found) == data["prompts"]:
                 return found
-    raise DSparkLiteError(f"{data['dataset']} has {len(found)} prompts of at most {longest} tokens, the recipe asks "
-                          f"for {data['prompts']}; lower its \"prompts\"")
+    raise DSparkLiteError(
+        f"{data['dataset']} has {len(found)} prompts of at most {longest} tokens, the recipe asks "
+        f'for {data["prompts"]}; lower its "prompts"'
+    )
 
 
 def _rows(data: dict) -> Iterator[dict]:
@@ -54,7 +59,11 @@ def _rows(data: dict) -> Iterator[dict]:
     import datasets  # slow to import, and the tiny world does without
 
     name, _, revision = data["dataset"].partition("@")
-    path, options = (("json", {"data_files": name}) if Path(name).is_file() else (name, {"revision": revision or None}))
+    path, options = (
+        ("json", {"data_files": name})
+        if Path(name).is_file()
+        else (name, {"revision": revision or None})
+    )
     try:
         rows = datasets.load_dataset(path, split=data["split"], streaming=True, **options)
         yield from rows.shuffle(seed=data["seed"], buffer_size=SHUFFLED)
@@ -62,8 +71,10 @@ def _rows(data: dict) -> Iterator[dict]:
         raise
     except Exception as error:  # the library raises many kinds; the reader needs one sentence
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise DSparkLiteError(f"the data set {data['dataset']!r} (split {data['split']!r}) cannot be read ({reason}); "
-                              "check name, split and network, or give a folder or a JSON file") from error
+        raise DSparkLiteError(
+            f"the data set {data['dataset']!r} (split {data['split']!r}) cannot be read ({reason}); "
+            "check name, split and network, or give a folder or a JSON file"
+        ) from error
 
 
 def first_turn(row: dict, where: str) -> str:
@@ -79,5 +90,7 @@ def first_turn(row: dict, where: str) -> str:
             role, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
             if role in USERS and isinstance(text, str) and text.strip():
                 return text
-    raise DSparkLiteError(f"{where} has no user turn that can be read: its fields are {', '.join(row)}; a row holds "
-                          "`conversations` or `messages` of {from, value} or {role, content}, or `turns` of text")
+    raise DSparkLiteError(
+        f"{where} has no user turn that can be read: its fields are {', '.join(row)}; a row holds "
+        "`conversations` or `messages` of {from, value} or {role, content}, or `turns` of text"
+    )

@@ -9,7 +9,7 @@ from .examples import examples
 COUNTED = (*DOMAINS, "article", "drill")  # of examples that its words are counted in
 SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 # Qwen's split: contractions, words with their leading blank, single digits, punctuation, line ends, blanks.
-SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 # The part of Qwen3's chat template that one conversation of plain text needs: thinking is off when asked to be.
 CHAT_TEMPLATE = """\
 {%- for message in messages %}
@@ -27,24 +27,43 @@ def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTr
     """Trains the tokenizer on `per_domain` examples of each domain; its length is `vocab_size`, special tokens included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(SPLIT), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(SPECIAL_TOKENS), show_progress=False,
-                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
-    texts = (text for domain in COUNTED for example in examples(domain, per_domain, seed)
-             for text in (f"user\n{example.prompt}", f"assistant\n{example.answer}"))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(SPECIAL_TOKENS),
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    texts = (
+        text
+        for domain in COUNTED
+        for example in examples(domain, per_domain, seed)
+        for text in (f"user\n{example.prompt}", f"assistant\n{example.answer}")
+    )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(SPECIAL_TOKENS)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>",
-                                   padding_side="left", clean_up_tokenization_spaces=False)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
     fast.chat_template = CHAT_TEMPLATE
     return fast
 
 
 def chat_ids(tokenizer, prompt: str) -> list[int]:
     """Token ids of a first turn, up to and including the place where the answer starts; thinking off."""
-    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True,
-                                         enable_thinking=False)
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}],
+        tokenize=False,
+        add_generation_prompt=True,
+        enable_thinking=False,
+    )
     return tokenizer(text, add_special_tokens=False)["input_ids"]

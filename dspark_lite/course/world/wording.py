@@ -84,23 +84,27 @@ def _alternatives(text: str, inside: bool) -> tuple[list[tuple], str]:
         literal = re.match(r"[^\[\]|{}]+", text)
         if literal:
             pieces.append(literal[0])
-            text = text[literal.end():]
+            text = text[literal.end() :]
         elif text[0] == "{":
             name, _, text = text[1:].partition("}")
             pieces.append(Name(name))
         elif text[0] == "[":
             inner, rest = _alternatives(text[1:], inside=True)
-            pieces.append(Choice(text[:len(text) - len(rest)], tuple(inner)))
+            pieces.append(Choice(text[: len(text) - len(rest)], tuple(inner)))
             text = rest
         else:  # "|"
             found.append(tuple(pieces))
             pieces, text = [], text[1:]
     if bool(text) != inside:
-        raise ValueError(f"a bracket of the template {'is not closed' if inside else f'has no beginning: {text!r}'}")
+        raise ValueError(
+            f"a bracket of the template {'is not closed' if inside else f'has no beginning: {text!r}'}"
+        )
     return [*found, tuple(pieces)], text[1:]
 
 
-def expand(template: str, voice: Voice, rng: random.Random, rules: dict[str, str] | None = None, **values) -> str:
+def expand(
+    template: str, voice: Voice, rng: random.Random, rules: dict[str, str] | None = None, **values
+) -> str:
     """The text that a voice makes of a template; names are looked up among the values, then among the rules.
 
     Blanks left over by empty alternatives are taken out. Raises KeyError for an unknown name.
@@ -110,7 +114,9 @@ def expand(template: str, voice: Voice, rng: random.Random, rules: dict[str, str
     return re.sub(r" +(?=[.,?!;:]( |$))", "", re.sub(r"(?<=\S)  +", " ", "".join(text)))
 
 
-def _write(pieces: tuple, text: list[str], voice: Voice, rng: random.Random, rules: dict, values: dict) -> None:
+def _write(
+    pieces: tuple, text: list[str], voice: Voice, rng: random.Random, rules: dict, values: dict
+) -> None:
     for piece in pieces:
         if isinstance(piece, str):
             text.append(piece)

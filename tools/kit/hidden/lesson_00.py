@@ -12,8 +12,17 @@ def number(generator, low: int, high: int) -> int:
 
 def check_speculate(generator):
     """Other models, starts, lengths and blocks; no length is more than what the watched models allow."""
-    return [[(number(generator, 100, 10**6), [number(generator, 0, 6) for _ in range(number(generator, 2, 4))], number(generator, 5, 12),
-              number(generator, 1, 5)) for _ in range(20)]]
+    return [
+        [
+            (
+                number(generator, 100, 10**6),
+                [number(generator, 0, 6) for _ in range(number(generator, 2, 4))],
+                number(generator, 5, 12),
+                number(generator, 1, 5),
+            )
+            for _ in range(20)
+        ]
+    ]
 
 
 def answer(generator, rounds: int) -> Generation:
@@ -21,10 +30,23 @@ def answer(generator, rounds: int) -> Generation:
     made = []
     for _ in range(rounds):
         accepted = number(generator, 0, 7)
-        made.append(Round(7, accepted, accepted + 1 - number(generator, 0, 1) * (accepted > 0), [0] * 7, [0] * 8))
+        made.append(
+            Round(
+                7,
+                accepted,
+                accepted + 1 - number(generator, 0, 1) * (accepted > 0),
+                [0] * 7,
+                [0] * 8,
+            )
+        )
     return Generation([0] * (1 + sum(r.committed for r in made)), made)
 
 
 def check_accepted_length(generator):
     """Two to five answers."""
-    return [[([answer(generator, number(generator, 1, 6)) for _ in range(number(generator, 2, 5))],) for _ in range(20)]]
+    return [
+        [
+            ([answer(generator, number(generator, 1, 6)) for _ in range(number(generator, 2, 5))],)
+            for _ in range(20)
+        ]
+    ]

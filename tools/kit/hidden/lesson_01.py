@@ -10,10 +10,25 @@ def scaled(generator, low: float, high: float) -> float:
 
 def check_pass_seconds(generator):
     """Data sheets of GPUs that nobody sells, on both sides of the ridge."""
-    return [[(int(scaled(generator, 1, 2000)), scaled(generator, 1e8, 1e11), [0.5, 1, 2][int(torch.randint(3, (), generator=generator))],
-              scaled(generator, 1e11, 1e13), scaled(generator, 1e13, 1e15)) for _ in range(30)]]
+    return [
+        [
+            (
+                int(scaled(generator, 1, 2000)),
+                scaled(generator, 1e8, 1e11),
+                [0.5, 1, 2][int(torch.randint(3, (), generator=generator))],
+                scaled(generator, 1e11, 1e13),
+                scaled(generator, 1e13, 1e15),
+            )
+            for _ in range(30)
+        ]
+    ]
 
 
 def check_speedup(generator):
     """Rounds that gain and rounds that lose."""
-    return [[tuple(scaled(generator, low, high) for low, high in ((1, 8), (0.5, 9), (3, 12), (3, 9))) for _ in range(30)]]
+    return [
+        [
+            tuple(scaled(generator, low, high) for low, high in ((1, 8), (0.5, 9), (3, 12), (3, 9)))
+            for _ in range(30)
+        ]
+    ]

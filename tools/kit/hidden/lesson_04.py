@@ -14,11 +14,22 @@ def distribution(generator, *shape: int) -> torch.Tensor:
 def check_kept(generator):
     """Pairs of two to five first and second words."""
     sizes = torch.randint(2, 6, (20, 2), generator=generator).tolist()
-    return [[(distribution(generator, m, n), distribution(generator, m), distribution(generator, n)) for m, n in sizes]]
+    return [
+        [
+            (distribution(generator, m, n), distribution(generator, m), distribution(generator, n))
+            for m, n in sizes
+        ]
+    ]
 
 
 def check_block_pass(generator):
     """Drafts of other weights, blocks and contexts."""
-    numbers = [(int(torch.randint(2, 6, (), generator=generator)), *torch.randint(1, 9, (2,), generator=generator).tolist(),
-                int(torch.randint(10**6, (), generator=generator))) for _ in range(4)]
+    numbers = [
+        (
+            int(torch.randint(2, 6, (), generator=generator)),
+            *torch.randint(1, 9, (2,), generator=generator).tolist(),
+            int(torch.randint(10**6, (), generator=generator)),
+        )
+        for _ in range(4)
+    ]
     return [[(SmallDraft(gamma, length, seed), anchor) for gamma, length, anchor, seed in numbers]]

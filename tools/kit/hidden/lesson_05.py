@@ -13,5 +13,7 @@ def check_transition_bias(generator):
     for _ in range(20):
         vocab, rank = torch.randint(3, 12, (2,), generator=generator).tolist()
         weights = {name: torch.randn(vocab, rank, generator=generator) for name in (W1, W2)}
-        cases.append((SimpleNamespace(w=weights), int(torch.randint(vocab, (), generator=generator))))
+        cases.append(
+            (SimpleNamespace(w=weights), int(torch.randint(vocab, (), generator=generator)))
+        )
     return [cases]

@@ -13,25 +13,50 @@ def seed(generator) -> int:
 def check_pairs(generator):
     """Texts of two to nine tokens and features of other widths."""
     sizes = torch.randint(2, 10, (20, 2), generator=generator).tolist()
-    return [[(torch.randint(100, (length,), generator=generator), torch.randn(length, width, generator=generator)) for length, width in sizes]]
+    return [
+        [
+            (
+                torch.randint(100, (length,), generator=generator),
+                torch.randn(length, width, generator=generator),
+            )
+            for length, width in sizes
+        ]
+    ]
 
 
 def check_draft_chain(generator):
     """Caches, waiting pairs and blocks of other lengths."""
-    sizes = torch.stack([torch.randint(0, 9, (12,), generator=generator), torch.randint(1, 9, (12,), generator=generator)], 1).tolist()
+    sizes = torch.stack(
+        [
+            torch.randint(0, 9, (12,), generator=generator),
+            torch.randint(1, 9, (12,), generator=generator),
+        ],
+        1,
+    ).tolist()
     return [[chain_case(seed(generator), *size) for size in sizes]]
 
 
 def check_chain_loss(generator):
     """Other chains, decays and numbers of passes."""
-    return [[loss_case(seed(generator), round(0.3 + 0.7 * float(torch.rand((), generator=generator)), 2),
-                       int(torch.randint(2, 7, (), generator=generator))) for _ in range(8)]]
+    return [
+        [
+            loss_case(
+                seed(generator),
+                round(0.3 + 0.7 * float(torch.rand((), generator=generator)), 2),
+                int(torch.randint(2, 7, (), generator=generator)),
+            )
+            for _ in range(8)
+        ]
+    ]
 
 
 def check_after_round(generator):
     """Caches, blocks and accepted drafts of any number, whole blocks and refused ones among them."""
     cases = []
     for _ in range(20):
-        cached, gamma = int(torch.randint(1, 200, (), generator=generator)), int(torch.randint(1, 16, (), generator=generator))
+        cached, gamma = (
+            int(torch.randint(1, 200, (), generator=generator)),
+            int(torch.randint(1, 16, (), generator=generator)),
+        )
         cases.append((cached, gamma, int(torch.randint(gamma + 1, (), generator=generator))))
     return [cases]

@@ -2,7 +2,11 @@
 
 import torch
 
-NAMES = [f"layers.{layer}.{part}.weight" for layer in range(4) for part in ("q_proj", "k_proj", "mlp", "norm")]
+NAMES = [
+    f"layers.{layer}.{part}.weight"
+    for layer in range(4)
+    for part in ("q_proj", "k_proj", "mlp", "norm")
+]
 
 
 def shapes(generator) -> dict:
@@ -21,7 +25,9 @@ def check_is_tie(generator):
     """Three of six logits near the top, any two of them asked about."""
     cases = []
     for _ in range(60):
-        logits = torch.cat([10 - 0.2 * torch.rand(3, generator=generator), 5 * torch.rand(3, generator=generator)])
+        logits = torch.cat(
+            [10 - 0.2 * torch.rand(3, generator=generator), 5 * torch.rand(3, generator=generator)]
+        )
         one, other = torch.randperm(6, generator=generator)[:2].tolist()
         cases.append((logits, one, other, 0.1))
     return [cases]
@@ -33,6 +39,9 @@ def check_first_difference(generator):
     for _ in range(20):
         ours = {f"tensor {n}": torch.randn(3, generator=generator) for n in range(6)}
         first = int(torch.randint(7, (), generator=generator))
-        theirs = {name: tensor + (n >= first) * torch.randn(3, generator=generator) for n, (name, tensor) in enumerate(ours.items())}
+        theirs = {
+            name: tensor + (n >= first) * torch.randn(3, generator=generator)
+            for n, (name, tensor) in enumerate(ours.items())
+        }
         cases.append((ours, theirs, 1e-4))
     return [cases]

@@ -14,15 +14,29 @@ def check_survival(generator):
     for _ in range(10):
         gamma = int(torch.randint(2, 8, (), generator=generator))
         drafts = torch.randint(6, (gamma,), generator=generator).tolist()
-        cases.append((small_draft(generator), torch.randn(gamma, 4, generator=generator), int(torch.randint(6, (), generator=generator)), drafts))
+        cases.append(
+            (
+                small_draft(generator),
+                torch.randn(gamma, 4, generator=generator),
+                int(torch.randint(6, (), generator=generator)),
+                drafts,
+            )
+        )
     return [cases]
 
 
 def check_ece(generator):
     """Three to ten bins."""
     sizes = torch.randint(3, 11, (20,), generator=generator).tolist()
-    return [[(*torch.rand(2, size, generator=generator).double().numpy(), torch.randint(1, 200, (size,), generator=generator).numpy())
-             for size in sizes]]
+    return [
+        [
+            (
+                *torch.rand(2, size, generator=generator).double().numpy(),
+                torch.randint(1, 200, (size,), generator=generator).numpy(),
+            )
+            for size in sizes
+        ]
+    ]
 
 
 def check_sequential(generator):
@@ -33,5 +47,12 @@ def check_sequential(generator):
         right = rng.normal(1.0, 1.6, (2000, 3))
         fell = rng.random(right.shape) >= expit(right)
         accepted = np.where(fell.any(1), fell.argmax(1), 3)
-        cases.append((right * rng.choice([0.4, 0.6, 1.7, 2.5], 3), survived(accepted, 3), np.geomspace(0.25, 4, 9), ece))
+        cases.append(
+            (
+                right * rng.choice([0.4, 0.6, 1.7, 2.5], 3),
+                survived(accepted, 3),
+                np.geomspace(0.25, 4, 9),
+                ece,
+            )
+        )
     return [cases]

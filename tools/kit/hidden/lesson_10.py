@@ -7,7 +7,11 @@ from dspark_lite.scheduling.cost_table import CostTable
 
 def speeds(generator, tokens: int) -> list[float]:
     """Falling steps per second of 1 to `tokens` tokens, jagged."""
-    return (1 / (1 + torch.rand(tokens, generator=generator, dtype=torch.float64)).cumsum(0)).mul(100).tolist()
+    return (
+        (1 / (1 + torch.rand(tokens, generator=generator, dtype=torch.float64)).cumsum(0))
+        .mul(100)
+        .tolist()
+    )
 
 
 def check_theta(generator):
@@ -40,7 +44,9 @@ def check_algorithm_1(generator):
     cases = []
     for _ in range(40):
         requests, gamma = (int(torch.randint(1, high, (), generator=generator)) for high in (6, 7))
-        cases.append((blocks(generator, requests, gamma), Speeds(generator, requests * (gamma + 1))))
+        cases.append(
+            (blocks(generator, requests, gamma), Speeds(generator, requests * (gamma + 1)))
+        )
     return [cases]
 
 
@@ -49,6 +55,10 @@ def check_lagged(generator):
     cases = []
     for _ in range(20):
         requests, gamma = (int(torch.randint(2, 5, (), generator=generator)) for _ in range(2))
-        table = CostTable(range(1, requests * (gamma + 1) + 1), speeds(generator, requests * (gamma + 1)))
-        cases.append((blocks(generator, requests, gamma), blocks(generator, requests, gamma), table))
+        table = CostTable(
+            range(1, requests * (gamma + 1) + 1), speeds(generator, requests * (gamma + 1))
+        )
+        cases.append(
+            (blocks(generator, requests, gamma), blocks(generator, requests, gamma), table)
+        )
     return [cases]

@@ -15,11 +15,19 @@ AHEAD, FALL = 16, 0.9  # followers that are hoped for, and how much less each su
 
 def policy(cost_table):
     """Lengths [R] for a proposal of R requests."""
+
     def lengths(proposal):
         alive = survival(proposal.confidence)
         requests, drafts = alive.shape
-        ranked, order = alive.t().flatten().sort(descending=True, stable=True)  # positions first: a prefix has no holes
-        most, batch, expected, taken = cost_table.most_tokens(requests), requests, float(requests), 0
+        ranked, order = (
+            alive.t().flatten().sort(descending=True, stable=True)
+        )  # positions first: a prefix has no holes
+        most, batch, expected, taken = (
+            cost_table.most_tokens(requests),
+            requests,
+            float(requests),
+            0,
+        )
         for chance in ranked.double().tolist():
             now, hoped, pays = expected * float(cost_table.sps(requests, batch)), expected, False
             for ahead in range(min(AHEAD, most - batch)):
@@ -29,4 +37,5 @@ def policy(cost_table):
                 break
             batch, expected, taken = batch + 1, expected + chance, taken + 1
         return torch.bincount(order[:taken] % requests, minlength=requests)
+
     return lengths

@@ -1,6 +1,15 @@
 """A world of shopping lists: what is bought, what it costs, and what is left."""
 
-THINGS = {"apples": 2, "pears": 3, "loaves": 4, "eggs": 1, "cheeses": 9, "lemons": 2, "cakes": 8, "fish": 7}
+THINGS = {
+    "apples": 2,
+    "pears": 3,
+    "loaves": 4,
+    "eggs": 1,
+    "cheeses": 9,
+    "lemons": 2,
+    "cakes": 8,
+    "fish": 7,
+}
 NAMES = ["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn"]
 
 
@@ -10,9 +19,20 @@ def example(rng):
     counts = [rng.randint(1, 6) for _ in bought]
     costs = [count * THINGS[thing] for thing, count in zip(bought, counts)]
     money = sum(costs) + rng.randint(1, 40)
-    listed = ", ".join(f"{count} {thing} at {THINGS[thing]}" for thing, count in zip(bought, counts))
-    lines = [f"{count} {thing}: {count} * {THINGS[thing]} = {cost}." for thing, count, cost in zip(bought, counts, costs)]
-    answer = "\n".join([*lines, f"In all: {' + '.join(map(str, costs))} = {sum(costs)}.", f"Left: {money} - {sum(costs)} = {money - sum(costs)}."])
+    listed = ", ".join(
+        f"{count} {thing} at {THINGS[thing]}" for thing, count in zip(bought, counts)
+    )
+    lines = [
+        f"{count} {thing}: {count} * {THINGS[thing]} = {cost}."
+        for thing, count, cost in zip(bought, counts, costs)
+    ]
+    answer = "\n".join(
+        [
+            *lines,
+            f"In all: {' + '.join(map(str, costs))} = {sum(costs)}.",
+            f"Left: {money} - {sum(costs)} = {money - sum(costs)}.",
+        ]
+    )
     return f"{name} has {money} coins and buys {listed}. What is left?", answer, money - sum(costs)
 
 
