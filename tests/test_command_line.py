@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import cut_short, refused
 
+from dspark_lite.course.command_line import COMMANDS, GROUPS
 from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.__main__ import main
 from dspark_lite.losslessness.toys import toy_models
@@ -328,6 +329,15 @@ def test_a_stop_by_the_keyboard_is_no_traceback(capfd, monkeypatch, tmp_path):
     monkeypatch.setattr("dspark_lite.course.data.recipes.train", stopped)
     assert main(["train", "tiny-dspark", "--out", str(tmp_path / "out")]) == 130
     assert capfd.readouterr().err == "dspark_lite: stopped; what was saved is kept\n"
+
+
+def test_without_a_command_each_is_listed_once_under_what_it_is_for(capfd):
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    assert main([]) == 0
+    listed = [
+        line.split()[0] for line in capfd.readouterr().out.splitlines() if line.startswith("  ")
+    ]
+    assert set(COMMANDS) <= set(listed)
 
 
 def test_demo_answers(capfd, monkeypatch):

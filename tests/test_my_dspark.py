@@ -92,7 +92,10 @@ PLANTED = {  # what is asked: (right, wrong)
     "algorithm_1 is the paper's": [
         ("(batch + 1) <= expected", "(batch + 1) < expected"),
         ("batch = float(len(survivals))", "batch = 0.0"),
-        ("        )\n    )\n", "        ),\n        key=lambda one: (one[0], one[1], -one[2]),\n    )\n"),
+        (
+            "        )\n    )\n",
+            "        ),\n        key=lambda one: (one[0], one[1], -one[2]),\n    )\n",
+        ),
     ],
     "greedy tokens and rounds are the package's": [
         ("hidden_states[layer + 1]", "hidden_states[layer]"),

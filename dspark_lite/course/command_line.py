@@ -14,12 +14,17 @@ from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; wrong input is answered by one sentence on stderr and exit code 2.
+    """Run one command and return its exit code; without a command, list them.
 
-    What a command measured is written to --json; the exit code is 1 where it says that something does not fit, and there is
-    nothing that it was to write to --out.
+    Wrong input ends in one sentence on stderr and exit code 2. What a command measured is written
+    to --json. The exit code is 1 if the command finds that something does not fit and was not asked
+    to write anything to --out.
     """
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    if not (sys.argv[1:] if arguments is None else arguments):
+        parser.print_help()
+        return 0
+    options = parser.parse_args(arguments)
     options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
         if hasattr(
@@ -60,14 +65,31 @@ def _check_results(options) -> None:
             check_writable(path)
 
 
+GROUPS = {  # what a person wants to do: the commands for it, in the order in which they are needed
+    "Work through the lessons": ("lab", "progress", "judge", "demo"),
+    "See what a draft brings": ("inspect", "evaluate", "bench", "sweep"),
+    "Make a draft and serve it": ("train", "calibrate", "profile", "export"),
+    "Check this machine, this code, this world": ("doctor", "parity", "quality", "world"),
+}
+
+
 def build_parser() -> argparse.ArgumentParser:
-    """The commands and their options."""
+    """Return the parser of every command and its options."""
+    lines = []
+    for purpose, names in GROUPS.items():
+        lines += ["", f"{purpose}:", *(f"  {name:10} {COMMANDS[name][0]}" for name in names)]
     parser = argparse.ArgumentParser(
-        prog="dspark-lite", description="Build, prove and measure DSpark."
+        prog="dspark-lite",
+        usage="%(prog)s COMMAND [OPTIONS]",
+        description="\n".join(["Build, prove and measure DSpark.", *lines]),
+        epilog="dspark-lite COMMAND --help lists the options of a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(
+        required=True, prog="dspark-lite", metavar="COMMAND", help=argparse.SUPPRESS
+    )
     for name, (says, run, options) in COMMANDS.items():
-        command = commands.add_parser(name, help=says, description=says)
+        command = commands.add_parser(name, description=says)
         command.set_defaults(run=run)
         for option, settings in options.items():
             command.add_argument(option, **settings)
