@@ -14,7 +14,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import Generation, Round, answer, generate, generate_together, stream
 from dspark_lite.decoding.proposal import Drafter, Proposal
 from dspark_lite.decoding.sampling import accept
-from dspark_lite.decoding.target import Step, Target
+from dspark_lite.decoding.target import TargetOutput, Target
 from dspark_lite.serving.engine import Engine, Request
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
@@ -339,7 +339,7 @@ def test_no_draft_behind_the_end_of_an_answer_counts(at, rounds, by, monkeypatch
     monkeypatch.setattr(
         TARGET,
         "read",
-        lambda ids, cache, *_, logits_to_keep=0, **options: Step(
+        lambda ids, cache, *_, logits_to_keep=0, **options: TargetOutput(
             torch.eye(VOCAB)[(ids + 1) % VOCAB][:, -logits_to_keep:] * 9, None
         ),
     )

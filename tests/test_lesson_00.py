@@ -11,7 +11,7 @@ from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
 from dspark_lite.decoding import Round, generate
-from dspark_lite.decoding.target import Step
+from dspark_lite.decoding.target import TargetOutput
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import read
 from dspark_lite.course.exercises import lesson_00 as exercises
@@ -54,7 +54,7 @@ def test_answers_that_differ_are_the_same_only_at_a_tie():
 @pytest.mark.parametrize("dtype, same", [(torch.float32, False), (torch.bfloat16, True)])
 def test_a_tie_is_as_wide_as_the_number_format_rounds(dtype, same):
     logits = torch.tensor([[[20.0, 19.9, 0.0]]])
-    target = SimpleNamespace(dtype=dtype, prefill=lambda ids: (Step(logits, None), None))
+    target = SimpleNamespace(dtype=dtype, prefill=lambda ids: (TargetOutput(logits, None), None))
     assert same_or_tied(target, torch.tensor([[0]]), [1], [0]) is same
     assert not same_or_tied(target, torch.tensor([[0]]), [2], [0])
 

@@ -1,4 +1,4 @@
-"""Attention of queries that share key heads, the masks added to its scores, and how a model is made to attend otherwise."""
+"""Grouped-query attention, additive masks, and a switch for the attention of a transformers model."""
 
 import functools
 from contextlib import contextmanager
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-# Left to choose, torch takes a kernel for few queries that has no tile where those that share a key head are 129 or more, and raises.
+# The default kernel for few queries fails if 129 or more queries share a key head. So we choose the kernel.
 FLEX_KERNEL = {"BACKEND": "TRITON"}
 
 
 @functools.cache
 def flex_attention(device: str):
-    """FlexAttention, compiled for a GPU: only there does it leave out what the mask hides."""
-    from torch.nn.attention import flex_attention  # a slow import, of which drafting needs nothing
+    """Return FlexAttention, compiled on a GPU: only there does it skip what the mask hides."""
+    from torch.nn.attention import flex_attention  # a slow import that drafting does not need
 
     attention = flex_attention.flex_attention
     return torch.compile(attention) if device == "cuda" else attention
@@ -22,13 +22,15 @@ def flex_attention(device: str):
 def attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float
 ) -> torch.Tensor:
-    """softmax(scale * queries keys^T) values, [B, n, T, d]: n/m of the queries [B, n, T, d] share each key head of keys
-    and values [B, m, S, d], as in F.scaled_dot_product_attention(..., enable_gqa=True) of lesson 04.
+    """Return softmax(scale * queries keys^T) values, [B, n, T, d]: n/m of the queries [B, n, T, d]
+    share each of the key heads in keys and values [B, m, S, d].
 
-    Here the queries that share a key head stand below one another, so that its keys are read once, which is faster for
-    many rows. `mask` is None, a row for all queries [B, 1, 1, S], one for each [B, 1, T, S] or one for each of those
-    stacked [B, 1, n/m * T, S], boolean (True: may be seen) or added to the scores; or block-sparse, for FlexAttention on
-    a GPU.
+    The result is that of F.scaled_dot_product_attention(..., enable_gqa=True) in lesson 04. Here the
+    queries of a key head are stacked, so that its keys are read once; this is faster with many rows.
+
+    `mask` is None, boolean (True: visible) or added to the scores, with one row for all queries
+    [B, 1, 1, S], one for each [B, 1, T, S] or one for each stacked query [B, 1, n/m * T, S]; or it
+    is block-sparse, for FlexAttention on a GPU.
     """
     if mask is not None and not isinstance(mask, torch.Tensor):
         sparse, dtype = flex_attention(queries.device.type), values.dtype
@@ -51,7 +53,7 @@ def attend(
 
 
 def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A boolean mask (True: may be seen) as numbers to add to scores: 0 or -inf."""
+    """Return a boolean mask (True: visible) as numbers to add to scores: 0 or -inf."""
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
         ~visible, -torch.inf
     )
@@ -59,8 +61,8 @@ def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @contextmanager
 def attending(model, implementation: str):
-    """Has the model attend by what transformers knows by this name, and as before afterwards, whatever happens: others share
-    the model."""
+    """Switch the model to an attention that transformers knows by this name, and back afterwards,
+    also after an error: others share the model."""
     usual = model.config._attn_implementation
     try:
         model.config._attn_implementation = implementation

@@ -16,9 +16,9 @@ from ..common.errors import RequestError
 from ..common.fingerprint import network
 from .attention import attending
 from .proposal import Drafter, Proposal, draft_length
-from .sampling import Randomness, RandomSource, Verdict, accept, race
+from .sampling import Randomness, RandomSource, Verdict, accept, first_to_ring
 from .static_context import STATIC, StaticContext
-from .target import Step, Target
+from .target import TargetOutput, Target
 from .watching import snapshot
 
 
@@ -143,7 +143,7 @@ class FastTarget(Target):
         self.token_ids = torch.zeros(1, slots, dtype=torch.long, device=target.device)
 
     @torch.inference_mode()
-    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, "TextHandle"]:
+    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[TargetOutput, "TextHandle"]:
         """As the target's own, which it is; keys and values then move to static storage."""
         step, cache = super().prefill(input_ids, taps)
         pairs = [(layer.keys, layer.values) for layer in cache.layers]
@@ -155,7 +155,7 @@ class FastTarget(Target):
         return step, self.text
 
     @torch.inference_mode()
-    def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> Step:
+    def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> TargetOutput:
         """Logits and features of tokens [1, k], at most as many as there are slots."""
         self._check_newest(cache)
         count = token_ids.shape[1]
@@ -163,7 +163,7 @@ class FastTarget(Target):
         with attending(self.model, STATIC):
             logits, features = self.reading(self.context.enter(self.slots))
         self.context.commit(count)
-        return Step(logits[:, :count], None if features is None else features[:, :count])
+        return TargetOutput(logits[:, :count], None if features is None else features[:, :count])
 
     def roll_back(self, cache: "TextHandle", dropped: int) -> None:
         """Forgets the last `dropped` positions."""
@@ -176,7 +176,7 @@ class FastTarget(Target):
                 "the fast path has begun another text since; decode one after the other, or with fast=False"
             )
 
-    def _read(self) -> Step:
+    def _read(self) -> TargetOutput:
         positions = self.context.positions(self.token_ids)
         mask = self.context.causal_mask(positions, self.groups)
         return self.read(
@@ -220,7 +220,7 @@ class PreparedNoise(RandomSource):
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
         """Chooses tokens [...] for distributions [..., V]."""
-        return race(probs, self._take(probs, exponential=True))
+        return first_to_ring(probs, self._take(probs, exponential=True))
 
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
         """How many of the leading coins [B, g], each true with probability `keep`, come up true; [B]."""

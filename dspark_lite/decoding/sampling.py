@@ -1,4 +1,7 @@
-"""From logits to tokens: probabilities, draws, the lossless accept rule (paper, section 2; Leviathan et al. 2023)."""
+"""From logits to tokens: probabilities, draws, and the lossless accept rule.
+
+Source: paper, section 2; Leviathan et al., 2023.
+"""
 
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -10,52 +13,56 @@ from ..common.errors import RequestError
 
 
 class Verdict(NamedTuple):
-    """What verification decided: `accepted` [B] draft tokens kept, and the `next_token` [B] drawn after them."""
+    """The result of verification: how many drafts were `accepted` [B], and the `next_token` [B] after
+    them."""
 
     accepted: torch.Tensor
     next_token: torch.Tensor
 
 
 def check_temperature(temperature: float) -> None:
-    """Raises RequestError for a temperature below zero, or none at all."""
+    """Raise RequestError unless the temperature is a number, 0 or more."""
     if not isinstance(temperature, Real) or not temperature >= 0:
         raise RequestError(f"the temperature is {temperature!r}; it must be 0 (greedy) or more")
 
 
 def check_seed(seed: int, of: str = "") -> None:
-    """Raises RequestError for what torch takes as no seed; `of` says whose it is."""
+    """Raise RequestError unless torch accepts the seed; `of` names its owner in the message."""
     if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise RequestError(
             f"the seed{of} is {seed!r}; it must be a whole number from 0 to 2**63 - 1"
         )
 
 
-LEAST_TEMPERATURE = (
-    1e-30  # below, logits over it overflow float32, and only the largest one has any mass
-)
+# Below this temperature, logits / temperature overflows float32; only the largest logit counts.
+LEAST_TEMPERATURE = 1e-30
 
 
 def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Float32 probabilities [..., V] of logits [..., V]; below LEAST_TEMPERATURE all mass is on the largest one."""
+    """Return float32 probabilities [..., V] of logits [..., V]. Below LEAST_TEMPERATURE the largest
+    logit has probability 1."""
     if temperature < LEAST_TEMPERATURE:
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
     return torch.softmax(logits.float() / temperature, -1)
 
 
 def undefined(logits: torch.Tensor) -> torch.Tensor:
-    """Whether no distribution can be made of logits [..., V], because one is nan or the largest is infinite; [...]."""
+    """Return whether logits [..., V] give no distribution: one is nan, or the largest is infinite.
+    Shape [...]."""
     return ~logits.amax(-1).isfinite()
 
 
 class RandomSource:
-    """Stands in for a torch.Generator where choices are visited (losslessness/enumeration.py) or drawn in another way (serving/engine.py)."""
+    """Replaces a torch.Generator: losslessness/enumeration.py visits every choice, serving/engine.py
+    draws from numbers of each request."""
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
-        """Chooses tokens [...] for distributions [..., V]."""
+        """Choose tokens [...] from distributions [..., V]."""
         raise NotImplementedError
 
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
-        """Chooses how many of the leading coins [B, g], each true with probability `keep`, come up true; [B]."""
+        """Toss coins [B, g] that are true with probability `keep`; return the number [B] of trues
+        before the first false."""
         raise NotImplementedError
 
 
@@ -63,24 +70,25 @@ Randomness = torch.Generator | RandomSource | None
 
 
 def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
-    """One token [...] from each distribution of probs [..., V]."""
+    """Draw one token [...] from each distribution of probs [..., V]."""
     if isinstance(generator, RandomSource):
         return generator.draw(probs)
-    return race(probs, torch.empty_like(probs).exponential_(generator=generator))
+    return first_to_ring(probs, torch.empty_like(probs).exponential_(generator=generator))
 
 
-def race(probs: torch.Tensor, exponential: torch.Tensor) -> torch.Tensor:
-    """The token [...] that arrives first where each of probs [..., V] is a rate: arrival times are `exponential` numbers over
-    the rates, so a token wins with its own probability. They must be above 0, as torch says those of `exponential_` are: at exactly 0
-    a token that is impossible would win.
+def first_to_ring(probs: torch.Tensor, exponential: torch.Tensor) -> torch.Tensor:
+    """Return the token [...] whose clock rings first, if each of probs [..., V] is a clock's rate.
 
-    torch.multinomial draws one token in this way too, from the same numbers, but asks the host whether probs are valid.
+    A clock rings after an `exponential` number divided by its rate, so a token is first with its
+    own probability. The numbers must be positive: with a 0, a token of probability 0 would win.
+    torch guarantees this. torch.multinomial uses the same numbers, but makes the host wait.
     """
     return (probs / exponential).argmax(-1)
 
 
 def accepted_prefix_length(keep: torch.Tensor, generator: Randomness) -> torch.Tensor:
-    """Tosses one coin for each probability of keep [B, g]; the number [B] of trues before the first false."""
+    """Toss a coin for each probability of keep [B, g]; return the number [B] of trues before the
+    first false."""
     if isinstance(generator, RandomSource):
         return generator.accepted_prefix_length(keep)
     uniform = torch.rand(keep.shape, generator=generator, device=keep.device)
@@ -88,9 +96,9 @@ def accepted_prefix_length(keep: torch.Tensor, generator: Randomness) -> torch.T
 
 
 def residual(target_probs: torch.Tensor, draft_probs: torch.Tensor) -> torch.Tensor:
-    """What the target still owes after the draft's share: max(p - q, 0), renormalised, [..., V].
+    """Return the distribution after a rejection: max(p - q, 0), normalised, [..., V].
 
-    Where p equals q nothing is owed and no token can be rejected; p itself is returned there.
+    If p equals q, no token can be rejected; the result is then p.
     """
     owed = (target_probs - draft_probs).clamp(min=0)
     total = owed.sum(-1, keepdim=True)
@@ -102,7 +110,7 @@ def residual(target_probs: torch.Tensor, draft_probs: torch.Tensor) -> torch.Ten
 def probability_ratios(
     target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
 ) -> torch.Tensor:
-    """p_k(x) / q_k(x) [B, g] of the drafted tokens x [B, g]; probabilities as `accept` takes them."""
+    """Return p_k(x) / q_k(x) [B, g] of the drafted tokens x [B, g]; arguments as of `accept`."""
     at = draft_tokens.unsqueeze(-1)
     return (
         target_probs[:, : draft_tokens.shape[1]].gather(-1, at) / draft_probs.gather(-1, at)
@@ -116,13 +124,14 @@ def accept(
     lengths: torch.Tensor | None,
     generator: Randomness,
 ) -> Verdict:
-    """Keeps the longest accepted prefix of each block and draws the token that follows it.
+    """Accept a prefix of each block and draw the token after it (Leviathan et al., 2023).
 
-    Draft token x at position k is accepted with probability min(1, p_k(x) / q_k(x)). After a rejection the next token
-    comes from the residual of that position, after a whole accepted block from the target itself (the bonus).
+    Draft x at position k is accepted with probability min(1, p_k(x) / q_k(x)). After a rejection,
+    the next token is drawn from the residual of that position; after a whole accepted block, from
+    the target (the bonus).
 
-    target_probs [B, g+1, V], draft_probs [B, g, V], draft_tokens [B, g]; `lengths` [B] are the verification lengths,
-    None for the whole block. Everything stays on the device; nothing is asked of the host.
+    target_probs [B, g+1, V], draft_probs [B, g, V], draft_tokens [B, g]; `lengths` [B] are the
+    verification lengths, None for whole blocks. The host does not wait for the device.
     """
     batch, gamma = draft_tokens.shape
     keep = probability_ratios(target_probs, draft_probs, draft_tokens).clamp(max=1)
@@ -133,7 +142,7 @@ def accept(
 
     row = torch.arange(batch, device=accepted.device)
     last_target = target_probs[row, accepted]  # [B, V]
-    # A zero row after the block makes the bonus a residual like any other: nothing was drafted, all of p is owed.
+    # A zero row after the block makes the bonus a residual, too: without a draft, q is 0 and the residual is p.
     padded = F.pad(draft_probs, (0, 0, 0, 1))
     rejected = (accepted < lengths)[:, None]
     last_draft = padded[row, accepted] * rejected

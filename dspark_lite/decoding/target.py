@@ -1,4 +1,5 @@
-"""The target: a transformers language model that reads prompts, verifies blocks and rolls its cache back."""
+"""The target: a language model of transformers that reads prompts, verifies blocks and rolls back
+its cache."""
 
 import inspect
 from contextlib import contextmanager
@@ -10,9 +11,9 @@ from transformers import DynamicCache, PreTrainedModel
 from ..common.errors import CheckpointError, DSparkLiteError
 
 
-class Step(NamedTuple):
-    """One pass of the target: float32 `logits` [B, k, V] of the last k positions, and the tapped hidden states
-    `features` [B, n, taps * H] of all n positions that went in (None without taps)."""
+class TargetOutput(NamedTuple):
+    """The output of one pass of the target: float32 `logits` [B, k, V] of the last k positions, and
+    the tapped hidden states `features` [B, n, taps * H] of all n positions (None without taps)."""
 
     logits: torch.Tensor
     features: torch.Tensor | None
@@ -20,7 +21,7 @@ class Step(NamedTuple):
 
 @contextmanager
 def within_memory(work: str):
-    """Raises DSparkLiteError where the GPU's memory has no room for the `work` done inside."""
+    """Raise DSparkLiteError if the GPU has no memory for the `work` inside."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -31,8 +32,8 @@ def within_memory(work: str):
 
 
 def unwrapped(model):
-    """The model of transformers inside what PEFT, torch.compile or a module of one's own has put around it: what `generate`
-    runs, also when it is called on the wrapper. Raises CheckpointError for a wrapper of PEFT that is more than layers inside."""
+    """Return the transformers model inside a wrapper: of PEFT, of torch.compile, or a module of the
+    user's own. Raise CheckpointError for a PEFT wrapper that adds tokens to the prompt."""
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         raise CheckpointError(
             "PEFT puts learned tokens before each prompt of this model (prompt or prefix tuning), which the model inside never "
@@ -44,10 +45,11 @@ def unwrapped(model):
 
 
 class Target:
-    """A causal language model of transformers, its tokenizer (None where there is none), and what drafters ask of it.
+    """A causal language model of transformers with its tokenizer (None without one).
 
-    `has_windows` says whether some of its layers see a sliding window alone, `has_states` whether some keep a recurrent state
-    in the place of keys and values, from which no token can be taken back: such a target decodes without a drafter.
+    `has_windows`: some layers attend only to a sliding window. `has_states`: some layers store a
+    recurrent state instead of keys and values. A state cannot be rolled back, so such a target
+    decodes without a drafter.
     """
 
     def __init__(self, model, tokenizer=None, name: str = "target"):
@@ -61,14 +63,10 @@ class Target:
                 f"{name} is a {type(model).__name__}, which is no causal model with a cache of keys and values; a target is one, "
                 "such as a Qwen3ForCausalLM"
             )
-        self.config = (
-            model.config.get_text_config()
-        )  # of a model that also sees or hears, what its language model is
-        layers = DynamicCache(
-            config=self.config
-        ).layers  # each of the kind that its layer of the model asks for
+        self.config = model.config.get_text_config()  # a multimodal model has several
+        layers = DynamicCache(config=self.config).layers
         self.has_windows = any(getattr(layer, "is_sliding", False) for layer in layers)
-        # The caches of transformers 5.0 do not tell these.
+        # In transformers 5.0 the cache of a recurrent layer looks like any other.
         self.has_states = (
             getattr(model, "_is_stateful", False)
             or any(hasattr(layer, "recurrent_states") for layer in layers)
@@ -79,7 +77,7 @@ class Target:
         self.num_layers = self.config.num_hidden_layers
         self.max_positions = self.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.fast_parts: dict = {}  # what decoding/fast.py has made of it
+        self.fast_parts: dict = {}  # passes that decoding/fast.py has prepared
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -88,7 +86,7 @@ class Target:
         return () if stop is None else (stop,) if isinstance(stop, int) else tuple(stop)
 
     def check_rollback(self) -> None:
-        """Raises CheckpointError for a target whose rejected drafts could not be forgotten."""
+        """Raise CheckpointError for a target that cannot roll back rejected drafts."""
         if self.has_states:
             raise CheckpointError(
                 f"{self.name} has layers with a recurrent state (linear attention), from which rejected drafts cannot be taken "
@@ -96,8 +94,8 @@ class Target:
             )
 
     def check_taps(self, taps, after_norm: bool = False) -> None:
-        """Raises CheckpointError unless every tapped layer exists and is read before the final norm; a drafter made for the
-        hidden state `after_norm` (MTP) taps the last layer and no other."""
+        """Raise CheckpointError unless every tapped layer exists and is read before the final norm. A
+        drafter for the hidden state `after_norm` (MTP) taps only the last layer."""
         last = self.num_layers - 1
         if after_norm and tuple(taps) != (last,):
             raise CheckpointError(
@@ -112,31 +110,37 @@ class Target:
                 )
 
     @torch.inference_mode()
-    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[Step, DynamicCache]:
-        """Reads prompts [B, n]; returns the logits [B, 1, V] after them with their features, and the new cache."""
-        # Layers that see a window would forget what lies before it, and then cannot be rolled back: they keep all, and the
-        # mask hides it.
+    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[TargetOutput, DynamicCache]:
+        """Read prompts [B, n]. Return the logits [B, 1, V] after them with all features, and the new
+        cache."""
+        # A cache of a sliding window drops tokens and then cannot be rolled back. So it stores all of
+        # them, and the mask hides those outside the window.
         cache = DynamicCache() if self.has_windows else DynamicCache(config=self.config)
         return self.read(input_ids, cache, taps, logits_to_keep=1), cache
 
     @torch.inference_mode()
-    def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> Step:
-        """Reads [anchor, drafts] [B, k] after the cache in one pass; logits and features of all k positions."""
+    def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> TargetOutput:
+        """Read [anchor, drafts] [B, k] after the cache in one pass. Return logits and features of all k
+        positions."""
         return self.read(token_ids, cache, taps)
 
     def roll_back(self, cache: DynamicCache, dropped: int) -> None:
-        """Forgets the last `dropped` positions. A negative crop means "drop" in every supported transformers."""
+        """Remove the last `dropped` positions from the cache."""
         if dropped:
-            cache.crop(-dropped)
+            cache.crop(-dropped)  # negative: how many to drop, in every supported transformers
 
     def last_hidden(self, input_ids: torch.Tensor, taps=()) -> tuple[torch.Tensor, torch.Tensor]:
-        """Final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole sequences (training)."""
+        """Return the final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole
+        sequences, for training."""
         states = self.model.model(input_ids=input_ids, use_cache=False, output_hidden_states=True)
         return states.last_hidden_state, self._tap(states.hidden_states, taps)
 
-    def read(self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options) -> Step:
-        """One pass over tokens [B, n]: logits of all, of the last `logits_to_keep`, or at a tensor of indices; `options` go
-        to the model and its attention (serving/slots.py). Raises DSparkLiteError where the GPU's memory has no room for it."""
+    def read(
+        self, input_ids: torch.Tensor, cache, taps=(), logits_to_keep=0, **options
+    ) -> TargetOutput:
+        """Run one pass over tokens [B, n]. Return the logits of all positions, of the last
+        `logits_to_keep`, or at a tensor of indices. `options` are passed to the model and its
+        attention (serving/slots.py). Raise DSparkLiteError if the GPU has no memory for the pass."""
         with within_memory(f"a pass of {self.name} over {input_ids.numel()} tokens"):
             out = self.model(
                 input_ids=input_ids,
@@ -146,9 +150,12 @@ class Target:
                 output_hidden_states=len(taps) > 0,
                 **options,
             )
-        return Step(out.logits.float(), self._tap(out.hidden_states, taps) if taps else None)
+        return TargetOutput(
+            out.logits.float(), self._tap(out.hidden_states, taps) if taps else None
+        )
 
     @staticmethod
     def _tap(hidden_states, taps) -> torch.Tensor:
-        """Index 0 of transformers' hidden states is the embedding, so layer i stands at i + 1."""
+        """Return the hidden states of the tapped layers, side by side. Layer i is at index i + 1: index
+        0 is the embedding."""
         return torch.cat([hidden_states[layer + 1] for layer in taps], -1)

@@ -5,7 +5,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..decoding.proposal import Drafter, Proposal
 from ..decoding.sampling import draw
-from ..decoding.target import Step, Target
+from ..decoding.target import TargetOutput, Target
 from ..drafters import (
     MTP,
     DraftConfig,
@@ -33,11 +33,11 @@ class ToyTarget:
 
     def prefill(self, input_ids, taps=()):
         """Logits [B, 1, V] after the prompt; the table needs no memory, so the cache is None."""
-        return Step(self.table[input_ids[:, -1:]].log(), None), None
+        return TargetOutput(self.table[input_ids[:, -1:]].log(), None), None
 
     def verify(self, token_ids, cache, taps=()):
         """Logits [B, k, V] after each of token_ids [B, k]."""
-        return Step(self.table[token_ids].log(), None)
+        return TargetOutput(self.table[token_ids].log(), None)
 
     def roll_back(self, cache, dropped):
         """Nothing to forget."""

@@ -14,7 +14,7 @@ from transformers import AttentionInterface
 
 from ..common.errors import RequestError
 from ..decoding.attention import attend, attending, hiding
-from ..decoding.target import Step, Target
+from ..decoding.target import TargetOutput, Target
 from ..drafters.autoregressive import Autoregressive, ChainState
 from ..drafters.dspark import Backbone
 from ..drafters.layers import block_sparse
@@ -205,7 +205,7 @@ AttentionInterface.register(RAGGED, ragged_attention)
 
 def ragged_step(
     target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0
-) -> Step:
+) -> TargetOutput:
     """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
     and features [1, N, taps * H]. The layout is the pass's cache, and reaches `ragged_attention` by its keyword."""
     with attending(target.model, RAGGED):
