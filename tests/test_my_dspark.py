@@ -92,14 +92,11 @@ PLANTED = {  # what is asked: (right, wrong)
     "algorithm_1 is the paper's": [
         ("(batch + 1) <= expected", "(batch + 1) < expected"),
         ("batch = float(len(survivals))", "batch = 0.0"),
-        (
-            "        )\n    )\n",
-            "        ),\n        key=lambda one: (one[0], one[1], -one[2]),\n    )\n",
-        ),
+        ("enumerate(row)))", "enumerate(row)), key=lambda one: (one[0], one[1], -one[2]))"),
     ],
     "greedy tokens and rounds are the package's": [
         ("hidden_states[layer + 1]", "hidden_states[layer]"),
-        ("extend(features[: len(new)])", "extend(features)"),
+        ("extend(features[:len(new)])", "extend(features)"),
         ("drafts[-1] if drafts else anchor", "anchor"),
     ],
 }

@@ -1,7 +1,7 @@
-"""A drafted block, what drafts it and what it attends to, and the policy that says how much of it is verified."""
+"""A drafted block, and the protocols around it: drafter, context, policy."""
 
-from collections.abc import Callable
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Protocol, runtime_checkable
@@ -57,10 +57,11 @@ class Proposal:
 
 
 def stack_proposals(proposals: list[Proposal]) -> Proposal:
-    """The blocks [1, g] of several requests as one proposal [R, g], for a policy that decides about all of them; a
-    single proposal as it is.
+    """Stack the blocks [1, g] of several requests into one proposal [R, g], for a policy that
+    decides about all of them. A single proposal is returned as it is.
 
-    Shorter blocks are padded; a padded position has confidence logit -inf. An empty block needs no confidence for that.
+    Shorter blocks are padded; a padded position has confidence logit -inf. An empty block may lack
+    confidence logits.
     """
     if len(proposals) == 1:
         return proposals[0]
@@ -69,23 +70,26 @@ def stack_proposals(proposals: list[Proposal]) -> Proposal:
         return pad_sequence([part[0] for part in parts], batch_first=True, padding_value=padding)
 
     logits = None
-    if any(one.confidence_logits is not None for one in proposals):
+    if any(block.confidence_logits is not None for block in proposals):
         logits = stack(
             [
-                one.probs.new_empty(1, 0)
-                if one.confidence_logits is None
-                else one.confidence_logits
-                for one in proposals
+                block.probs.new_empty(1, 0)
+                if block.confidence_logits is None
+                else block.confidence_logits
+                for block in proposals
             ],
             -torch.inf,
         )
     return Proposal(
-        stack([one.tokens for one in proposals]), stack([one.probs for one in proposals]), logits
+        stack([block.tokens for block in proposals]),
+        stack([block.probs for block in proposals]),
+        logits,
     )
 
 
 def draft_length(gamma: int | None, longest: int) -> int:
-    """The draft length to use: `longest` unless `gamma` asks for fewer; raises RequestError beyond the block."""
+    """Return the draft length: `gamma`, or `longest` for None. Raise RequestError if it is not from 1
+    to `longest`."""
     if gamma is None:
         return longest
     if not isinstance(gamma, Integral) or not 1 <= gamma <= longest:
@@ -140,52 +144,58 @@ class Drafter(ABC):
 
 @runtime_checkable
 class Context(Protocol):
-    """Keys and values of the committed tokens in every layer: what the layers of a drafter attend to."""
+    """The keys and values of the committed tokens in every layer; a drafter attends to them."""
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [B, T] of tokens that enter after the context, [B, T, ...]."""
+        """Return the absolute positions [B, T] of tokens [B, T, ...] that enter after the context."""
 
     def mask(self, tokens: int) -> torch.Tensor | None:
-        """Which of the context and of so many tokens after it may be seen, [B, 1, 1, S]; None: everything."""
+        """Return the mask [B, 1, 1, S] over the context and `tokens` entries after it; None if all
+        are visible."""
 
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [B, m, T, d] after the context and returns everything up to them, [B, m, S, d]."""
+        """Write keys and values [B, m, T, d] after the context. Return all entries up to them,
+        [B, m, S, d]."""
 
     def advance(self, tokens: int) -> None:
-        """Counts so many appended tokens as context; the others are overwritten by what comes next."""
+        """Count `tokens` appended entries as context. The next `append` overwrites the others."""
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses how much of each block is verified. The text stays exactly the target's if the choice about position k of
-    a request looks at nothing that was drawn at k or later (paper, section 3.2.2 and Appendix A)."""
+    """Chooses how much of each block is verified.
+
+    The output distribution stays exactly the target's if the choice about position k of a request
+    depends on no token drawn at k or later (paper, section 3.2.2 and Appendix A).
+    """
 
     def begin(self) -> None:
-        """Forgets earlier steps: called before the first one of a generation or of an engine."""
+        """Forget earlier steps. Called before the first step of a generation or an engine."""
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        """Verification lengths [R], from 0 to a block's, of all requests that share a step; of a block that was drafted
-        shorter, near an answer's end, no more is verified than there is."""
+        """Return the verification lengths [R] of the requests that share a step, from 0 to a whole
+        block. Near the end of an answer a block may be shorter; lengths beyond it are cut."""
 
 
 class Memoryless:
-    """The policy of a function of the step's proposal alone: it has nothing to forget."""
+    """A policy made of a function of the proposal."""
 
     def __init__(self, choose: Callable[[Proposal], torch.Tensor]):
         self.choose = choose
 
     def begin(self) -> None:
-        """No-op: nothing is remembered."""
+        """Do nothing: there is no memory."""
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        """The function's lengths [R]."""
+        """Return the function's lengths [R]."""
         return self.choose(proposal)
 
 
 def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Policy | None:
-    """The policy at its first step; a plain function becomes a policy, None (whole blocks) stays."""
+    """Return the policy, ready for its first step. A function becomes a policy; None (whole blocks)
+    stays None."""
     if policy is None:
         return None
     policy = policy if isinstance(policy, Policy) else Memoryless(policy)
@@ -196,10 +206,12 @@ def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Polic
 def chosen_lengths(
     policy: Policy | None, proposal: Proposal, block: int | None = None
 ) -> list[int]:
-    """The verification length of each request that a policy (None: all that was drafted) gives, on the host, which
-    waits for them once; where nothing was drafted the policy is not called. Raises RequestError for lengths that are
-    not whole numbers from 0 to `block` (None: to the drafted length; a block is drafted shorter where the answer's end
-    is near)."""
+    """Return each request's verification length by a policy (None: all that was drafted).
+
+    The host waits for the policy once. Without drafts the policy is not called. Raise RequestError
+    for lengths that are not whole numbers from 0 to `block` (None: to the drafted length, which is
+    shorter near the end of an answer).
+    """
     requests, drafted = proposal.tokens.shape
     if policy is None or not requests or not drafted:
         return [drafted] * requests
@@ -225,6 +237,6 @@ def chosen_lengths(
 
 
 def _name(policy) -> str:
-    """What a policy is called in an error: the function that made it, or its class."""
+    """Return the name of a policy for an error: the function that made it, or its class."""
     made = policy.choose if isinstance(policy, Memoryless) else policy
     return getattr(made, "__qualname__", type(made).__name__).partition(".<locals>")[0]

@@ -20,14 +20,10 @@ def speculate(big, little, ids, count, gamma=7):
         draft = ids
         for _ in range(gamma):  # the little model writes ahead
             draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
-        want = big(draft)[0, ids.shape[1] - 1 :].argmax(
-            -1
-        )  # one pass: what the big one writes after every prefix
-        guess = draft[0, ids.shape[1] :]
+        want = big(draft)[0, ids.shape[1] - 1:].argmax(-1)  # one pass: what the big one writes after every prefix
+        guess = draft[0, ids.shape[1]:]
         right = int((guess == want[:-1]).cumprod(0).sum())  # right up to the first difference
-        ids = torch.cat(
-            [ids, guess[None, :right], want[None, right : right + 1]], 1
-        )  # those, and its own next token
+        ids = torch.cat([ids, guess[None, :right], want[None, right:right + 1]], 1)  # those, and its own next token
     return ids[:, :end]
 
 
@@ -66,12 +62,7 @@ def verify(p, q, drafts, generator):
 # Lesson 03: the target reads each token once.
 def read(model, token_ids, cache, taps=()):
     """One pass over new tokens: logits [k, V] after each, and the tapped hidden states [k, taps * H]."""
-    out = model(
-        input_ids=torch.tensor([token_ids]),
-        past_key_values=cache,
-        use_cache=True,
-        output_hidden_states=True,
-    )
+    out = model(input_ids=torch.tensor([token_ids]), past_key_values=cache, use_cache=True, output_hidden_states=True)
     features = torch.cat([out.hidden_states[layer + 1][0] for layer in taps], -1) if taps else None
     return out.logits[0].float(), features
 
@@ -98,18 +89,12 @@ class Draft:
 
     def heads(self, x, name):
         """A linear map of x [k, H], split into heads: [heads, k, d]."""
-        return (
-            F.linear(x, self.w[f"{name}.weight"])
-            .unflatten(-1, (-1, self.config["head_dim"]))
-            .transpose(0, 1)
-        )
+        return F.linear(x, self.w[f"{name}.weight"]).unflatten(-1, (-1, self.config["head_dim"])).transpose(0, 1)
 
     def rotate(self, x, start):
         """Turns x [heads, k, d] by its positions start, start + 1, ..."""
         size = x.shape[-1]
-        frequency = self.config["rope_parameters"]["rope_theta"] ** -(
-            torch.arange(0, size, 2) / size
-        )
+        frequency = self.config["rope_parameters"]["rope_theta"] ** -(torch.arange(0, size, 2) / size)
         angle = torch.arange(start, start + x.shape[1])[:, None] * torch.cat([frequency, frequency])
         left, right = x.chunk(2, -1)
         return x * angle.cos() + torch.cat([-right, left], -1) * angle.sin()
@@ -127,47 +112,27 @@ class Draft:
     def extend(self, features):
         """Appends committed tokens, features [k, taps * H]: their keys and values, in every layer."""
         x = self.norm(F.linear(features, self.w["fc.weight"]), "hidden_norm")
-        new = [
-            self.keys_values(x, f"layers.{n}", self.length)
-            for n in range(self.config["num_hidden_layers"])
-        ]
+        new = [self.keys_values(x, f"layers.{n}", self.length) for n in range(self.config["num_hidden_layers"])]
         if self.context:
-            new = [
-                tuple(torch.cat(pair, 1) for pair in zip(old, own))
-                for old, own in zip(self.context, new)
-            ]
+            new = [tuple(torch.cat(pair, 1) for pair in zip(old, own)) for old, own in zip(self.context, new)]
         self.context = new
 
 
 def block_pass(draft, anchor):
     """Hidden states [g, H] of one pass over the block, `draft.gamma` slots that begin with the anchor, a token id."""
-    ids = torch.tensor(
-        [anchor, *[draft.config["mask_token_id"]] * (draft.gamma - 1)]
-    )  # the block's tokens [g]
+    ids = torch.tensor([anchor, *[draft.config["mask_token_id"]] * (draft.gamma - 1)])  # the block's tokens [g]
     start = draft.length  # where its first slot stands
-    mask = torch.ones(
-        draft.gamma, draft.length + draft.gamma, dtype=torch.bool
-    )  # which keys (columns) a slot (row) may see
+    mask = torch.ones(draft.gamma, draft.length + draft.gamma, dtype=torch.bool)  # which keys (columns) a slot (row) may see
     x = draft.w["embed_tokens.weight"][ids]
     for number, context in enumerate(draft.context):
         layer = f"layers.{number}"
         y = draft.norm(x, f"{layer}.input_layernorm")
-        queries = draft.norm(
-            draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm"
-        )
-        keys, values = (
-            torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start))
-        )
-        mixed = F.scaled_dot_product_attention(
-            draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True
-        )[0]
-        x = x + F.linear(
-            mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"]
-        )
+        queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")
+        keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
+        mixed = F.scaled_dot_product_attention(draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]
+        x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])
         y = draft.norm(x, f"{layer}.post_attention_layernorm")
-        gate, up = (
-            F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up")
-        )
+        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))
         x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])
     return draft.norm(x, "norm")
 
@@ -175,9 +140,7 @@ def block_pass(draft, anchor):
 # Lesson 05: each token follows the one before.
 def transition_bias(draft, previous):
     """The bias [V] that the token before gives the next slot: W2 W1[previous]."""
-    return (
-        draft.w["markov_head.markov_w2.weight"] @ draft.w["markov_head.markov_w1.weight"][previous]
-    )
+    return draft.w["markov_head.markov_w2.weight"] @ draft.w["markov_head.markov_w1.weight"][previous]
 
 
 def draw_block(draft, hidden, anchor, temperature, generator):
@@ -195,9 +158,7 @@ def survival(draft, hidden, anchor, drafts):
     """The chance [g] that the block survives up to each position: the product of the confidences."""
     before = draft.w["markov_head.markov_w1.weight"][[anchor, *drafts[:-1]]]
     inputs = torch.cat([hidden, before], -1)
-    logits = F.linear(
-        inputs, draft.w["confidence_head.proj.weight"], draft.w["confidence_head.proj.bias"]
-    )[:, 0]
+    logits = F.linear(inputs, draft.w["confidence_head.proj.weight"], draft.w["confidence_head.proj.bias"])[:, 0]
     return torch.sigmoid(logits).cumprod(0)
 
 
@@ -207,13 +168,7 @@ def algorithm_1(survivals, sps):
     (R + sum of admitted survivals) * sps(R + number admitted)."""
     lengths = [0] * len(survivals)
     expected, batch = float(len(survivals)), len(survivals)
-    order = sorted(
-        (
-            (-chance, k, r)
-            for r, row in enumerate(survivals.tolist())
-            for k, chance in enumerate(row)
-        )
-    )
+    order = sorted(((-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)))
     for minus_chance, _, request in order:
         if (expected - minus_chance) * sps(batch + 1) <= expected * sps(batch):
             break
@@ -232,20 +187,14 @@ def generate(model, draft, ids, count, temperature=0.0, generator=None, sps=None
     while len(text) < count and text[-1] not in stop:
         hidden = block_pass(draft, text[-1])
         drafts, q = draw_block(draft, hidden, text[-1], temperature, generator)
-        worth = (
-            algorithm_1(survival(draft, hidden, text[-1], drafts)[None], sps)[0]
-            if sps
-            else draft.gamma
-        )
-        drafts = drafts[: min(worth, count - len(text) - 1)]  # what is past the end cannot count
+        worth = algorithm_1(survival(draft, hidden, text[-1], drafts)[None], sps)[0] if sps else draft.gamma
+        drafts = drafts[:min(worth, count - len(text) - 1)]  # what is past the end cannot count
         logits, features = read(model, [text[-1], *drafts], cache, draft.taps)
         new = verify(probabilities(logits, temperature), q, drafts, generator)
-        if refused := forget(len(drafts), len(new) - 1)[
-            0
-        ]:  # the target's; the draft has no cache of drafts
+        if refused := forget(len(drafts), len(new) - 1)[0]:  # the target's; the draft has no cache of drafts
             cache.crop(-refused)
-        draft.extend(features[: len(new)])
+        draft.extend(features[:len(new)])
         ends = [k for k, token in enumerate(new, 1) if token in stop]
-        text += new[: ends[0]] if ends else new
-        rounds.append(len(new[: ends[0]]) if ends else len(new))
+        text += new[:ends[0]] if ends else new
+        rounds.append(len(new[:ends[0]]) if ends else len(new))
     return text, rounds
