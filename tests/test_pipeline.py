@@ -13,7 +13,8 @@ from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import appendix_a, toy_models
 from dspark_lite.scheduling import LaggedTopK, fixed, retrospective, survival
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.serving.engine import Engine, Request, next_size, padded_to
+from dspark_lite.serving.engine import Engine, Request
+from dspark_lite.serving.runner import next_size, padded_to
 from dspark_lite.serving.pipeline import PlannedTopK, serve
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=11, gamma=4)

@@ -26,8 +26,9 @@ from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.serving import engine as serving
-from dspark_lite.serving.engine import STEP_PARTS, Engine, PerRequestRandom, Request
+from dspark_lite.serving import runner
+from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
+from dspark_lite.serving.runner import PerRequestRandom
 from dspark_lite.serving.slots import ragged_step
 
 THOROUGH = os.environ.get("DSPARK_THOROUGH") == "1"
@@ -845,7 +846,7 @@ def spoil(monkeypatch, number, harm):
             harm(step, layout)
         return step
 
-    monkeypatch.setattr(serving, "ragged_step", spoiled)
+    monkeypatch.setattr(runner, "ragged_step", spoiled)
 
 
 @pytest.mark.parametrize(
@@ -856,7 +857,7 @@ def test_a_request_with_logits_that_are_not_finite_fails_alone(long_plain, monke
     served = engine(name, slots=3)
 
     def harm(step, layout):
-        for held in (*served.store.keys, *served.store.values):
+        for held in (*served.runner.store.keys, *served.runner.store.values):
             held[:, 1] = torch.nan
         # A prompt's pass has one row of logits a request, a round's one a token.
         mine = (
@@ -985,15 +986,15 @@ def test_nothing_leaks_is_lost_or_comes_twice(plain, name):
         assert len(delivered) + len(served.running) + len(served.waiting) == len(asked)
         assert (
             len(served.running) <= 3
-            and len(served._in_slots()) == len(served.running)
-            and not served._ended
+            and len(served.scheduler.running) == len(served.running)
+            and not served.scheduler.ended
         )
     while not served.idle:
         for answer in served.step().answers:
             deliver(answer)
     assert sorted(delivered) == sorted(asked) and set(delivered.values()) == {"length", "aborted"}
     assert (
-        served._slots == [None] * 3
-        and not served._waiting
-        and served.store.keys[0].shape[1:3] == (3, 40)
+        served.scheduler.slots == [None] * 3
+        and not served.scheduler.waiting
+        and served.runner.store.keys[0].shape[1:3] == (3, 40)
     )

@@ -53,7 +53,7 @@ def undefined(logits: torch.Tensor) -> torch.Tensor:
 
 
 class RandomSource:
-    """Replaces a torch.Generator: losslessness/enumeration.py visits every choice, serving/engine.py
+    """Replaces a torch.Generator: losslessness/enumeration.py visits every choice, serving/runner.py
     draws from numbers of each request."""
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:

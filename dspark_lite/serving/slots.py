@@ -1,8 +1,8 @@
 """Requests of different lengths in one pass: keys and values in slots, a step's tokens in one sequence.
 
 A step is one sequence [1, N] of independent tokens, each with a position and a slot in index tensors. All that looks at
-one token alone runs on that sequence as it is. Attention follows the block-diagonal causal mask `sees`; of its blocks
-only the diagonal ones are computed. Shapes: N tokens, R requests, L the most tokens that one of them brings, S the
+one token alone runs on that sequence as it is. Attention follows the block-diagonal causal mask `sees`; only its diagonal
+blocks are computed. Shapes: N tokens, R requests, L the most tokens that one of them brings, S the
 longest context, n query heads, m key heads, d head size, H hidden size.
 """
 
@@ -23,13 +23,14 @@ RAGGED = "dspark_lite_ragged"  # the name of `ragged_attention` in transformers
 
 
 def sees(slot, position, key_slot, key_position):
-    """The mask of a step: a token sees the keys of its own slot up to its own position."""
+    """Return the mask of a step: a token sees the keys of its own slot up to its own position."""
     return (slot == key_slot) & (key_position <= position)
 
 
 class SlotStore:
-    """Keys and values [m, slots, capacity, d] of every layer, of the target or of a block drafter: an entry per committed
-    token. The caller says where to write, so nothing is ever moved, and rolling back is overwriting."""
+    """Keys and values [m, slots, capacity, d] of every layer of the target or of a block drafter,
+    an entry for each committed token. The caller says where to write. So nothing moves, and
+    whatever is rolled back is overwritten."""
 
     def __init__(self, layers: int, slots: int, capacity: int, device: torch.device):
         self.slots, self.capacity, self.device = slots, capacity, device
@@ -39,24 +40,24 @@ class SlotStore:
     def write(
         self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> None:
-        """Writes keys and values [m, N, d] to slot_index [N], slot * capacity + position."""
+        """Write keys and values [m, N, d] at slot_index [N] = slot * capacity + position."""
         for held, new in ((self.keys, keys), (self.values, values)):
             if held[layer] is None:
                 held[layer] = new.new_zeros(len(new), self.slots, self.capacity, new.shape[-1])
             held[layer].flatten(1, 2).index_copy_(1, slot_index, new)
 
     def read(self, layer: int, rows, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The first `longest` keys and values [R, m, S, d] of the slots that `rows` selects."""
+        """Return the first `longest` keys and values [R, m, S, d] of the slots that `rows` selects."""
         return tuple(
             held[layer][:, rows, :longest].transpose(0, 1) for held in (self.keys, self.values)
         )
 
     def whole(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [1, m, slots * capacity, d] of all slots."""
+        """Return keys and values [1, m, slots * capacity, d] of all slots."""
         return tuple(held[layer].flatten(1, 2)[None] for held in (self.keys, self.values))
 
     def rows(self, slots: list[int]):
-        """What selects these slots: where they are the first ones a slice, which copies nothing, else their indices."""
+        """Return an index that selects these slots. The first ones are a slice, which copies nothing."""
         return (
             slice(len(slots))
             if slots == list(range(len(slots)))
@@ -64,22 +65,22 @@ class SlotStore:
         )
 
     def clear(self, slot: int) -> None:
-        """Forgets a slot that may hold numbers which are not finite: a mask does not keep those from spreading."""
+        """Zero a slot that may hold numbers that are not finite: they spread in spite of a mask."""
         for held in (*self.keys, *self.values):
             if held is not None:
                 held[:, slot] = 0
 
     def drafting(self, slots: list[int], lengths: list[int]) -> "DraftView":
-        """What a drafter drafts from, after so many committed tokens of each slot."""
+        """Return the context that a drafter drafts from, after `lengths` committed tokens of each slot."""
         return DraftView(self, slots, lengths)
 
     def appending(self, slots: list[int], starts, counts) -> "Layout":
-        """What a drafter extends by so many tokens from position `starts` of each slot on."""
+        """Return the context that a drafter extends, by `counts` tokens of each slot from `starts` on."""
         return Layout(self, slots, starts, counts)
 
 
 def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For runs of lengths `counts` laid end to end: each element's run and its offset in that run, [N]."""
+    """Lay runs of lengths `counts` end to end. Return each element's run and its offset in it, [N]."""
     row = np.repeat(np.arange(len(counts)), counts)
     return row, np.arange(len(row)) - (counts.cumsum() - counts)[row]
 
@@ -114,7 +115,7 @@ class Layout:
 
     @cached_property
     def mask(self) -> torch.Tensor:
-        """The diagonal blocks of the mask, [R, L, S]: whether token l of a request sees its slot's key s."""
+        """The diagonal blocks of the mask, [R, L, S]: does token l of a request see key s of its slot?"""
         position = self.starts[:, None] + torch.arange(self.max_count, device=self.device)  # [R, L]
         return torch.arange(self.max_length, device=self.device) <= position[..., None]
 
@@ -136,20 +137,21 @@ class Layout:
         )
 
     def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
-        """The mask [R, 1, groups * L, S] as numbers to add to scores; made once per step, for all layers."""
+        """Return the mask [R, 1, groups * L, S] as numbers to add to scores. It is made once a step, for
+        all layers."""
         if self._stacked is None:
             self._stacked = hiding(self.mask, dtype)[:, None].repeat(1, 1, groups, 1)
         return self._stacked
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
-        """[N, ...] laid out by request, [R, L, ...], zeros after what a request brings."""
+        """Lay [N, ...] out by request, [R, L, ...], with zeros behind shorter ones."""
         if self.counts.min() == self.max_count:
             return flat.unflatten(0, (-1, self.max_count))
         laid = flat.new_zeros(len(self.counts) * self.max_count, *flat.shape[1:])
         return laid.index_copy_(0, self._at, flat).unflatten(0, (-1, self.max_count))
 
     def flat(self, by_request: torch.Tensor) -> torch.Tensor:
-        """[R, L, ...] back in one sequence, [N, ...]."""
+        """Put [R, L, ...] back into one sequence, [N, ...]."""
         if self.counts.min() == self.max_count:
             return by_request.flatten(0, 1)
         return by_request.flatten(0, 1).index_select(0, self._at)
@@ -159,7 +161,7 @@ class Layout:
         return self.row * self.max_count + self.offset
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [1, N]."""
+        """Return the absolute positions [1, N]."""
         return self.position[None]
 
     def append(
@@ -175,16 +177,16 @@ class Layout:
         )
 
     def advance(self, tokens: int) -> None:
-        """No-op: the engine tracks lengths."""
+        """Do nothing: the scheduler knows the lengths."""
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """Where a sequence goes on, which transformers 5.0 asks for; here every token has a position of its own."""
+        """Return 0. transformers 5.0 asks for it; every token here has a position of its own."""
         return 0
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """`append`, as transformers asks a cache for it."""
+        """Call `append`. transformers calls a cache by this name."""
         return self.append(layer, keys, values)
 
 
@@ -220,7 +222,8 @@ def ragged_step(
 
 
 class DraftView:
-    """The contexts of R requests in slots, after each of which the same number of tokens enters: a block or a draft."""
+    """The contexts of R requests in slots. The same number of tokens enters after each: a block or a
+    draft."""
 
     def __init__(self, store: SlotStore, slots: list[int], lengths: list[int]):
         self.store, self.rows, self.device = store, store.rows(slots), store.device
@@ -251,7 +254,7 @@ class DraftView:
         return self.store.read(layer, self.rows, self.max_length + self.ahead + keys.shape[2])
 
     def advance(self, tokens: int) -> None:
-        """Advances (or, if negative, rewinds) the draft cursor; nothing is committed."""
+        """Move the draft cursor, back if `tokens` is negative. Nothing is committed."""
         self.ahead += tokens
 
 
@@ -273,7 +276,7 @@ class ChainStore(SlotStore):
 
 
 class ChainAppendView:
-    """Takes the place of ChainState for extending."""
+    """A ChainState for extending requests in slots."""
 
     def __init__(self, store: ChainStore, slots: list[int], starts: np.ndarray, counts: np.ndarray):
         fresh = starts == 0  # nothing precedes the first token of a prompt, so it makes no entry
@@ -297,7 +300,8 @@ class ChainAppendView:
 
 
 def drafter_slots(drafter, slots: int, capacity: int, device: torch.device) -> SlotStore:
-    """The slotted contexts of a drafter; raises RequestError for one whose context is of another kind."""
+    """Return the slotted contexts of a drafter. Raise RequestError for a drafter whose context is of
+    another kind."""
     if isinstance(drafter, Autoregressive):
         return ChainStore(drafter, slots, capacity, device)
     if isinstance(drafter, Backbone):

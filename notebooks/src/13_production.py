@@ -574,7 +574,7 @@ from dspark_lite.course.replication.block_replay import (
 )
 from dspark_lite.scheduling import algorithm1, threshold
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.serving.engine import next_size
+from dspark_lite.serving.runner import next_size
 
 requests = 16
 steps, accepted = recorded_steps(requests)
