@@ -38,7 +38,7 @@ def data_folder(name: str) -> Path:
 
 
 def read_object(path: Path) -> dict:
-    """The JSON object in a file; raises CheckpointError for a file that is missing or holds something else."""
+    """The JSON object in a file. Raise CheckpointError for a file that is missing or holds something else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -98,7 +98,7 @@ def write_atomically(path: Path, write) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Writes a safetensors file, whole or not at all; raises OSError as for other files, on a full disk too."""
+    """Write a safetensors file, whole or not at all. Raise OSError as for other files, on a full disk too."""
     try:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
     except SafetensorError as error:
@@ -117,7 +117,7 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|\[[\s\d.,+e\-\[\]]+\]')
 def write_json(path: Path, measured: dict) -> None:
     """Write a measurement, whole or not at all; each list of numbers, also a nested one, stands on one line.
 
-    NaN, which stands for a quantity that nothing was measured of, becomes null. Raises DSparkLiteError for an
+    NaN, which stands for a quantity that nothing was measured of, becomes null. Raise DSparkLiteError for an
     infinite number, which JSON does not know.
     """
 

@@ -51,7 +51,7 @@ def fingerprint(model) -> str | None:
 
     Covers the tensors that a checkpoint would store, and which adapters are active. A file of 16-bit weights gives the same
     digest in every number format, so 16-bit numbers are compared as float16: numbers below 6e-8 count as 0.
-    Raises CheckpointError for weights that are not in memory.
+    Raise CheckpointError for weights that are not in memory.
     """
     module = network(model)
     if module is None:

@@ -123,6 +123,6 @@ def stale(origin: Origin | None, target) -> str | None:
 
 
 def check_origin(origin: Origin | None, target) -> None:
-    """Raises RequestError where a cost table of this origin is `stale` for a target."""
+    """Raise RequestError where a cost table of this origin is `stale` for a target."""
     if says := stale(origin, target):
         raise RequestError(says)

@@ -10,7 +10,7 @@ OLDEST = {"torch": "2.11", "transformers": "5.0", "huggingface_hub": "1.23"}
 
 
 def check_versions() -> None:
-    """Raises DSparkLiteError for a library that is missing or too old."""
+    """Raise DSparkLiteError for a library that is missing or too old."""
     for name, oldest in OLDEST.items():
         try:
             found = version(name)

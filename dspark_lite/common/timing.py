@@ -56,7 +56,7 @@ def time_interleaved(
 ) -> dict[object, list[float]]:
     """Times each of {name: function} `repeats` times in round-robin, so that a busy moment of the machine meets all of
     them; the first pass is warm-up. With `shuffled` each pass has another order, so that what comes and goes regularly does
-    not always meet the same one. Returns milliseconds, the device's own work included."""
+    not always meet the same one. Return milliseconds, the device's own work included."""
     order, dice, passes = list(functions), random.Random(0), []
     for _ in range(repeats + 1):
         passes.append({name: 1e3 * wall_seconds(functions[name], device) for name in order})

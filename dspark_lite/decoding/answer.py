@@ -140,7 +140,7 @@ class AnsweredPrompt(Sequence):
 
     @property
     def finished(self) -> bool:
-        """Whether the answer has its last token."""
+        """Return whether the answer has its last token."""
         tokens = self.answer.token_ids
         return len(tokens) >= self.max_new_tokens or tokens[-1] in self.stop
 

@@ -92,7 +92,7 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
     """Return a second model whose plain linear layers have copies of the weights, laid out column by column: on a CPU few rows are
     multiplied faster so. An LM head that is also the embedding stays, and so do all other tensors. Elsewhere return the model itself.
 
-    Raises RequestError for a model that cannot be copied.
+    Raise RequestError for a model that cannot be copied.
     """
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors or tensors[0].device.type != "cpu":
@@ -166,7 +166,7 @@ class FastTarget(Target):
         return TargetOutput(logits[:, :count], None if features is None else features[:, :count])
 
     def roll_back(self, cache: "TextHandle", dropped: int) -> None:
-        """Forgets the last `dropped` positions."""
+        """Forget the last `dropped` positions."""
         self._check_newest(cache)
         self.context.commit(-dropped)
 
@@ -210,7 +210,7 @@ class PreparedNoise(RandomSource):
         self.next = 0
 
     def refill(self, generator: torch.Generator | None, positions: int) -> None:
-        """Draws the numbers of the first `positions` drafts of the next pass, which are [1, V] for each or [1, g, V] for all;
+        """Draw the numbers of the first `positions` drafts of the next pass, which are [1, V] for each or [1, g, V] for all;
         those of the others stay as they were."""
         for held, exponential in self.numbers[:positions]:
             held = held if held.ndim == 2 else held[:, :positions]
@@ -219,7 +219,7 @@ class PreparedNoise(RandomSource):
             )
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
-        """Chooses tokens [...] for distributions [..., V]."""
+        """Choose tokens [...] for distributions [..., V]."""
         return first_to_ring(probs, self._take(probs, exponential=True))
 
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
@@ -284,7 +284,7 @@ class FastDrafter(Drafter):
 
     @torch.inference_mode()
     def extend(self, state, token_ids: torch.Tensor, features: torch.Tensor) -> None:
-        """Takes in newly committed tokens [1, t] with their features; the rest of the slots is padding."""
+        """Take in newly committed tokens [1, t] with their features; the rest of the slots is padding."""
         count = token_ids.shape[1]
         self.token_ids[:, :count], self.features[:, :count] = token_ids, features
         hidden = self.extending(state.enter(self.room))
@@ -371,7 +371,7 @@ def fast_parts(
     """Return target, drafter and accept rule of the fast path. They are stored with the target and the drafter that they are made
     of, so that nothing is compiled twice, until one of these is no longer what it was: see watching.py.
 
-    `backend` is one of torch.compile's, or True for the best that is there. Raises RequestError where there is no fast path.
+    `backend` is one of torch.compile's, or True for the best that is there. Raise RequestError where there is no fast path.
     """
     if target.device.type not in ("cpu", "cuda"):
         raise RequestError(

@@ -120,7 +120,7 @@ class Sequence:
     def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:
         """Keep what was accepted, forget the rest, and return what became of each row.
 
-        The host waits for the device once, here. Raises RequestError, before anything is
+        The host waits for the device once, here. Raise RequestError, before anything is
         committed, if the drafter's probabilities are not finite.
         """
         with self.observe("commit"):

@@ -30,7 +30,7 @@ class StaticContext:
         self._make_room(MIN_CAPACITY)
 
     def _make_room(self, needed: int) -> None:
-        """Has storage for so many entries; whatever is there moves to new storage where the old is too small."""
+        """Grow the storage to at least `needed` entries, with all that is in it."""
         if needed <= self.capacity:
             return
         held = self.pairs if self.capacity else []
@@ -45,7 +45,7 @@ class StaticContext:
             self.take_over(held, self.length)
 
     def take_over(self, pairs: list[tuple[torch.Tensor, torch.Tensor]], length: int) -> None:
-        """Holds the first `length` keys and values of every layer, [1, m, n, d], in the place of whatever was here."""
+        """Copy the first `length` keys and values of every layer, [1, m, n, d], over whatever is here."""
         self._make_room(length)
         for stored, new in zip(
             (part for pair in self.pairs for part in pair),
@@ -55,7 +55,7 @@ class StaticContext:
         self.length, self.ahead = length, 0
 
     def enter(self, tokens: int) -> int:
-        """Prepares for a pass in which so many tokens enter; the limit S of what it attends to."""
+        """Prepare for a pass in which `tokens` enter. Return the limit S of what it attends to."""
         self._make_room(self.length + tokens)
         limit = min(self.capacity, _rounded(self.length + tokens, self.device))
         if limit not in self._first:
@@ -66,7 +66,7 @@ class StaticContext:
         return limit
 
     def commit(self, tokens: int) -> None:
-        """Counts so many of the entered tokens as part of the text; a negative number forgets the last ones."""
+        """Count `tokens` of those that entered as part of the text; a negative number drops the last ones."""
         self.length, self.ahead = self.length + tokens, 0
 
     def get_seq_length(self) -> int:
@@ -93,7 +93,7 @@ class StaticContext:
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [1, m, T, d] after the context and returns everything up to the limit, [1, m, S, d]."""
+        """Write keys and values [1, m, T, d] after the context and return everything up to the limit, [1, m, S, d]."""
         at, limit = self.positions(keys.transpose(1, 2))[0], self.seen.shape[0]
         for stored, new in zip(self.pairs[layer], (keys, values)):
             stored.index_copy_(2, at, new)
@@ -106,7 +106,7 @@ class StaticContext:
         return self.append(layer, keys, values)
 
     def advance(self, tokens: int) -> None:
-        """Moves the draft cursor; `commit` alone counts."""
+        """Move the draft cursor; `commit` alone counts."""
         self.ahead += tokens
 
 
@@ -118,7 +118,7 @@ def _rounded(needed: int, device: torch.device) -> int:
 
 
 def static_attention(module, query, key, value, attention_mask, *, scaling, **options):
-    """transformers' attention interface: query [1, n, T, d], key and value [1, m, S, d]; returns [1, T, n, d], no weights."""
+    """transformers' attention interface: query [1, n, T, d], key and value [1, m, S, d]. Return [1, T, n, d], no weights."""
     return attend(query, key, value, attention_mask, scaling).transpose(1, 2), None
 
 

@@ -43,7 +43,7 @@ def snapshot(model: nn.Module, described: str) -> list:
 
     This is: every setting in a module, in its config or in another object that a module has; which modules and adapters there
     are; place, layout and checksum of each tensor; the precision of matrix products. Objects without settings,
-    such as functions, are compared as they are. All weights are read once, as in one pass. Raises RequestError for a model
+    such as functions, are compared as they are. All weights are read once, as in one pass. Raise RequestError for a model
     that cannot be watched, such as one with forward hooks or quantised weights, and under autocast; `described` is its name in that sentence.
     """
     if hooks_of_all_modules._global_forward_hooks or hooks_of_all_modules._global_forward_pre_hooks:

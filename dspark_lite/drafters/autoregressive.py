@@ -43,19 +43,19 @@ class StaticChainState(ChainState):
         self.context, self.enter = self.cache, self.cache.enter
 
     def load(self, state: ChainState) -> None:
-        """Holds what this state holds."""
+        """Copy this state."""
         self.cache.load(state.cache)
         self.waiting.copy_(state.waiting)
 
     def pair(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """All tokens [1, t], each with the feature before it."""
+        """Return all tokens [1, t], each with the feature before it."""
         self.hidden = torch.cat([self.waiting, features], 1)
         return token_ids, self.hidden[:, :-1]
 
     def commit(self, tokens: int) -> None:
-        """Counts so many of the entered tokens; the feature of the last one waits."""
+        """Count `tokens` of those that entered; the feature of the last one waits."""
         self.waiting.copy_(self.hidden[:, tokens : tokens + 1])
         self.cache.commit(tokens)
 
@@ -72,7 +72,7 @@ class Autoregressive(Draft, Drafter):
         self.lm_head = nn.Linear(config.hidden_size, self.outputs, bias=False)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
-        """Features [..., H] that the layer reads, of tapped hidden states [..., taps * H]."""
+        """Project tapped hidden states [..., taps * H] to the features [..., H] that the layer reads."""
         raise NotImplementedError
 
     def enter(
@@ -83,7 +83,7 @@ class Autoregressive(Draft, Drafter):
         raise NotImplementedError
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ChainState:
-        """The state after a prompt [B, n] with features [B, n, taps * H]."""
+        """Return the state after a prompt [B, n] with features [B, n, taps * H]."""
         state = ChainState(
             ContextCache(1), features.new_empty(len(features), 0, self.config.hidden_size)
         )
@@ -91,7 +91,7 @@ class Autoregressive(Draft, Drafter):
         return state
 
     def extend(self, state: ChainState, token_ids: torch.Tensor, features: torch.Tensor) -> None:
-        """Enters newly committed tokens [B, t], each with the feature before it; the last of their features waits."""
+        """Enter newly committed tokens [B, t], each with the feature before it; the last of their features waits."""
         token_ids, before = state.pair(token_ids, self.project(features))
         _, inputs = self.enter(token_ids, before)
         rope = self.rope(state.cache.positions(token_ids))
@@ -107,20 +107,20 @@ class Autoregressive(Draft, Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Drafts `gamma` tokens (all it was trained for unless fewer are asked for) after `anchor` [B], a pass each."""
+        """Draft `gamma` tokens (None: as many as it was trained for) after `anchor` [B], a pass each."""
         tokens, _, probs = self.draw_chain(
             state, anchor, draft_length(gamma, self.gamma), temperature, generator
         )
         return Proposal(tokens, probs)
 
     def fast(self, gamma: int, backend: str) -> FastDrafter:
-        """This drafter on the fast path, with blocks of `gamma` drafts."""
+        """Return this drafter on the fast path, with blocks of `gamma` drafts."""
         return FastDrafter(self, StaticChainState, gamma, backend)
 
     def draw_chain(
         self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator
     ):
-        """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V]."""
+        """Draw tokens [B, g]. Return them, their logits [B, g, V] and their probabilities [B, g, V]."""
         token, hidden, drawn = anchor, state.waiting, []
         for _ in range(length):
             hidden = self.next_hidden(state.cache, token, hidden)

@@ -41,11 +41,11 @@ class Backbone(Draft):
         self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
 
     def context(self, features: torch.Tensor) -> torch.Tensor:
-        """Context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
+        """Return the context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
         return self.hidden_norm(self.fc(features))
 
     def extend_context(self, cache: Context, features: torch.Tensor) -> None:
-        """Appends the keys and values of newly committed tokens, features [B, T, taps * H], to every layer's cache."""
+        """Append the keys and values of newly committed tokens, features [B, T, taps * H], to every layer's cache."""
         context = self.context(features)
         rope = self.rope(cache.positions(context))
         for index, layer in enumerate(self.layers):
@@ -53,14 +53,14 @@ class Backbone(Draft):
         cache.advance(context.shape[1])
 
     def block_ids(self, anchor: torch.Tensor) -> torch.Tensor:
-        """[..., block size] ids of the block: the anchor [...], then masks."""
+        """Return the ids [..., block size] of a block: the anchor [...], then masks."""
         ids = anchor.new_full((*anchor.shape, self.config.block_size), self.config.mask_token_id)
         ids[..., 0] = anchor
         return ids
 
     def block_hidden(self, cache: Context, anchor: torch.Tensor) -> torch.Tensor:
-        """Hidden states [B, g, H] of the slots that predict, of one parallel pass over [anchor, mask, ..., mask] after the
-        cached context."""
+        """Run one parallel pass over [anchor, mask, ..., mask] after the cached context. Return the hidden states [B, g, H] of
+        the slots that predict."""
         ids = self.block_ids(
             anchor
         )  # [B, block size]: g slots that predict, and before them the anchor's where it does not
@@ -151,11 +151,11 @@ class MarkovHead(nn.Module):
         self.markov_w2 = nn.Linear(rank, outputs or vocab_size, bias=False)
 
     def begin(self, hidden: torch.Tensor):
-        """State before the first position of a block of hidden states [..., g, H]; the Markov head has none."""
+        """Return the state before the first position of a block of hidden states [..., g, H]; None in the Markov head."""
         return None
 
     def step(self, previous: torch.Tensor, hidden: torch.Tensor, state):
-        """Transition bias [..., V] after token `previous` [...] at hidden state [..., H], and the next state."""
+        """Return the transition bias [..., V] after token `previous` [...] at hidden state [..., H], and the next state."""
         return self.markov_w2(self.markov_w1(previous)), state
 
 
@@ -196,7 +196,7 @@ SEQUENTIAL_HEADS = {"vanilla": MarkovHead, "gated": GatedHead, "rnn": RNNHead}
 def transition_biases(
     head: MarkovHead, previous: torch.Tensor, hidden: torch.Tensor
 ) -> torch.Tensor:
-    """Biases [..., g, V] of a whole block whose tokens are known (training): previous [..., g], hidden [..., g, H]."""
+    """Return the biases [..., g, V] of a block whose tokens are known (training): previous [..., g], hidden [..., g, H]."""
     state, biases = head.begin(hidden), []
     for k in range(previous.shape[-1]):
         bias, state = head.step(previous[..., k], hidden[..., k, :], state)
@@ -212,7 +212,7 @@ class ConfidenceHead(nn.Module):
         self.proj = nn.Linear(inputs, 1)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Confidence logits [...] of inputs [..., H] or [..., H + r]."""
+        """Return confidence logits [...] of inputs [..., H] or [..., H + r]."""
         return self.proj(inputs).squeeze(-1)
 
 
@@ -253,13 +253,13 @@ class DSpark(Backbone, Drafter):
         )
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ContextCache:
-        """A fresh context cache holding the prompt, features [B, n, taps * H]."""
+        """Return a context cache with the prompt, features [B, n, taps * H]."""
         cache = ContextCache(len(self.layers))
         self.extend_context(cache, features)
         return cache
 
     def extend(self, state: Context, token_ids: torch.Tensor, features: torch.Tensor) -> None:
-        """Appends newly committed tokens, whose features [B, t, taps * H] the verification has just produced."""
+        """Append newly committed tokens with the features [B, t, taps * H] from their verification."""
         self.extend_context(state, features)
 
     def propose(
@@ -271,7 +271,7 @@ class DSpark(Backbone, Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Drafts `gamma` tokens (the whole block unless fewer are asked for) after `anchor` [B]."""
+        """Draft `gamma` tokens (None: a whole block) after `anchor` [B]."""
         length = draft_length(gamma, self.gamma)
         hidden = self.block_hidden(state, anchor)[:, :length]
         tokens, _, probs = self.draw_block(hidden, anchor, temperature, generator)
@@ -279,11 +279,11 @@ class DSpark(Backbone, Drafter):
         return Proposal(tokens, probs, None if logits is None else self.calibrated(logits.float()))
 
     def fast(self, gamma: int, backend: str) -> FastDrafter:
-        """This drafter on the fast path, with blocks of `gamma` drafts."""
+        """Return this drafter on the fast path, with blocks of `gamma` drafts."""
         return FastDrafter(self, StaticDraftContext, gamma, backend)
 
     def calibrated(self, confidence_logits: torch.Tensor) -> torch.Tensor:
-        """Float32 logits [B, g] over the temperature of each position; as they are where none were fitted."""
+        """Divide logits [B, g] by the temperature of each position, if temperatures were fitted. Float32."""
         if self.temperatures is None:
             return confidence_logits
         return confidence_logits / self.temperatures[: confidence_logits.shape[1]].to(
@@ -291,7 +291,7 @@ class DSpark(Backbone, Drafter):
         )
 
     def draw_block(self, hidden: torch.Tensor, anchor: torch.Tensor, temperature: float, generator):
-        """Tokens [B, g], the logits [B, g, V] they were drawn from, and their probabilities [B, g, V].
+        """Draw tokens [B, g]. Return them, their logits [B, g, V] and their probabilities [B, g, V].
 
         With a sequential head, logits_k = base logits_k + transition bias of the token drawn at k - 1 (equation 5).
         """
@@ -312,7 +312,7 @@ class DSpark(Backbone, Drafter):
     def confidence_logits(
         self, hidden: torch.Tensor, previous: torch.Tensor
     ) -> torch.Tensor | None:
-        """Logits [..., g] of surviving, from hidden states [..., g, H] and the tokens before each, [..., g]."""
+        """Return confidence logits [..., g] from hidden states [..., g, H] and the token before each, [..., g]."""
         if self.confidence_head is None:
             return None
         if self.config.confidence_head_with_markov and self.markov_head is not None:
@@ -321,5 +321,5 @@ class DSpark(Backbone, Drafter):
 
     @staticmethod
     def previous(anchor: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """The token before each of `tokens` [B, g]: the anchor [B], then the tokens themselves."""
+        """Return the token before each of `tokens` [B, g]: the anchor [B], then the tokens but the last."""
         return torch.cat([anchor[:, None], tokens[:, :-1]], 1)

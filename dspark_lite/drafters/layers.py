@@ -52,16 +52,16 @@ class Draft(nn.Module):
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token embeddings [..., H] of ids."""
+        """Return token embeddings [..., H] of ids."""
         embedded = self.embed_tokens(ids)
         return embedded if self.embedding_scale is None else embedded * self.embedding_scale
 
     def rope(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rotary cosines and sines [B, 1, T, d] of absolute positions [B, T]."""
+        """Return rotary cosines and sines [B, 1, T, d] of absolute positions [B, T]."""
         return rotary(positions, self.config.head_dim, self.config.rope_theta)
 
     def over_target(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits [..., V] over the target's ids, of the draft's own logits [..., U]; an id that it does not have gets -inf."""
+        """Map the draft's logits [..., U] to logits [..., V] over the target's ids; other ids get -inf."""
         if self.logit_softcap is not None:
             logits = self.logit_softcap * torch.tanh(logits / self.logit_softcap)
         if self.d2t is None:
@@ -75,7 +75,7 @@ class Draft(nn.Module):
 def rotary(
     positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines [B, 1, T, d] of absolute positions [B, T]; a share `turned` of the pairs turns, the first ones."""
+    """Return cosines and sines [B, 1, T, d] of absolute positions [B, T]. Only the first share `turned` of the pairs rotates."""
     frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
     frequency[int(turned * head_dim // 2) :] = 0
     angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
@@ -84,15 +84,15 @@ def rotary(
 
 
 def rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Turns x [B, heads, T, d] by its positions."""
+    """Rotate x [B, heads, T, d] by its positions."""
     cos, sin = rope
     left, right = x.chunk(2, -1)
     return x * cos.to(x.dtype) + torch.cat([-right, left], -1) * sin.to(x.dtype)
 
 
 def block_sparse(device: torch.device) -> bool:
-    """Whether FlexAttention serves here, in training and in the serving engine alike: on a GPU of compute capability 8.0 or
-    more. A T4's shared memory its kernel may outgrow."""
+    """Return whether training and serving use FlexAttention: on a GPU of compute capability 8.0 or more. Its kernel may need
+    more shared memory than a T4 has."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -121,13 +121,13 @@ class ContextCache:
         )
 
     def mask(self, tokens: int) -> None:
-        """Nothing is hidden: all rows are equally long."""
+        """Return None: all rows are equally long, so nothing is hidden."""
         return None
 
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [B, m, T, d] after the context and returns everything up to them, [B, m, S, d]."""
+        """Write keys and values [B, m, T, d] after the context and return everything up to them, [B, m, S, d]."""
         end = self.length + keys.shape[2]
         if self.keys[layer] is None or self.keys[layer].shape[2] < end:
             self.keys[layer] = self._grown(self.keys[layer], keys, end)
@@ -137,7 +137,7 @@ class ContextCache:
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
     def advance(self, tokens: int) -> None:
-        """Counts so many appended tokens as context; a negative number forgets the last ones."""
+        """Count `tokens` appended entries as context; a negative number drops the last ones."""
         self.length += tokens
 
     def _grown(self, old, like: torch.Tensor, least: int) -> torch.Tensor:
@@ -156,7 +156,7 @@ class StaticDraftContext(StaticContext):
         self.context = self
 
     def load(self, cache: ContextCache) -> None:
-        """Holds what this cache holds."""
+        """Copy the entries of this cache."""
         self.take_over(cache.pairs, cache.length)
 
 
@@ -191,17 +191,17 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
 
     def queries(self, x: torch.Tensor, rope) -> torch.Tensor:
-        """Queries [B, n, T, d] of x [B, T, width * H]."""
+        """Return queries [B, n, T, d] of x [B, T, width * H]."""
         return rotate(self.q_norm(self.split(self.q_proj(x))), rope)
 
     def keys_values(self, x: torch.Tensor, rope) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [B, m, T, d] of x [B, T, width * H]."""
+        """Return keys and values [B, m, T, d] of x [B, T, width * H]."""
         return rotate(self.k_norm(self.split(self.k_proj(x))), rope), self.split(self.v_proj(x))
 
     def forward(
         self, x: torch.Tensor, rope, keys: torch.Tensor, values: torch.Tensor, mask=None
     ) -> torch.Tensor:
-        """What x [B, T, width * H] takes from keys and values [B, m, S, d], its own among them: [B, T, H]."""
+        """Let x [B, T, width * H] attend to keys and values [B, m, S, d], which include its own. Return [B, T, H]."""
         queries = self.queries(x, rope)  # [B, n, T, d]
         mixed = attend(queries, keys, values, mask, self.scale)  # [B, n, T, d]
         return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, H]
@@ -237,6 +237,6 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
-        """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
+        """Add the attention's output to the residual stream x [..., H], then the feed-forward network's."""
         x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x))

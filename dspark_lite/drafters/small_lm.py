@@ -43,12 +43,12 @@ class SmallLM(Drafter):
         return SmallLM(FastTarget(self.model, 2, backend), gamma, self.added)
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> SmallLMState:
-        """Reads the prompt [B, n]."""
+        """Read the prompt [B, n]."""
         _, cache = self.model.prefill(prompt_ids)
         return SmallLMState(cache, prompt_ids.shape[1], prompt_ids[:, :0])
 
     def extend(self, state: SmallLMState, token_ids: torch.Tensor, features=None) -> None:
-        """Keeps what was drafted and accepted, forgets the rest, and remembers what is still to be read.
+        """Keep the accepted drafts in the cache, drop the rest, and note the tokens that are still to be read.
 
         The tokens [B, t] that follow a proposal are its anchor and the drafts accepted of it. Others may come with them only
         where the whole block was accepted, or in a further call.
@@ -68,7 +68,7 @@ class SmallLM(Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Draws `gamma` tokens after `anchor` [B], one pass of the small model each."""
+        """Draw `gamma` tokens after `anchor` [B], one pass of the small model each."""
         self.model.roll_back(
             state.cache, state.cache.get_seq_length() - state.read
         )  # a block that was drafted and never judged

@@ -56,9 +56,9 @@ class Path(RandomSource):
 
 
 def outcomes(work):
-    """Yields (result, probability) of `work(path)` for every way its random decisions can fall.
+    """Yield (result, probability) of `work(path)` for every way its random decisions can fall.
 
-    Raises RequestError where there are too many paths to visit.
+    Raise RequestError where there are too many paths to visit.
     """
     waiting, visited = [[]], 0
     while waiting:
@@ -100,7 +100,7 @@ def output_distribution(
     """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
 
     `drafter=None` gives the target's own distribution. The sequences begin answers of `max_new_tokens`, which cut the last
-    blocks where they are near (None: so many that every block is whole). `rule` replaces `sampling.accept`. Raises RequestError
+    blocks where they are near (None: so many that every block is whole). `rule` replaces `sampling.accept`. Raise RequestError
     where there are too many paths to visit.
     """
     joint = joint_distribution(
@@ -170,8 +170,8 @@ def joint_distribution(
 def _stepped(
     requests: list, policy, lasting: tuple, length: int, path: Path
 ) -> tuple[list, object]:
-    """Copies of requests and policy, all but what is `lasting`, after a step of those that have not `length` tokens yet; its
-    random decisions follow `path`."""
+    """Return copies of the requests and the policy after a step of the requests that have fewer than `length` tokens. Its random
+    decisions follow `path`. What is `lasting` is not copied."""
     for request in requests:
         request.generator = path
         request.answer.rounds.clear()  # nobody reads them, and copies take time
@@ -211,7 +211,7 @@ class Violation(NamedTuple):
 def find_violation(
     policy_of, *, cases: int = 100, seed: int = 0, requests: int = 1, length: int = 2
 ) -> Violation | None:
-    """Searches random cases of two tokens and blocks of two for one in which `policy_of(cost_table)` is lossy.
+    """Search random cases of two tokens and blocks of two for one in which `policy_of(cost_table)` is lossy.
 
     A case has a random target, drafter, confidences and jagged cost table; `requests` share its steps. None where every
     case gave the target's distribution up to rounding.

@@ -25,7 +25,7 @@ class Report:
         self.case, self.errors, self.runs, self.equal_runs = case, {}, 0, 0
 
     def compare(self, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> None:
-        """Notes the largest absolute difference of each of our tensors; those of different shapes or kinds differ infinitely."""
+        """Note the largest absolute difference of each of our tensors; those of different shapes or kinds differ infinitely."""
         for name, tensor in ours.items():
             same_shape = tensor is not None and tensor.shape == reference[name].shape
             error = (
@@ -37,7 +37,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every tensor is within tolerance and every greedy run is equal."""
+        """Return whether every tensor is within tolerance and every greedy run is equal."""
         return (
             all(error <= TOLERANCE for error in self.errors.values())
             and self.equal_runs == self.runs
@@ -50,9 +50,9 @@ class Report:
 
 @torch.inference_mode()
 def check_case(folder: Path) -> Report:
-    """Compares one case folder (draft/, tensors.safetensors, expected.json, and target/ where there are greedy runs).
+    """Compare one case folder (draft/, tensors.safetensors, expected.json, and target/ where there are greedy runs).
 
-    Raises CheckpointError if it is not one.
+    Raise CheckpointError if it is not one.
     """
     for part in ("draft", "tensors.safetensors", "expected.json"):
         if not (folder / part).exists():
@@ -192,7 +192,7 @@ def _training(report: Report, target, drafter, reference, expected) -> None:
 
 
 def _same_run(target, drafter, run: dict) -> bool:
-    """Whether a greedy run gives the reference's tokens and, round by round, what it proposed and committed."""
+    """Return whether a greedy run gives the reference's tokens and, round by round, what it proposed and committed."""
     prompt, output, rounds = run["prompt"], run["output"], len(run["proposal_lengths"])
     wanted = output[len(prompt) :]
     policy = policies.threshold(run["threshold"]) if run["threshold"] else None

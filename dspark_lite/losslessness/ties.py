@@ -20,7 +20,7 @@ class Parting(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Whether rounding excuses it."""
+        """Return whether rounding excuses it."""
         return self.gap <= self.allowed
 
 
@@ -53,7 +53,7 @@ def parted(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) 
 
 
 def same_or_tied(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) -> bool:
-    """Whether two greedy answers to input_ids [1, n] are equal, or part at a tie of the target's logits."""
+    """Return whether two greedy answers to input_ids [1, n] are equal, or part at a tie of the target's logits."""
     found = parted(target, input_ids, ours, theirs)
     return found is None or found.tied
 
@@ -62,7 +62,7 @@ TENSOR_SLACK = 32  # rounding steps of the largest number within which two tenso
 
 
 def agree(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Whether two tensors are equal up to rounding in the data type of `theirs`."""
+    """Return whether two tensors are equal up to rounding in the data type of `theirs`."""
     return bool(
         (ours - theirs).abs().max()
         <= TENSOR_SLACK * torch.finfo(theirs.dtype).eps * theirs.abs().max()

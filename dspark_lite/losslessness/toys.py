@@ -62,7 +62,7 @@ class ToyDrafter(Drafter):
         """No state."""
 
     def propose(self, state, anchor, *, gamma=None, temperature, generator):
-        """Draws the block token by token."""
+        """Draw the block token by token."""
         previous, drawn = anchor, []
         confidence = torch.full(anchor.shape, self.first_confidence)
         for _ in range(gamma or self.gamma):

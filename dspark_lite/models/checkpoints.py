@@ -31,7 +31,7 @@ TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are cal
 
 
 def resolve(name: str, fetched=download) -> Path:
-    """The folder of a checkpoint, `fetched(name)` if `name` is a Hub id; raises CheckpointError where there is none."""
+    """The folder of a checkpoint, `fetched(name)` if `name` is a Hub id. Raise CheckpointError where there is none."""
     name = str(name)
     if Path(name).name == name and (EMBEDDED / name).is_dir():
         return EMBEDDED / name
@@ -101,11 +101,11 @@ def _check_weights(path: Path) -> None:
 
 
 def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
-    """Loads a target by embedded name, folder or Hub id.
+    """Load a target by embedded name, folder or Hub id.
 
     `profile` "tiny" or "released" only sets what `device` and `dtype` default to: float32 on the CPU for tiny, the
     widest 16-bit type that the GPU computes in for released. Tensors go to the device one by one, each in its final type.
-    Of a Gemma 4 with a vision part the text part is loaded, and a warning says so. Raises CheckpointError for anything that
+    Of a Gemma 4 with a vision part the text part is loaded, and a warning says so. Raise CheckpointError for anything that
     cannot be loaded.
     """
     from huggingface_hub.utils import are_progress_bars_disabled
@@ -172,7 +172,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
 
 
 def target_class(name: str, architecture: str):
-    """transformers' class of a target; raises CheckpointError for what is no language model, or none that this version has."""
+    """transformers' class of a target. Raise CheckpointError for what is no language model, or none that this version has."""
     import transformers
 
     if architecture not in (*LANGUAGE_MODELS, *TEXT_PARTS):
@@ -193,7 +193,7 @@ def target_class(name: str, architecture: str):
 
 
 def _check_filled(name: str, report: dict) -> None:
-    """Raises CheckpointError where transformers filled parameters with random numbers, which it only warns of."""
+    """Raise CheckpointError where transformers filled parameters with random numbers, which it only warns of."""
     mismatched = [entry[0] for entry in report["mismatched_keys"]]
     if mismatched or report["missing_keys"]:
         tensor = sorted([*mismatched, *report["missing_keys"]])[0]
@@ -210,7 +210,7 @@ def _no_room(name: str) -> CheckpointError:
 
 
 def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
-    """Raises CheckpointError for bfloat16 on a GPU that has none: what `is_bf16_supported` answers there is an emulation."""
+    """Raise CheckpointError for bfloat16 on a GPU that has none: what `is_bf16_supported` answers there is an emulation."""
     if dtype == torch.bfloat16 and default_dtype(device) == torch.float16:
         major, minor = torch.cuda.get_device_capability(device)
         raise CheckpointError(
@@ -227,7 +227,7 @@ def default_dtype(device: torch.device) -> torch.dtype:
 
 
 def load_drafter(name: str, target):
-    """Loads the drafter `name` for `target`: a trained draft in any of the forms of models/draft_forms.py, a small language
+    """Load the drafter `name` for `target`: a trained draft in any of the forms of models/draft_forms.py, a small language
     model, or "prompt_lookup".
 
     Warns of a draft that was made for fewer positions than the target has, for none that are scaled, or for other weights. Raises
@@ -258,7 +258,7 @@ def load_drafter(name: str, target):
 
 
 def check_loaded(drafter, target):
-    """A drafter that has been loaded already; raises CheckpointError unless it was loaded for a target like this one."""
+    """A drafter that has been loaded already. Raise CheckpointError unless it was loaded for a target like this one."""
     if not isinstance(drafter, Drafter):
         raise CheckpointError(
             f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned"
@@ -275,15 +275,15 @@ def check_loaded(drafter, target):
 
 
 def load_draft_alone(folder: Path):
-    """Loads a trained draft without its target, in float32 on the CPU; it cannot decode, but its passes can be compared.
+    """Load a trained draft without its target, in float32 on the CPU; it cannot decode, but its passes can be compared.
 
-    Raises CheckpointError for a folder that holds none, or one that is not whole without a target.
+    Raise CheckpointError for a folder that holds none, or one that is not whole without a target.
     """
     return _load_draft(folder, read_draft(str(folder), read_config(folder)), None)
 
 
 def check_pair(kind: type, config: DraftConfig, target) -> None:
-    """Raises CheckpointError unless a drafter of this config was made for a target of this shape."""
+    """Raise CheckpointError unless a drafter of this config was made for a target of this shape."""
     _check_equal(
         "a vocabulary of", within_vocabulary(config, target).vocab_size, target.vocab_size, "tokens"
     )
@@ -365,7 +365,7 @@ def _load_draft(folder: Path, draft: PublishedDraft, target):
 
 
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
-    """Writes a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
+    """Write a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
     rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
     if "partial_rotary_factor" in config:  # a Gemma 4 draft

@@ -172,7 +172,7 @@ class CustomGenerate:
         return temperature, Warped(warpers, self.generator) if warpers else self.generator
 
     def _check(self, model, input_ids, config, model_kwargs, streamer, assistant_model) -> None:
-        """Raises RequestError for what is asked for and cannot be given."""
+        """Raise RequestError for what is asked for and cannot be given."""
         if model is not self.target.model:
             raise RequestError(
                 "this drafter was loaded for another model object; make a CustomGenerate for the one that generates"
@@ -217,7 +217,7 @@ class CustomGenerate:
 
 @contextmanager
 def in_its_modes(model):
-    """Leaves every module of a model in the mode, training or not, that it was in before."""
+    """Leave every module of a model in the mode, training or not, that it was in before."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         yield
@@ -238,7 +238,7 @@ class Warped(RandomSource):
         return torch.cat(rows).view_as(probs) if rows else probs
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
-        """Chooses tokens [...] for distributions [..., V] before warping."""
+        """Choose tokens [...] for distributions [..., V] before warping."""
         return draw(self.warp(probs), self.generator)
 
 
@@ -281,7 +281,7 @@ class _Row(Sequence):
         self.coins = F.pad(coins, (0, 1), value=NO_DRAFT)
 
     def take(self, token: int, kept: bool, ended: bool) -> None:
-        """Adds a token to the row, and to the answer where that has not ended before; `ended` says whether it ends now."""
+        """Add a token to the row, and to the answer where that has not ended before; `ended` says whether it ends now."""
         self.count += 1
         self.at, self.spent = self.at + kept, not kept
         if self.ended:
@@ -328,7 +328,7 @@ class _Rows:
         self.scores, self.logits = (() if one else None for one in wanted)
 
     def step(self, policy: Policy | None) -> torch.Tensor:
-        """Adds a token [B] to every row, and returns them; the host waits twice, and for each block that is drafted."""
+        """Add a token [B] to every row, and return them; the host waits twice, and for each block that is drafted."""
         padded = [row.ended and self.padding is not None for row in self.rows]
         idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
         spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
@@ -436,7 +436,7 @@ def unpadded(
     attention_mask: torch.Tensor | None,
     position_ids: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
-    """The prompts [1, n] of a batch [B, N] that is padded on the left; raises RequestError for another mask, and for positions
+    """The prompts [1, n] of a batch [B, N] that is padded on the left. Raise RequestError for another mask, and for positions
     that do not count a prompt's tokens from 0."""
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids)
     kept = mask.sum(1, keepdim=True)

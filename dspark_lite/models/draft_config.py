@@ -28,7 +28,7 @@ def flattened(config: dict) -> dict:
 def parse_draft_config(kind: type, config: dict) -> DraftConfig:
     """The fields of a config.json that a drafter class `kind` needs, also where a publisher nests them.
 
-    Raises CheckpointError for layouts that are not drafted here.
+    Raise CheckpointError for layouts that are not drafted here.
     """
     flat = flattened(config)
     if any(kind != "full_attention" for kind in flat.get("layer_types") or []):
@@ -72,7 +72,7 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
 
 
 def _check_numbers(config: DraftConfig) -> None:
-    """Raises CheckpointError for fields that are none of the numbers they have to be."""
+    """Raise CheckpointError for fields that are none of the numbers they have to be."""
     for name, of in ((one.name, one.type) for one in fields(config)):
         value, least = getattr(config, name), LEAST.get(name, 1)
         if (
@@ -102,7 +102,7 @@ def _check_numbers(config: DraftConfig) -> None:
 
 
 def _check_plain(flat: dict, rope: dict) -> None:
-    """Raises CheckpointError for parts that a draft for Qwen3 may ask for and that are not drafted here."""
+    """Raise CheckpointError for parts that a draft for Qwen3 may ask for and that are not drafted here."""
     older = flat.get("rope_scaling") or {}
     for scaling in (rope.get("rope_type"), older.get("rope_type"), older.get("type")):
         if scaling not in (None, "default"):
@@ -124,7 +124,7 @@ def _check_plain(flat: dict, rope: dict) -> None:
 def _one_theta(older: float | None, newer: float | None) -> float | None:
     """The base of the rotary embedding, which configs of before and after transformers 5 write in two places.
 
-    Raises CheckpointError where they differ.
+    Raise CheckpointError where they differ.
     """
     if older and newer and older != newer:
         raise CheckpointError(
@@ -135,9 +135,9 @@ def _one_theta(older: float | None, newer: float | None) -> float | None:
 
 
 def _read_gemma4(flat: dict, rope: dict) -> dict:
-    """Names the full-attention sizes of a Gemma 4 draft as others name theirs and returns its rotary parameters.
+    """Names the full-attention sizes of a Gemma 4 draft as others name theirs and return its rotary parameters.
 
-    Raises CheckpointError for parts of Gemma 4 that the reference tensors do not pin.
+    Raise CheckpointError for parts of Gemma 4 that the reference tensors do not pin.
     """
     for part in (
         "final_logit_softcapping",
@@ -165,7 +165,7 @@ def _read_gemma4(flat: dict, rope: dict) -> dict:
 
 
 def _read_heads(flat: dict) -> None:
-    """Fills in what a config of a block draft may leave out of its heads; raises CheckpointError for an unknown one.
+    """Fill in what a config of a block draft may leave out of its heads. Raise CheckpointError for an unknown one.
 
     Where nothing is said of the anchor, its slot predicts, as in all drafts that DeepSpec trains.
     """

@@ -173,7 +173,7 @@ def swapped_halves(weight: torch.Tensor) -> torch.Tensor:
 def read_draft(name: str, config: dict, num_target_layers: int | None = None) -> PublishedDraft:
     """The draft that a config.json describes, in whatever form; `num_target_layers` of the target it is for, where that is known.
 
-    Raises CheckpointError for what is no draft, or none that is drafted here.
+    Raise CheckpointError for what is no draft, or none that is drafted here.
     """
     try:
         return _described(name, config, num_target_layers)
@@ -298,7 +298,7 @@ def _speculative_tokens(config: dict) -> int | None:
 
 
 def _check_eagle3(name: str, config: dict) -> None:
-    """Raises CheckpointError for an Eagle3 of speculators with parts that are not drafted here."""
+    """Raise CheckpointError for an Eagle3 of speculators with parts that are not drafted here."""
     switched = [switch for switch in EAGLE3_SWITCHES if config.get(switch)]
     if switched:
         raise CheckpointError(
@@ -311,7 +311,7 @@ def _check_eagle3(name: str, config: dict) -> None:
 
 
 def _anchor(name: str, config: dict) -> dict:
-    """Whether the anchor's slot predicts, and what heads there are. speculators writes both since 0.9; files without
+    """Return whether the anchor's slot predicts, and what heads there are. speculators writes both since 0.9; files without
     `sample_from_anchor` are older, and fill themselves in."""
     dspark = config["speculators_model_type"] == "dspark"
     heads = {} if dspark else {"markov_rank": 0, "enable_confidence_head": False}

@@ -45,7 +45,7 @@ def within_vocabulary(config: DraftConfig, target) -> DraftConfig:
 
 
 def widen_embedding(model, vocab_size: int, added: int) -> None:
-    """Gives a language model of transformers so many ids more to read, each as nothing; its LM head stays as it is, tied or not."""
+    """Give a language model of transformers so many ids more to read, each as nothing; its LM head stays as it is, tied or not."""
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.num_embeddings == vocab_size:
             module.weight = nn.Parameter(
@@ -68,7 +68,7 @@ def stored_shapes(draft: PublishedDraft, files: list[Path]) -> dict[str, tuple[i
 
 
 def check_tensors(name: str, draft: PublishedDraft, found: dict[str, tuple], lent) -> None:
-    """Raises CheckpointError unless a draft holds exactly the tensors that its config asks for, less those in `lent`."""
+    """Raise CheckpointError unless a draft holds exactly the tensors that its config asks for, less those in `lent`."""
     with torch.device("meta"):
         drafter = draft.kind(draft.config)
     wanted = {tensor: tuple(value.shape) for tensor, value in drafter.state_dict().items()}
@@ -92,7 +92,7 @@ def check_tensors(name: str, draft: PublishedDraft, found: dict[str, tuple], len
 def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
     """A draft's drafter for `target`, whose dtype and device it gets (None: float32 on the CPU).
 
-    Raises CheckpointError for files that do not hold what its config asks for.
+    Raise CheckpointError for files that do not hold what its config asks for.
     """
     device, dtype = (
         (target.device, target.dtype) if target else (torch.device("cpu"), torch.float32)
@@ -139,7 +139,7 @@ def _read(
 
 
 def check_numbers(tensor: str, path: Path, value: torch.Tensor, of_ids: bool = False) -> None:
-    """Raises CheckpointError for a tensor of a draft whose numbers are not finite, or are integers where none are `of_ids`."""
+    """Raise CheckpointError for a tensor of a draft whose numbers are not finite, or are integers where none are `of_ids`."""
     if not (of_ids or value.is_floating_point()):
         raise CheckpointError(
             f"tensor {tensor} of {path} holds {value.dtype}; a draft's weights are floating-point numbers, not quantised"
@@ -152,7 +152,7 @@ def check_numbers(tensor: str, path: Path, value: torch.Tensor, of_ids: bool = F
 
 
 def _same_rows(stored, held: torch.Tensor) -> bool:
-    """Whether a stored tensor, of which a few rows are read at a time, is the first rows of the one that is held (at 4B each
+    """Return whether a stored tensor, of which a few rows are read at a time, is the first rows of the one that is held (at 4B each
     is 0.8 GB)."""
     rows, *width = stored.get_shape()
     return (
@@ -171,7 +171,7 @@ def _same_rows(stored, held: torch.Tensor) -> bool:
 def _output_ids(name: str, config: DraftConfig, tensors: dict) -> torch.Tensor | slice:
     """The target's ids of a draft's outputs, of which `d2t` holds how far each lies from its own number; takes `t2d` out.
 
-    Raises CheckpointError for a map that is none.
+    Raise CheckpointError for a map that is none.
     """
     has = tensors.pop("t2d", None)
     if config.draft_vocab_size is None:
@@ -197,7 +197,7 @@ def _output_ids(name: str, config: DraftConfig, tensors: dict) -> torch.Tensor |
 
 
 def _scale_as_target(drafter, draft: PublishedDraft, target, lent: dict) -> None:
-    """Gives a drafter the target's soft cap where its LM head is the target's, and the scale of its embedding where the form is
+    """Give a drafter the target's soft cap where its LM head is the target's, and the scale of its embedding where the form is
     one that embeds with the target's module."""
     if (
         "lm_head.weight" in lent

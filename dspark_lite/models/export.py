@@ -60,10 +60,10 @@ ZERO_RANK = 8  # of a Markov head that adds nothing
 
 
 def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
-    """Writes the draft `name` (embedded name, folder or Hub id) to `folder` as `engine` loads it, with a model card, and
+    """Write the draft `name` (embedded name, folder or Hub id) to `folder` as `engine` loads it, with a model card, and
     returns the command that serves `target` with it. `engine` may be "speculators", whose form several trainers and engines read.
 
-    Raises RequestError for an unknown engine or a folder that holds something, CheckpointError for a draft that the engine
+    Raise RequestError for an unknown engine or a folder that holds something, CheckpointError for a draft that the engine
     cannot run, with its reason.
     """
     if engine not in (*ENGINES, "speculators"):
@@ -124,7 +124,7 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
 
 
 def _check_runs(name: str, engine: str, kind: type, config) -> None:
-    """Raises CheckpointError for a draft that an engine does not run, or speculators does not hold."""
+    """Raise CheckpointError for a draft that an engine does not run, or speculators does not hold."""
     if engine == "speculators":
         if kind is Gemma4DSpark:
             raise CheckpointError(

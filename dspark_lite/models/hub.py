@@ -30,7 +30,7 @@ HASH = re.compile(
 def download(name: str) -> Path:
     """The folder in the Hub's cache that holds the model "org/name" or "org/name@revision".
 
-    Raises CheckpointError with cause and cure where it cannot be had whole, or without safetensors.
+    Raise CheckpointError with cause and cure where it cannot be had whole, or without safetensors.
     """
     folder = fetch(name, FILES)
     if not any(folder.glob("model*.safetensors")):
@@ -44,7 +44,7 @@ def download(name: str) -> Path:
 def fetch(name: str, patterns: list[str]) -> Path:
     """The folder in the Hub's cache that holds the files of a model that match `patterns`, each with the Hub's hash.
 
-    Raises CheckpointError with cause and cure where they cannot be had.
+    Raise CheckpointError with cause and cure where they cannot be had.
     """
     try:
         folder = _snapshot(**_wanted(name, patterns))
@@ -97,7 +97,7 @@ def file_sizes(name: str) -> dict[str, int]:
 def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
     """Shape and bytes of each tensor of a model on the Hub, from the headers of its files: no weights are fetched.
 
-    Raises CheckpointError with cause and cure where they cannot be had.
+    Raise CheckpointError with cause and cure where they cannot be had.
     """
     from huggingface_hub import HfApi
 
@@ -209,9 +209,9 @@ def _cause_and_cure(error: Exception) -> tuple[str, str]:
 
 
 def _check_hash(name: str, path: Path) -> None:
-    """Compares a file of the cache, once, with its hash, which is the name that its link leads to; the client looks at lengths alone.
+    """Compare a file of the cache, once, with its hash, which is the name that its link leads to; the client looks at lengths alone.
 
-    A cache without links (Windows without developer mode) does not tell the hash. Raises CheckpointError for another
+    A cache without links (Windows without developer mode) does not tell the hash. Raise CheckpointError for another
     hash and deletes the file, so that the next call fetches it anew.
     """
     blob = path.parent / path.readlink() if path.is_symlink() else path

@@ -79,7 +79,7 @@ class AdditiveCosts:
         return self.max_batch_tokens if requests <= self.bs_probes[-1] else 0
 
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Seconds of a step; float64 [n] for a range of n. Raises RequestError beyond the last probes."""
+        """Seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the last probes."""
         most = tokens[-1] if isinstance(tokens, range) else tokens
         if requests > self.bs_probes[-1] or most > self.max_batch_tokens:
             raise RequestError(
@@ -91,7 +91,7 @@ class AdditiveCosts:
         return torch.from_numpy(found) if isinstance(tokens, range) else float(found)
 
     def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Steps per second, 1 / seconds."""
+        """Step per second, 1 / seconds."""
         return 1 / self.seconds(requests, tokens)
 
     @classmethod
@@ -99,7 +99,7 @@ class AdditiveCosts:
         """The sum nearest to measured steps: `seconds` [n] of steps of so many `requests` [n] and `tokens` [n].
 
         Least squares of the relative errors, with a probe at each number that occurs; neither more requests nor more
-        tokens ever cost less. Raises RequestError for fewer than four steps, or one that took no time.
+        tokens ever cost less. Raise RequestError for fewer than four steps, or one that took no time.
         """
         from scipy.optimize import nnls  # slow to import, and needed here only
 
@@ -129,7 +129,7 @@ class AdditiveCosts:
         return np.array(said) / np.asarray(seconds, dtype=float) - 1
 
     def save(self, path: Path | str) -> None:
-        """Writes SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
+        """Write SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
         fields = {
             **{name: np.asarray(getattr(self, name)).tolist() for name in ADDITIVE_FIELDS},
             **(self.origin.fields() if self.origin else {}),
@@ -138,7 +138,7 @@ class AdditiveCosts:
 
     @classmethod
     def load(cls, path: Path | str) -> "AdditiveCosts":
-        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
 
         def make(**found):
             costs = [found.pop(name) for name in ADDITIVE_FIELDS]
@@ -148,7 +148,7 @@ class AdditiveCosts:
 
 
 def load_costs(path: Path | str) -> CostTable | AdditiveCosts:
-    """Reads a cost table of either form, told apart as SGLang does it; raises CheckpointError as their `load` do."""
+    """Read a cost table of either form, told apart as SGLang does it. Raise CheckpointError as their `load` do."""
     return (AdditiveCosts if "bias_seconds" in read_object(Path(path)) else CostTable).load(path)
 
 

@@ -42,7 +42,7 @@ class Bin(NamedTuple):
 
 
 def check_confidence_head(drafter) -> None:
-    """Raises RequestError for a drafter without a confidence head."""
+    """Raise RequestError for a drafter without a confidence head."""
     if getattr(drafter, "confidence_head", None) is None:
         raise RequestError(
             f"{drafter.name} has no confidence head, so there is nothing to calibrate; use a DSpark drafter"
@@ -58,7 +58,7 @@ def survivals(logits, temperatures=None) -> np.ndarray:
 
 
 def survived(accepted, gamma: int) -> np.ndarray:
-    """Whether each prefix of 1 to gamma drafts was accepted, [N, gamma], from accepted counts [N]."""
+    """Return whether each prefix of 1 to gamma drafts was accepted, [N, gamma], from accepted counts [N]."""
     return np.asarray(accepted)[:, None] > np.arange(gamma)
 
 
@@ -152,7 +152,7 @@ class STS:
             )
 
     def check_draft(self, drafter) -> None:
-        """Raises RequestError for a drafter of another gamma, for another draft, and for one without a confidence head."""
+        """Raise RequestError for a drafter of another gamma, for another draft, and for one without a confidence head."""
         check_confidence_head(drafter)
         if len(self.temperatures) != drafter.gamma:
             raise RequestError(
@@ -166,26 +166,26 @@ class STS:
             )
 
     def attach(self, drafter) -> None:
-        """Has the drafter divide its confidence logits by these temperatures; raises RequestError as `check_draft` does."""
+        """Have the drafter divide its confidence logits by these temperatures. Raise RequestError as `check_draft` does."""
         self.check_draft(drafter)
         drafter.temperatures = torch.tensor(
             self.temperatures, dtype=torch.float32, device=drafter.lm_head.weight.device
         )
 
     def save(self, path: Path | str) -> None:
-        """Writes the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field "draft" is ours."""
+        """Write the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field "draft" is ours."""
         write_text(Path(path), json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "STS":
-        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
+        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
         return load_fields(
             cls, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft=""
         )
 
 
 def check_observations(logits, accepted) -> None:
-    """Raises RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N at least 1."""
+    """Raise RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N at least 1."""
     logits, accepted = np.asarray(logits), np.asarray(accepted)
     if logits.ndim != 2 or not logits.size or accepted.shape != logits.shape[:1]:
         raise RequestError(
@@ -209,7 +209,7 @@ def fit_sts(
     """Sequential temperature scaling (section 3.2.1): position by position, with the earlier temperatures fixed, the one
     of `grid` whose predicted survival has the least ECE, the earliest where several have.
 
-    logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raises RequestError for input of
+    logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raise RequestError for input of
     other shapes, values that are not finite, counts beyond the block.
     """
     check_observations(logits, accepted)
@@ -243,12 +243,12 @@ class Check(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether a fresh fit would gain no more than one percentage point of ECE."""
+        """Return whether a fresh fit would gain no more than one percentage point of ECE."""
         return self.stored <= self.fresh + STALE
 
 
 def check(sts: STS, logits, accepted) -> Check:
-    """Whether a stored calibration still fits these observations; raises RequestError for another gamma."""
+    """Return whether a stored calibration still fits these observations. Raise RequestError for another gamma."""
     check_observations(logits, accepted)
     gamma = np.asarray(logits).shape[1]
     if len(sts.temperatures) != gamma:

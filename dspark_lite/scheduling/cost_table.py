@@ -78,7 +78,7 @@ class CostTable:
         return self.max_batch_tokens
 
     def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
-        """SPS(tokens); float64 [n] for a range of n. Raises RequestError beyond `max_batch_tokens`."""
+        """SPS(tokens); float64 [n] for a range of n. Raise RequestError beyond `max_batch_tokens`."""
         first, last = (tokens[0], tokens[-1]) if isinstance(tokens, range) else (tokens, tokens)
         if first < 0 or last > self.max_batch_tokens:
             raise RequestError(
@@ -123,7 +123,7 @@ class CostTable:
         return CostTable(begins, [self.sps(1, size) for size in held], held[-1], self.origin)
 
     def save(self, path: Path | str) -> None:
-        """Writes SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
+        """Write SGLang's file; the fields of the origin are ours, and SGLang passes over them."""
         fields = {
             "sample_batch_tokens": self.batch_tokens.tolist(),
             "sample_steps_per_sec": self.steps_per_second.tolist(),
@@ -134,7 +134,7 @@ class CostTable:
 
     @classmethod
     def load(cls, path: Path | str) -> "CostTable":
-        """Reads SGLang's file; raises CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
 
         def make(sample_batch_tokens, sample_steps_per_sec, max_batch_tokens, **origin):
             return cls(

@@ -25,17 +25,17 @@ class Costs(Protocol):
     max_batch_tokens: int
 
     def most_tokens(self, requests: int) -> int:
-        """The largest batch of so many requests of which the costs are known; 0 where there is none: nothing is verified then."""
+        """Return the largest batch of `requests` requests whose cost is known, in tokens. With 0, nothing is verified."""
 
     def seconds(self, requests: int, tokens: int | range) -> float | torch.Tensor:
-        """Seconds of a step; float64 [n] for a range of n."""
+        """Return the seconds of a step; float64 [n] for a range of n."""
 
     def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
-        """Steps per second, SPS, of a step that verifies so many tokens."""
+        """Step per second, SPS, of a step that verifies so many tokens."""
 
 
 def fixed(length: int) -> Policy:
-    """Verifies the first `length` tokens of every block."""
+    """Return the policy that verifies the first `length` tokens of every block."""
     if length < 0:
         raise RequestError(f"the verification length is {length}; it must be 0 or more")
 
@@ -47,7 +47,7 @@ def fixed(length: int) -> Policy:
 
 
 def threshold(least: float) -> Policy:
-    """Cuts the block at the first position whose confidence is below `least`."""
+    """Return the policy that cuts a block at the first position whose confidence is below `least`."""
 
     return Memoryless(
         lambda proposal: (confidence_of(proposal) >= least).long().cumprod(-1).sum(-1)
@@ -55,7 +55,7 @@ def threshold(least: float) -> Policy:
 
 
 def algorithm1(cost_table: Costs) -> Policy:
-    """The paper's scheduler: `schedule` on the survival of all requests of the step."""
+    """Return the paper's scheduler: `schedule` on the survival of all requests of the step."""
     return Memoryless(lambda proposal: schedule(survival(confidence_of(proposal)), cost_table))
 
 
@@ -96,7 +96,7 @@ class LaggedTopK:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets the survivals of earlier steps."""
+        """Forget the survivals of earlier steps."""
         self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
@@ -107,7 +107,7 @@ class LaggedTopK:
 
 
 def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
-    """Resamples the rows of survivals [R, g] evenly to `requests` rows."""
+    """Resample the rows of survivals [R, g] evenly to `requests` rows."""
     held = len(survival)
     return (
         survival[torch.arange(requests, device=survival.device) * held // requests]
@@ -117,18 +117,18 @@ def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
-    """The chance [R, g] that the prefix up to each position survives: the product of confidences (section 3.2.2)."""
+    """Return the probability [R, g] that the prefix up to each position survives: the product of confidences (section 3.2.2)."""
     return confidence.cumprod(-1)
 
 
 def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
-    """Algorithm 1: verification lengths [R] for survival probabilities [R, g].
+    """Return the verification lengths [R] of Algorithm 1 for survival probabilities [R, g].
 
     Tokens of survival above 0 are admitted in the order of their survival as long as each one raises the expected
     throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the first that does not ends it, so that no
     later, lower survival, which may know what was drawn, can bring it back. Ties are admitted by position, then by request.
     A batch never grows beyond what the table covers; where it does not even cover the anchors, nothing is verified.
-    Raises RequestError for survivals that are not probabilities or grow along a block.
+    Raise RequestError for survivals that are not probabilities or grow along a block.
     """
     survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
@@ -173,7 +173,7 @@ def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor,
 def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes.
 
-    Both are on the host, which reads the survivals [R, g] once. Raises RequestError unless they are probabilities that
+    Both are on the host, which reads the survivals [R, g] once. Raise RequestError unless they are probabilities that
     never grow along a block.
     """
     if survival.ndim != 2:
@@ -193,12 +193,12 @@ def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
-    """How many of the first `admitted` tokens belong to each request, [R]."""
+    """Return how many of the first `admitted` tokens belong to each request, [R]."""
     return torch.bincount(order[:admitted] % max(shape[0], 1), minlength=shape[0])
 
 
 def confidence_of(proposal: Proposal) -> torch.Tensor:
-    """The confidences [R, g] of drafted blocks; raises RequestError where the drafter has no confidence head."""
+    """The confidences [R, g] of drafted blocks. Raise RequestError where the drafter has no confidence head."""
     if proposal.confidence_logits is None:
         raise RequestError(
             "this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "

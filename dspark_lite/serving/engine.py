@@ -83,7 +83,7 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to do or to deliver."""
+        """Return whether nothing is left to do or to deliver."""
         return self.scheduler.idle
 
     def set_policy(self, policy) -> None:

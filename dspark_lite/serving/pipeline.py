@@ -37,7 +37,7 @@ class PlannedTopK:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets budget and survivals."""
+        """Forget budget and survivals."""
         self.budget: int | None = None
         self.told: torch.Tensor | None = None
 
@@ -57,7 +57,7 @@ def serve(
     *,
     overlapped: bool = True,
 ) -> list[StepEvent]:
-    """Steps the engine until it is idle and returns what was done when.
+    """Step the engine until it is idle and return what was done when.
 
     `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
     off. It leaves the engine alone, which may be in a step. It and the search for a budget are done while the next step runs or,

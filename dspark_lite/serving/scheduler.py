@@ -26,7 +26,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs, waits, or is to be delivered."""
+        """Return whether nothing runs, waits, or is to be delivered."""
         return not (self.running or self.waiting or self.ended)
 
     def submit(self, request: Request) -> int:

@@ -167,7 +167,7 @@ class Layout:
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [1, m, N, d] to the store and returns what `ragged_attention` reads: those of the
+        """Write keys and values [1, m, N, d] to the store and return what `ragged_attention` reads: those of the
         requests up to the longest, [R, m, S, d], or on the block-sparse path those of all slots."""
         self.store.write(layer, self.slot_index, keys[0], values[0])
         return (
@@ -246,7 +246,7 @@ class DraftView:
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Writes keys and values [R, m, T, d] after the contexts and returns everything up to them, [R, m, S, d]."""
+        """Write keys and values [R, m, T, d] after the contexts and return everything up to them, [R, m, S, d]."""
         slot_index = (self.first[:, None] + self.positions(keys.transpose(1, 2))).flatten()
         self.store.write(
             layer, slot_index, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values))

@@ -128,9 +128,9 @@ class TargetCache:
 
 @torch.no_grad()
 def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -> TargetCache:
-    """Runs the target once over every row and returns the cache in `folder`; shards that exist are kept.
+    """Run the target once over every row and return the cache in `folder`; shards that exist are kept.
 
-    Raises CheckpointError where `folder` holds a cache of another target, other taps or other rows, or a damaged shard.
+    Raise CheckpointError where `folder` holds a cache of another target, other taps or other rows, or a damaged shard.
     """
     source = {"target": target.name, "fingerprint": fingerprint(target), "taps": list(taps)}
     _check_identity(folder, {**source, "rows": len(rows), "digest": digest(rows)})

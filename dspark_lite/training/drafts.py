@@ -58,7 +58,7 @@ def draft_config(
     recipe: DraftRecipe | dict, target, kind: type | None = None, **fields
 ) -> DraftConfig:
     """The config of the drafter that a recipe asks for beside this target. A class `kind` takes the place of the recipe's, and `fields` are
-    those of its config that a recipe does not know. Raises CheckpointError or DSparkLiteError for one that could not be drafted with, or is
+    those of its config that a recipe does not know. Raise CheckpointError or DSparkLiteError for one that could not be drafted with, or is
     not trained here."""
     recipe, source = DraftRecipe.of(recipe), target.config
     kind = kind or objective(recipe)[0]
@@ -145,7 +145,7 @@ def _begin_anew(drafter, deviation: float) -> None:
 
 def _begin_from(drafter, name: str, target, new_heads: bool) -> None:
     """The weights of a trained drafter, which may have another block size and, with `new_heads`, lack heads: those stay as they
-    are. Raises CheckpointError where the rest differs."""
+    are. Raise CheckpointError where the rest differs."""
     weights = load_drafter(name, target).state_dict()
     for head in TRAINED_HEADS if new_heads else ():
         if not any(map(_within(head), weights)):
@@ -162,13 +162,13 @@ def _begin_from(drafter, name: str, target, new_heads: bool) -> None:
 
 
 def _within(head: str):
-    """Says of a parameter's name whether it is one of the head's."""
+    """Say of a parameter's name whether it is one of the head's."""
     return lambda name: name.startswith(f"{head}.")
 
 
 def freeze_backbone(drafter, dtype: torch.dtype) -> None:
-    """Leaves nothing to be trained but the heads, and holds the rest in the number format `dtype`, the target's, so that what is
-    the target's is shared. Raises DSparkLiteError for a draft without a head."""
+    """Leave nothing to be trained but the heads, and holds the rest in the number format `dtype`, the target's, so that what is
+    the target's is shared. Raise DSparkLiteError for a draft without a head."""
     for name, parameter in drafter.named_parameters():
         parameter.requires_grad_(any(_within(head)(name) for head in TRAINED_HEADS))
         if not parameter.requires_grad:
@@ -229,7 +229,7 @@ class Rows:
 
 
 def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
-    """Raises DSparkLiteError where a recipe's `patience`, which says when its training ends, cannot do so."""
+    """Raise DSparkLiteError where a recipe's `patience`, which says when its training ends, cannot do so."""
     if recipe.patience is None:
         return
     if allowance is not None or recipe.steps is not None or processes().num_processes > 1:
@@ -252,7 +252,7 @@ def train_draft(
     kind: type | None = None,
     **fields,
 ):
-    """Trains the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
+    """Train the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
     unless what was saved there is of another recipe, class, target or initial checkpoint."""
     recipe = DraftRecipe.of(recipe)
     check_end(recipe, allowance)
@@ -297,7 +297,7 @@ def train_draft(
 
 
 def _learn_passes(learn, plan: Plan, rows: Rows, folder: Path, measure) -> None:
-    """Trains until a further pass lowers the loss on the rows held out by less than the share `patience`, for `epochs` passes at
+    """Train until a further pass lowers the loss on the rows held out by less than the share `patience`, for `epochs` passes at
     most; the drafter is left as it was at the lowest of these losses, which held_out.json lists by pass.
 
     Losses after different numbers of passes can be compared only where the rates have come down: with a cosine that would be a
@@ -348,7 +348,7 @@ def held_out_losses(drafter, recipe: DraftRecipe | dict, cache: TargetCache) -> 
 
 
 def initialise(model: nn.Module, layers: int) -> None:
-    """Draws every weight anew with deviation 1/sqrt(inputs); those that add to the residual stream are divided by
+    """Draw every weight anew with deviation 1/sqrt(inputs); those that add to the residual stream are divided by
     sqrt(2 * layers), so that the stream does not grow with depth.
 
     An embedding is drawn as the LM head that reads its rows. A sequential head begins without a say, since its second

@@ -87,7 +87,7 @@ class Allowance:
         return min(1.0, max(0.0, (over - start) / (end - start)))
 
     def keep(self) -> None:
-        """Writes down the seconds so far, for the run after a stop."""
+        """Write down the seconds so far, for the run after a stop."""
         write_json(
             self.path,
             {"seconds": self.before + self.clock() - self.started, "identity": self.identity},
@@ -172,7 +172,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def is_layer_matrix(name: str, parameter: torch.Tensor) -> bool:
-    """Whether Muon is meant for this parameter: a matrix between hidden states, no vector and no vocabulary's table."""
+    """Return whether Muon is meant for this parameter: a matrix between hidden states, no vector and no vocabulary's table."""
     return (
         parameter.ndim == 2
         and min(parameter.shape) > 1
@@ -318,8 +318,8 @@ def save_progress(
 
 @torch.no_grad()
 def load_progress(path: Path, model: nn.Module, optimisers, scaler) -> tuple[int, bool]:
-    """Restores what `save_progress` wrote; returns the number of finished updates and whether the last one was among them, (0,
-    False) where there is no save. Raises CheckpointError for a damaged one."""
+    """Restores what `save_progress` wrote. Return the number of finished updates and whether the last one was among them, (0,
+    False) where there is no save. Raise CheckpointError for a damaged one."""
     if not path.exists():
         return 0, False
     mover = {
@@ -384,7 +384,7 @@ def _identity_of(path: Path) -> str | None:
 def read_log(path: Path, steps: int | None = None) -> list[dict]:
     """The first `steps` records of an earlier run's log, or all of them; a last line that was only half written is left out.
 
-    Raises CheckpointError for another line that is no record.
+    Raise CheckpointError for another line that is no record.
     """
     lines = (
         path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
@@ -405,10 +405,10 @@ def read_log(path: Path, steps: int | None = None) -> list[dict]:
 def update(
     accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float
 ) -> dict[str, float]:
-    """One update of the parameters on a batch; returns the losses to record.
+    """One update of the parameters on a batch. Return the losses to record.
 
     Each process takes every `num_processes`-th row. Processes average their gradients, so each one's numerator is multiplied
-    by their number; the weight is that of all. Raises FloatingPointError, in all processes and before any parameter moves, where
+    by their number; the weight is that of all. Raise FloatingPointError, in all processes and before any parameter moves, where
     a loss or the gradient is not finite; with a scaled loss (float16) such gradients are the scaler's to skip.
     """
     own = tuple(tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch)
@@ -434,14 +434,14 @@ def update(
 def optimise(
     model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = ""
 ) -> list[dict]:
-    """Runs the plan and returns its log, one record of named losses an update.
+    """Run the plan and return its log, one record of named losses an update.
 
     `batch_at(step)` gives the batch of an update, a tuple of tensors whose first dimension is the row: a resumed run sees the
     batches it would have seen. `loss_of(batch, progress)`, with the plan's progress from 0 to 1, gives the numerator of the
     loss, the weight it is divided by (no gradient) and a dict of named numerators to record.
 
     Progress is saved in `folder`, with the `identity` that `forget_others` goes by. Where the time is over, one more update is
-    made, at progress 1. Raises DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
+    made, at progress 1. Raise DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
     """
     accelerator, device = processes(), next(model.parameters()).device
     optimisers = make_optimisers(model, plan)

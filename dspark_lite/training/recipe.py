@@ -37,7 +37,7 @@ WORDS = {
 def read_fields(kind: type, fields: object, where: str):
     """The instance of a dataclass that a JSON object describes; `where` says in errors whose object it is.
 
-    Raises DSparkLiteError for an unknown or a missing field and for a value of another type, nested ones included.
+    Raise DSparkLiteError for an unknown or a missing field and for a value of another type, nested ones included.
     """
     if not isinstance(fields, dict):
         raise DSparkLiteError(

@@ -17,7 +17,7 @@ from .recipe import LossWeights
 def unrolled_hidden(
     drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor
 ):
-    """Yields the normed hidden states [B, K, H] of every pass over features [B, n, taps * H] and ids [B, n].
+    """Yield the normed hidden states [B, K, H] of every pass over features [B, n, taps * H] and ids [B, n].
 
     The chains start at the positions anchors [B, K], from 1; tokens [B, K, g] are the anchors and the text behind them.
     """
