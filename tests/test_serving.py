@@ -28,7 +28,7 @@ from dspark_lite.course.measure.lab import setup
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving import runner
 from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
-from dspark_lite.serving.runner import PerRequestRandom
+from dspark_lite.serving.runner import PerRequestRandom, Runner
 from dspark_lite.serving.slots import ragged_step
 
 THOROUGH = os.environ.get("DSPARK_THOROUGH") == "1"
@@ -348,8 +348,8 @@ def exact(models, name, policy, lengths, monkeypatch):
 
     def answers(path):
         monkeypatch.setattr(
-            Engine,
-            "_random",
+            Runner,
+            "random",
             lambda self, running, count: path if running[0].answer.token_ids else greedy,
         )
         served = Engine(

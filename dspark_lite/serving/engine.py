@@ -65,6 +65,7 @@ class Engine:
                 f"{target.name} has layers with a sliding window or a recurrent state, which the engine's slots do not have; decode "
                 "one request with generate"
             )
+        self.target, self.drafter = target, drafter
         self.capacity, self.stop = capacity, stop_set(target, stop_token_ids)
         self.runner = Runner(target, drafter, slots, capacity, temperature, buckets, rule)
         self.scheduler = Scheduler(slots, partial(clock, target.device))
@@ -94,7 +95,7 @@ class Engine:
         """Queue a request and return its id. Raise RequestError for a request that cannot be
         served: in a step it would stop all others, too."""
         runner = self.runner
-        check_request(runner.target, request.input_ids, request.max_new_tokens, runner.temperature)
+        check_request(self.target, request.input_ids, request.max_new_tokens, runner.temperature)
         check_seed(request.seed, " of the request")
         block = runner.gamma + 1  # drafted, and dropped, after the last token that counts
         needed = request.input_ids.shape[1] + request.max_new_tokens + block
@@ -116,7 +117,7 @@ class Engine:
         """Admit what waits, play one round of all running requests, and report the step. If an
         error interrupted the last step, the report includes it."""
         report = self._report
-        watch = StepWatch(self.runner.target.device, report.seconds)
+        watch = StepWatch(self.target.device, report.seconds)
         if fresh := self.scheduler.candidates():
             with watch("prefill"):
                 self._prefill(fresh, report)
