@@ -9,10 +9,8 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from itertools import zip_longest
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 
@@ -139,12 +137,11 @@ def with_transformers(lab, options):
 
 
 def with_sglang(lab, options):
-    with warmer() if options.planted == "temperature" else nullcontext():
-        return judge_sglang.judge(SCRATCH / "sglang", options.newest)
+    return judge_sglang.judge(SCRATCH / "sglang", options.newest)
 
 
 def with_mlx(lab, options):
-    asked = planted(ours(lab, options.tokens, loaded(lab)), options)
+    asked = ours(lab, options.tokens, loaded(lab))
     return compared(
         "mlx-dspark",
         asked,
@@ -159,7 +156,6 @@ def with_llama_cpp(lab, options):
         for name, folder in DRAFTERS.items()
         if folder
     }
-    asked = planted(asked, options)
     return compared("llama.cpp", asked, judge_llama_cpp.judge(asked, SCRATCH / "llama.cpp"))
 
 
@@ -177,7 +173,6 @@ def with_vllm(lab, options):
         },
     )
     asked["drafters"]["dflash"] = str(exported("dflash", "vllm", SCRATCH))
-    asked = planted(asked, options)
     asked["mended"] = [name for name, folder in asked["drafters"].items() if folder]
     asked["drafters"] |= {f"{name}{MISTAKEN}": asked["drafters"][name] for name in asked["mended"]}
     variables = environments.vllm_variables(VLLM_ENABLE_V1_MULTIPROCESSING="0")
@@ -194,8 +189,6 @@ def with_speculators(lab, options):
     prompts = [lab.encode(prompt) for prompt in prompts_of(lab)]
     shutil.rmtree(SCRATCH / "speculators", ignore_errors=True)
     asked, drafted, ours = speculators_cases.cases(lab.target, prompts, SCRATCH / "speculators")
-    if options.planted == "tap":
-        move_taps(Path(asked["drafts"]["dspark"]["read"]), "aux_hidden_state_layer_ids")
     found = asked_of("judge_speculators.py", environments.speculators_environment(), asked)
     return rows_of(
         "speculators",
@@ -220,36 +213,6 @@ def shares(file, gamma=7, most=8):
         assign(confidence, torch.arange(requests), lengths, budget, gamma)  # in place
         agreed.append(lengths.tolist() == top_k(survival(confidence), budget).tolist())
     return agreed
-
-
-def planted(asked, options):
-    """What is asked, with a DSpark that reads its taps one layer early where that error is planted."""
-    if options.planted != "tap":
-        return asked
-    folder = SCRATCH / "planted"
-    shutil.copytree(EMBEDDED / DRAFTERS["dspark"], folder, dirs_exist_ok=True)
-    move_taps(folder, "target_layer_ids")
-    return asked | {"drafters": asked["drafters"] | {"dspark": str(folder)}}
-
-
-def move_taps(folder, field):
-    """Has the draft in a folder, which names its taps in a field of its config, read them one layer early."""
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(config | {field: [layer - 1 for layer in config[field]]})
-    )
-
-
-def warmer():
-    """Our fit of the temperatures, the third one wrong by two hundredths."""
-    fit = judge_sglang.fit_sts
-
-    def wrong(logits, accepted):
-        found = fit(logits, accepted)
-        found.temperatures[2] *= 1.02
-        return found
-
-    return patch.object(judge_sglang, "fit_sts", wrong)
 
 
 JUDGES = {
@@ -301,11 +264,6 @@ def main(arguments):
     parser.add_argument(
         "--tokens", type=int, default=64, metavar="N", help="longest answer (default: %(default)s)"
     )
-    parser.add_argument(
-        "--planted",
-        choices=("tap", "temperature"),
-        help="make this mistake on our side, to see a line turn red; nothing is written",
-    )
     parser.add_argument("--out", type=Path, default=MEASURED, metavar="FILE")
     options = parser.parse_args(arguments)
     lab = lab_of(options)
@@ -320,8 +278,7 @@ def main(arguments):
                 {"judge": name, "not_run": "not asked yet", "commit": made["commit"]}
             ]
         rows += found
-    if not options.planted:
-        write_json(options.out, {**made, "rows": rows})
+    write_json(options.out, {**made, "rows": rows})
     return (
         1
         if any(
