@@ -159,6 +159,7 @@ def test_an_evaluation_on_benchmarks_names_the_broken_line_and_resumes(capfd, tm
     assert "has no tokenizer.json" in unread
 
 
+@pytest.mark.slow(reason="fits twice, sweeps twice and profiles")
 def test_calibration_sweep_and_profile_take_the_prompts_of_benchmarks(capfd, tmp_path):
     """Both halves of each; a sweep that was stopped goes on; of a benchmark nothing but its prompts is taken."""
     prompts = [

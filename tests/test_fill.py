@@ -100,6 +100,7 @@ def said_by(capsys, *options):
 # What one build does ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="executes notebooks")
 def test_numbers_are_filled_in_and_a_hand_that_edits_one_is_seen(course, capsys):
     assert said_by(capsys) == (0, [])
     assert prose(course) == [
