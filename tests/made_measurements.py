@@ -12,7 +12,7 @@ from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.measure import studies
 from dspark_lite.course.measure.evaluation import _row
 from dspark_lite.course.replication import ledger, experiment_results, confidence_results
-from dspark_lite.serving.engine import STEP_PARTS
+from dspark_lite.serving.requests import STEP_PARTS
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
 HEADER = {

@@ -8,29 +8,17 @@ import functools
 import http.server
 import json
 import re
-import shutil
 import threading
 from html.parser import HTMLParser
 from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
+from chromium import CHROMIUM, QUIET
 from playwright.sync_api import sync_playwright
 
 from tools.site.build import PAGES
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE = 60_000  # milliseconds
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 PICTURES = PAGES.parent / "screenshots"

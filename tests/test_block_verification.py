@@ -109,16 +109,20 @@ def test_rows_of_a_batch_have_their_own_lengths():
 
 
 @pytest.mark.parametrize(
+    ("gamma", "length"),
+    [(2, 4), pytest.param(3, 5, marks=pytest.mark.slow(reason="every outcome of five tokens"))],
+)
+@pytest.mark.parametrize(
     "policy",
     [None, scheduling.fixed(1), scheduling.threshold(0.5)],
     ids=["whole", "fixed", "confidence"],
 )
-def test_the_whole_decoder_stays_exact(policy):
+def test_the_whole_decoder_stays_exact(policy, gamma, length):
     """With a cut by confidence the length of a block depends on its own earlier draws."""
     target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])
-    drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.9, [0.9, 0.1], gamma=2)
-    exact = output_distribution(target, None, None, 4)
-    found = output_distribution(target, drafter, policy, 4, rule=accept_block)
+    drafter = ToyDrafter([[0.5, 0.5], [0.8, 0.2]], 0.9, [0.9, 0.1], gamma=gamma)
+    exact = output_distribution(target, None, None, length)
+    found = output_distribution(target, drafter, policy, length, rule=accept_block)
     assert total_variation(found, exact) < 1e-6
 
 

@@ -5,7 +5,6 @@ downloaded.
 """
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,26 +13,15 @@ import urllib.request
 
 import nbformat
 import pytest
+from chromium import CHROMIUM, QUIET
 from tools.notebooks import build as notebooks
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 pytestmark = [
     pytest.mark.slow(reason="a JupyterLab and a browser are started"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
 ]
 
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE = 120_000  # milliseconds
 CELL = """from dspark_lite.course.figures import style, widgets
 

@@ -34,6 +34,7 @@ def test_the_blocks_watched_are_those_that_a_calibration_observes(short_lab):
     drafter, texts = short_lab.drafter("dspark"), short_lab.prompts["math"][:3]
     watched, observed = watch(short_lab, drafter, texts), observe(short_lab, drafter, texts)
     assert np.array_equal(watched.prompts, observed.prompts)
+    assert np.corrcoef(watched.token, observed.accepted)[0, 1] > 0.5, "not the same blocks"
     assert watched.token.mean() == pytest.approx(observed.accepted.mean(), abs=1)
 
 

@@ -25,7 +25,7 @@ from dspark_lite.course.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.course.extensions.online_sts import OnlineSTS
-from dspark_lite.serving.engine import StepReport
+from dspark_lite.serving.requests import StepReport
 from dspark_lite.serving.pipeline import StepEvent, serve
 
 

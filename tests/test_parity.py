@@ -70,7 +70,9 @@ def test_drafts_without_a_target_pass_and_fail(capsys, tmp_path):
         assert max(errors_of(line).values()) <= TOLERANCE
     altered = Path(shutil.copytree(GOLDEN / ALONE[0], tmp_path / ALONE[0]))
     alter(altered, "confidence_logits", lambda t: t + 1e-3)
-    assert main(["parity", str(altered)]) == 1
+    capsys.readouterr()
+    assert main(["parity", str(altered), str(GOLDEN / ALONE[1])]) == 1
+    assert [line[:4] for line in capsys.readouterr().out.splitlines()] == ["FAIL", "ok  "]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from dspark_lite.course.replication import (
     serving_results,
 )
 from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.serving.engine import STEP_PARTS, StepReport
+from dspark_lite.serving.requests import STEP_PARTS, StepReport
 
 
 def is_about(value, low, high):

@@ -27,7 +27,8 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving import runner
-from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
+from dspark_lite.serving.engine import Engine
+from dspark_lite.serving.requests import STEP_PARTS, Request
 from dspark_lite.serving.runner import PerRequestRandom, Runner
 from dspark_lite.serving.slots import ragged_step
 

@@ -21,7 +21,7 @@ from dspark_lite.course.measure.serving_load import (
     totals,
 )
 from dspark_lite.course.replication import serving_results
-from dspark_lite.serving.engine import STEP_PARTS, StepReport
+from dspark_lite.serving.requests import STEP_PARTS, StepReport
 from tools.measure import serving as script
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=2)

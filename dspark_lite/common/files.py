@@ -14,22 +14,20 @@ from safetensors.torch import save_file
 
 from .errors import CheckpointError, DSparkLiteError, RequestError
 
-ROOT = (
-    Path(__file__).resolve().parents[2]
-)  # the repository; of an installed wheel the folder it was installed to
-CARRIED = (
-    ROOT / "dspark_lite" / "data"
-)  # what comes with the package, as a wheel carries it: pyproject.toml puts it there
+# The repository, or the folder into which the wheel was installed.
+ROOT = Path(__file__).resolve().parents[2]
+# Files that a wheel carries: pyproject.toml puts them there.
+CARRIED = ROOT / "dspark_lite" / "data"
 IN_CLONE = not CARRIED.is_dir()
 ABANDONED = 3600  # seconds after which nobody writes a temporary file any more
-WORK = (
-    ROOT if IN_CLONE else Path()
-)  # what commands write without being told where lies under it: installed, under the current folder
+# Commands write under this folder by default; from a wheel, it is the current one.
+WORK = ROOT if IN_CLONE else Path()
+# The folder of each in a clone.
 DATA = {
     "checkpoints": "assets/checkpoints",
     "recipes": "assets/recipes",
     "reference": "assets/reference",
-}  # where a clone has it
+}
 
 
 def data_folder(name: str) -> Path:

@@ -98,9 +98,10 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
     if not tensors or tensors[0].device.type != "cpu":
         return model
     shared = {id(tensor): tensor for tensor in tensors}
+    # The copy begins without prepared passes.
     made = {
         id(vars(model)[name]): {} for name in ("fast_parts", "fast_parts_of") if name in vars(model)
-    }  # which the copy does without
+    }
     try:
         second = copy.deepcopy(model, shared | made)
     except (TypeError, RuntimeError) as error:
@@ -308,9 +309,8 @@ class Drafting:
     def __call__(self, limit: int, length: int, generator) -> Proposal:
         self.noise.refill(generator, length)
         parts = self.run(limit)
-        return Proposal(
-            *(part if part is None else part[:, :length].clone() for part in parts)
-        )  # the next round writes over them
+        # Copied, because the next round overwrites the originals.
+        return Proposal(*(part if part is None else part[:, :length].clone() for part in parts))
 
     def _propose(self):
         self.noise.next = 0

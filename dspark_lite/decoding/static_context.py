@@ -23,9 +23,8 @@ class StaticContext:
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]]):
         self.like, self.dtype, self.device = like, like[0][0].dtype, like[0][0].device
-        self.start = torch.zeros(
-            1, 1, dtype=torch.long, device=self.device
-        )  # the length, as the device knows it
+        # The length, as the device knows it
+        self.start = torch.zeros(1, 1, dtype=torch.long, device=self.device)
         self.length = self.ahead = self.capacity = 0
         self._make_room(MIN_CAPACITY)
 

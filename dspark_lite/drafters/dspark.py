@@ -64,11 +64,12 @@ class Backbone(Draft):
         ids = self.block_ids(
             anchor
         )  # [B, block size]: g slots that predict, and before them the anchor's where it does not
+        # x is [B, block size, H].
         rope, mask, x = (
             self.rope(cache.positions(ids)),
             cache.mask(ids.shape[1]),
             self.embed(ids),
-        )  # x: [B, block size, H]
+        )
         for index, layer in enumerate(self.layers):
             y, attention = layer.input_layernorm(x), layer.self_attn
             keys, values = cache.append(
@@ -120,10 +121,11 @@ def packed_attention(
     fifty.
     """
     blocks = hidden_from.shape[1]
+    # The block's own keys and values are [B, m, K, g, d].
     (keys, values), (own_keys, own_values) = (
         context,
         (part.unflatten(2, (blocks, -1)) for part in own),
-    )  # own: [B, m, K, g, d]
+    )
     grouped = (
         (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
     )  # [B, m, r, K, g, d]

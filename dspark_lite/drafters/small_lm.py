@@ -69,9 +69,8 @@ class SmallLM(Drafter):
         generator: torch.Generator | None,
     ) -> Proposal:
         """Draw `gamma` tokens after `anchor` [B], one pass of the small model each."""
-        self.model.roll_back(
-            state.cache, state.cache.get_seq_length() - state.read
-        )  # a block that was drafted and never judged
+        # Drop a block that was drafted and never verified.
+        self.model.roll_back(state.cache, state.cache.get_seq_length() - state.read)
         entering = torch.cat([state.unread, anchor[:, None]], 1)
         drawn = []
         for _ in range(draft_length(gamma, self.gamma)):

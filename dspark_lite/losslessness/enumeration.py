@@ -48,9 +48,8 @@ class Path(RandomSource):
         kept = []
         for row in keep.double():
             alive = torch.cat([torch.ones(1, dtype=torch.double), row.cumprod(0)])
-            ends = alive - torch.cat(
-                [alive[1:], torch.zeros(1, dtype=torch.double)]
-            )  # stops exactly after k
+            # The probability that the prefix ends exactly after k.
+            ends = alive - torch.cat([alive[1:], torch.zeros(1, dtype=torch.double)])
             kept.append(self._choose(ends.clamp(min=0).tolist()))
         return torch.tensor(kept, device=keep.device)
 

@@ -24,9 +24,8 @@ from .weights import of_target
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
-TEXT_PARTS = {
-    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"
-}  # what of a model that also sees is a language model
+# The language model of a multimodal one.
+TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}
 TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are called there, and alone
 
 

@@ -135,7 +135,7 @@ def _one_theta(older: float | None, newer: float | None) -> float | None:
 
 
 def _read_gemma4(flat: dict, rope: dict) -> dict:
-    """Names the full-attention sizes of a Gemma 4 draft as others name theirs and return its rotary parameters.
+    """Rename the full-attention sizes of a Gemma 4 draft to the names of other drafts and return its rotary parameters.
 
     Raise CheckpointError for parts of Gemma 4 that the reference tensors do not pin.
     """

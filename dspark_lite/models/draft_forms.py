@@ -14,25 +14,28 @@ from ..drafters import MTP, DraftConfig, DSpark, Eagle3
 from .draft_config import DRAFTS, parse_draft_config
 
 DEEPSPEC, SPECULATORS, Z_LAB = "DeepSpec", "speculators", "z-lab DFlash"
+# The class of each `speculators_model_type`.
 SPECULATORS_KINDS = {
     "dspark": DSpark,
     "dflash": DSpark,
     "eagle3": Eagle3,
     "mtp": MTP,
-}  # by `speculators_model_type`
+}
 # What speculators' Eagle3 may do with its features beside what is drafted here.
 EAGLE3_SWITCHES = ("norm_before_fc", "fc_norm", "norm_output")
+# The beginning of a name in speculators and here.
 MTP_TENSORS = {
     "mtp_layers.0.input_proj.": "eh_proj.",
     "mtp_layers.0.hidden_layernorm.": "hnorm.",
     "mtp_layers.0.token_layernorm.": "enorm.",
     "mtp_layers.0.final_layernorm.": "norm.",
     "mtp_layers.0.": "layers.0.",
-}  # beginnings of names: speculators' and ours
+}
+# Tensors of the target that only a training reads.
 VERIFIER_TENSORS = (
     "verifier_norm.weight",
     "verifier_lm_head.weight",
-)  # of the target, for training alone
+)
 
 
 class PublishedDraft(NamedTuple):
@@ -250,11 +253,12 @@ def _from_speculators(name: str, config: dict, num_target_layers: int | None) ->
     if kind is Eagle3:
         _check_eagle3(name, config)
         if not taps and num_target_layers:
+            # The default of speculators.
             taps = [
                 2,
                 num_target_layers // 2,
                 num_target_layers - 3,
-            ]  # what speculators takes where none are named
+            ]
         flat |= {
             "qk_norm": layer["model_type"] != "llama",
             "ttt_length": _speculative_tokens(config),

@@ -16,10 +16,11 @@ from ..drafters import DraftConfig
 from .draft_forms import Z_LAB, PublishedDraft
 from .weights import of_target
 
+# A row for each id that may come before a draft
 BY_TOKEN = (
     "embed_tokens.weight",
     "markov_head.markov_w1.weight",
-)  # a row for each id that may come before a draft
+)
 MAPS = ("d2t", "t2d")  # between a draft's ids and its target's
 MOST_ADDED = 1024  # ids that a target's vocabulary may have more than its draft's, which it may at most double: more are another vocabulary
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it

@@ -22,9 +22,8 @@ FILES = [
     "*.jinja",
 ]
 PROBED = 32e6  # bytes at most that are fetched to see how fast they come
-HASH = re.compile(
-    "[0-9a-f]{40}|[0-9a-f]{64}"
-)  # git's SHA-1 of a small file, SHA-256 of a large one
+# Git's SHA-1 of a small file, SHA-256 of a large one
+HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def download(name: str) -> Path:
@@ -142,9 +141,10 @@ def transfer_rate(name: str, file: str, seconds: float) -> float:
 
 def _snapshot(**wanted) -> Path:
     """The client's snapshot; the whole one in the cache also where a network is there but broken."""
+    # Offline use must not pay for, or fail on, the hub client
     from huggingface_hub import (
         snapshot_download,
-    )  # offline use must not pay for, or fail on, the hub client
+    )
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
@@ -161,9 +161,8 @@ def _cause_and_cure(error: Exception) -> tuple[str, str]:
     """Why a model could not be fetched, and what to do about it."""
     from huggingface_hub import errors
 
-    uncached = isinstance(
-        error, errors.LocalEntryNotFoundError
-    )  # the client has looked into the cache after the error that it names
+    # The client has looked into the cache after the error that it names
+    uncached = isinstance(error, errors.LocalEntryNotFoundError)
     error = error.__cause__ or error if uncached else error
     answers = {
         errors.HFValidationError: (

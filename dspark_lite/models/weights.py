@@ -31,9 +31,8 @@ def held(target, drafter, tokens: int) -> dict[str, int]:
     values of `tokens` tokens (not the room after them that a growing buffer may have).
     """
     models = [network(model) for model in (target, drafter) if model is not None]
-    shared = {
-        name: weight.data_ptr() for name, weight in of_target(target).items()
-    }  # 0, as the drafter's, on the meta device
+    # 0, as the drafter's, on the meta device
+    shared = {name: weight.data_ptr() for name, weight in of_target(target).items()}
     own = [
         (name, value)
         for model in models[1:]

@@ -91,7 +91,7 @@ class AdditiveCosts:
         return torch.from_numpy(found) if isinstance(tokens, range) else float(found)
 
     def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Step per second, 1 / seconds."""
+        """Return the steps per second, 1 / seconds."""
         return 1 / self.seconds(requests, tokens)
 
     @classmethod

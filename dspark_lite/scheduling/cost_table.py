@@ -14,9 +14,8 @@ from ..common.errors import RequestError
 from ..common.files import load_fields, write_text
 from ..common.origin import ORIGIN_FIELDS, Origin
 
-MOST_BATCH_TOKENS = (
-    2**20
-)  # more than any engine verifies in a step; a table holds a speed for each size up to its largest
+# More than any engine verifies in a step; a table holds a speed for each size up to its largest
+MOST_BATCH_TOKENS = 2**20
 
 
 class CostTable:
@@ -116,10 +115,11 @@ class CostTable:
             raise RequestError(
                 f"no size of {list(sizes)} lies between 1 and {self.max_batch_tokens}, the batches that the cost table covers"
             )
+        # The smallest batch that is filled up to each size
         begins = [
             1,
             *(size + 1 for size in held[:-1]),
-        ]  # the smallest batch that is filled up to each size
+        ]
         return CostTable(begins, [self.sps(1, size) for size in held], held[-1], self.origin)
 
     def save(self, path: Path | str) -> None:

@@ -31,7 +31,7 @@ class Costs(Protocol):
         """Return the seconds of a step; float64 [n] for a range of n."""
 
     def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
-        """Step per second, SPS, of a step that verifies so many tokens."""
+        """Return SPS, the steps per second, of a step that verifies `tokens` tokens."""
 
 
 def fixed(length: int) -> Policy:
@@ -132,9 +132,8 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """
     survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
-    fails = torch.ones_like(
-        theta, dtype=torch.uint8
-    )  # whatever is admitted last, after it is the end
+    # Behind the last token there is nothing to admit.
+    fails = torch.ones_like(theta, dtype=torch.uint8)
     torch.le(theta[1:], theta[:-1], out=fails[:-1])
     candidates = (survival > 0).sum()  # those of survival 0 are last in the order
     return _lengths(order, torch.minimum(fails.argmax(), candidates), survival.shape)

@@ -16,11 +16,9 @@ from ..decoding.checks import check_models, check_request, stop_set, until_stop
 from ..decoding.proposal import started
 from ..decoding.sampling import Verdict, check_seed, check_temperature
 from ..decoding.sequence import Outcome
-from .requests import STEP_PARTS, Answer, Request, RunningRequest, StepReport
+from .requests import Answer, Request, RunningRequest, StepReport
 from .runner import Runner, StepWatch
 from .scheduler import Scheduler
-
-__all__ = ["STEP_PARTS", "Answer", "Engine", "Request", "StepReport"]
 
 
 class Engine:
@@ -65,7 +63,7 @@ class Engine:
                 f"{target.name} has layers with a sliding window or a recurrent state, which the engine's slots do not have; decode "
                 "one request with generate"
             )
-        self.target, self.drafter = target, drafter
+        self.target = target
         self.capacity, self.stop = capacity, stop_set(target, stop_token_ids)
         self.runner = Runner(target, drafter, slots, capacity, temperature, buckets, rule)
         self.scheduler = Scheduler(slots, partial(clock, target.device))

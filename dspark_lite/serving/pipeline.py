@@ -15,7 +15,8 @@ import torch
 from ..common.timing import clock
 from ..decoding.proposal import Proposal
 from ..scheduling.policies import Costs, confidence_of, global_optimum, survival, top_k
-from .engine import STEP_PARTS, Engine, StepReport
+from .engine import Engine
+from .requests import STEP_PARTS, StepReport
 
 
 class StepEvent(NamedTuple):

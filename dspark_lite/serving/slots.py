@@ -122,9 +122,10 @@ class Layout:
     @cached_property
     def block_mask(self):
         """The mask over the whole store, block-sparse, for FlexAttention."""
+        # A slow import, needed on a GPU only
         from torch.nn.attention.flex_attention import (
             create_block_mask,
-        )  # a slow import, needed on a GPU only
+        )
 
         capacity, keys = self.store.capacity, self.store.slots * self.store.capacity
 

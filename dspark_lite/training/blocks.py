@@ -210,9 +210,8 @@ def block_losses(
         confidence = F.binary_cross_entropy_with_logits(
             confidence_logits.float(), label, reduction="none"
         )
-    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(
-        -1
-    )  # accepted drafts of a block, [B, K]
+    # Accepted drafts of a block, [B, K]
+    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(-1)
     return Losses(
         (cross_entropy * weight).sum(),
         (distance * weight).sum(),

@@ -38,15 +38,17 @@ ANSWERING = 0.4  # share of a bounded time after which no more answers are begun
 DECAY_SHARE = 0.25  # updates, as a share of a pass, over which a branch's rates fall where a recipe has `patience`
 
 
+# The heads that a recipe may train alone, on a frozen backbone.
 TRAINED_HEADS = (
     "markov_head",
     "confidence_head",
-)  # what a recipe may train alone, on a backbone that stays as it is
+)
+# The class and the loss of each objective.
 OBJECTIVES = {
     "block": (DSpark, block_loss),
     "eagle3": (Eagle3, eagle3_loss),
     "mtp": (MTP, mtp_loss),
-}  # name: (class, loss)
+}
 
 
 def objective(recipe: DraftRecipe | dict):
@@ -167,7 +169,7 @@ def _within(head: str):
 
 
 def freeze_backbone(drafter, dtype: torch.dtype) -> None:
-    """Leave nothing to be trained but the heads, and holds the rest in the number format `dtype`, the target's, so that what is
+    """Leave nothing to be trained but the heads, and convert the rest to the number format `dtype`, the target's, so that what is
     the target's is shared. Raise DSparkLiteError for a draft without a head."""
     for name, parameter in drafter.named_parameters():
         parameter.requires_grad_(any(_within(head)(name) for head in TRAINED_HEADS))
@@ -252,7 +254,7 @@ def train_draft(
     kind: type | None = None,
     **fields,
 ):
-    """Train the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resumes from `folder`,
+    """Train the drafter that `recipe` describes, or one of a class `kind`, over the rows, within the time allowed. Resume from `folder`,
     unless what was saved there is of another recipe, class, target or initial checkpoint."""
     recipe = DraftRecipe.of(recipe)
     check_end(recipe, allowance)
@@ -324,10 +326,11 @@ def _learn_passes(learn, plan: Plan, rows: Rows, folder: Path, measure) -> None:
         if passes > 1 and losses[-1]["loss"] > (1 - recipe.patience) * losses[-2]["loss"]:
             break
     best = min(range(len(losses)), key=lambda index: losses[index]["loss"]) + 1
+    # This training has ended, so it is only loaded.
     learn(
         replace(plan, steps=best * a_pass + decay, span=a_pass, decay=decay),
         folder / f"pass_{best}",
-    )  # finished: it is loaded
+    )
 
 
 @torch.no_grad()

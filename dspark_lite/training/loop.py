@@ -31,18 +31,20 @@ from ..models.checkpoints import default_dtype
 from .muon import Muon
 
 MUON_MOMENTUM = 0.95
+# Tables with a row for each token are trained by AdamW, as vectors are.
 VOCABULARY = (
     "embed_tokens",
     "lm_head",
     "markov_w1",
     "markov_w2",
-)  # tables with a row a token: AdamW's, as vectors are
+)
+# The state of AdamW and Muon for a parameter.
 MOMENTS = (
     "step",
     "exp_avg",
     "exp_avg_sq",
     "momentum_buffer",
-)  # what AdamW and Muon remember of a parameter
+)
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3) in glibc's malloc.h
 KEPT_UPDATES = 20  # updates for which a CPU's freed memory is kept: the longer, the more of it lies in pieces that fit nothing
 REACHED = 0.4  # share of the fastest matrix product that a pass reaches
@@ -117,10 +119,11 @@ class Plan:
     )
     save_seconds: float = 60.0  # between saves
     allowance: Allowance | None = None  # the time, where it is bounded
+    # When these updates start and end, as shares of the allowed time.
     window: tuple[float, float] = (
         0.0,
         1.0,
-    )  # start and end of these updates in that time, as shares of it
+    )
 
     def time_over(self) -> float:
         """The share of the time for these updates that is over; 0 where it is not bounded."""
@@ -318,7 +321,7 @@ def save_progress(
 
 @torch.no_grad()
 def load_progress(path: Path, model: nn.Module, optimisers, scaler) -> tuple[int, bool]:
-    """Restores what `save_progress` wrote. Return the number of finished updates and whether the last one was among them, (0,
+    """Restore what `save_progress` wrote. Return the number of finished updates and whether the last one was among them, (0,
     False) where there is no save. Raise CheckpointError for a damaged one."""
     if not path.exists():
         return 0, False
@@ -451,9 +454,8 @@ def optimise(
     step, finished = load_progress(path, model, optimisers, scaler)
     log, saved_at = read_log(log_path, step), time.monotonic()
     objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
-    finished = (
-        step >= plan.steps or finished and plan.time_over() == 1
-    )  # more time than before: it goes on
+    # With more time than before, a finished training goes on.
+    finished = step >= plan.steps or finished and plan.time_over() == 1
     with tqdm(
         total=plan.steps,
         initial=step,

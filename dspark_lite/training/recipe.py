@@ -10,17 +10,16 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 
 from ..common.errors import DSparkLiteError
 
+# The smallest and the largest number: float32 holds everything computed from them.
 ABOVE_ZERO, IN_FLOAT32 = (
     1e-30,
     1e30,
-)  # the least and the largest of numbers: float32 still holds what is made of them
-Count = Annotated[
-    int, 1, math.inf, "a whole number of at least 1"
-]  # the least and the largest value, and both in words
+)
+# Type, smallest and largest value, and both in words.
+Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]
 Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
-Seed = Annotated[
-    int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"
-]  # what is derived from it still fits torch's 64 bits
+# Seeds derived from it still fit torch's 64 bits.
+Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]
 NonNegative = Annotated[float, 0.0, IN_FLOAT32, "a number of at least 0, at most 1e30"]
 Positive = Annotated[float, ABOVE_ZERO, IN_FLOAT32, "a number above 0, at most 1e30"]
 Precision = Literal["float32", "bfloat16", "float16"]

@@ -331,7 +331,7 @@ claims({"alone whole blocks are nearly free, on the full server they are not": s
 
 # %% tags=["folded"]
 # @title The length of a step, its tokens, and what a user gets
-from dspark_lite.serving.engine import STEP_PARTS
+from dspark_lite.serving.requests import STEP_PARTS
 
 decoding = [part for part in STEP_PARTS if part != "prefill"]
 lead = {}  # {load: DSpark over MTP-1: length of a step, tokens, speed of each user}

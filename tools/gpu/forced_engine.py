@@ -12,7 +12,8 @@ from tqdm import tqdm
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.sampling import Verdict, accept
 from dspark_lite.scheduling.policies import fixed
-from dspark_lite.serving.engine import STEP_PARTS, Engine, Request
+from dspark_lite.serving.engine import Engine
+from dspark_lite.serving.requests import STEP_PARTS, Request
 
 ENGINE_LOADS = tuple(2**n for n in range(9))  # requests under way: 1 to 256
 WARM_STEPS = 3  # that are not counted: the first of a shape pays for memory, and for compiling

@@ -3,7 +3,6 @@
 import gc
 import os
 from dataclasses import dataclass
-from functools import cache
 from numbers import Integral
 from pathlib import Path
 
@@ -124,14 +123,14 @@ def choose_profile(profile: str | None = None) -> str:
     return profile
 
 
-@cache
-def held_out(domain: str, count: int) -> tuple[Example, ...]:
+def held_out(domain: str, count: int) -> list[Example]:
     """Return the first `count` held-out examples of a domain, always the same ones."""
-    return tuple(examples(domain, count, HELD_OUT_SEED, held_out=True))
+    return examples(domain, count, HELD_OUT_SEED, held_out=True)
 
 
 def held_out_prompts(domain: str, count: int) -> list[str]:
-    """The prompts of the first `count` held-out examples, read from a file if it has that many: drawing takes seconds."""
+    """Return the prompts of the first `count` held-out examples. They are read from a file if it has
+    that many, because drawing takes seconds."""
     stored = reference(HELD_OUT_PROMPTS)[domain]
     if count <= len(stored):
         return stored[:count]

@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.serving.engine import STEP_PARTS, StepReport
+from dspark_lite.serving.requests import STEP_PARTS, StepReport
 
 
 class PacedEngine:

@@ -24,7 +24,8 @@ from dspark_lite.scheduling.policies import (
     top_k,
 )
 from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.serving.engine import STEP_PARTS, Engine, Request, StepReport
+from dspark_lite.serving.engine import Engine
+from dspark_lite.serving.requests import STEP_PARTS, Request, StepReport
 from .lab import Lab
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)

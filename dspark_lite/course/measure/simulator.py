@@ -18,7 +18,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, chosen_lengths, started
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.serving.engine import StepReport
+from dspark_lite.serving.requests import StepReport
 
 
 @dataclass(frozen=True)

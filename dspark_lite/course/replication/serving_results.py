@@ -14,7 +14,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import read
 from dspark_lite.scheduling.policies import fixed
 from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.serving.engine import STEP_PARTS, StepReport
+from dspark_lite.serving.requests import STEP_PARTS, StepReport
 from dspark_lite.course.measure.simulator import EngineModel, Record, simulate
 from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import confidence_results
