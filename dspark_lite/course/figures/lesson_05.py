@@ -14,10 +14,10 @@ from .style import (
 from .token_boxes import shown
 
 
-def accepted_length_figure(ours: dict, paper: dict, prompts: int):
-    """Accepted length, a panel for each domain that the paper has: ours {drafter: {domain: Estimate}} on so many prompts
-    filled, with intervals, and the paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over
-    the first, here and there."""
+def accepted_length_figure(ours: dict, paper: dict, measured_over: str):
+    """Accepted length, a panel for each domain that the paper has: ours {drafter: {domain: Estimate}} filled, with intervals
+    over what is named, and the paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over the
+    first, here and there."""
     (first, second), domains = ours, list(next(iter(paper.values())))
     fig, panels = figure(len(domains), width=2.6, height=3.2, sharey=True)
     for axes, domain in zip(panels, domains):
@@ -42,7 +42,7 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
         ylabel="accepted length (tokens per round;\nplain decoding has 1)", ylim=(1, None)
     )
     fig.suptitle(
-        f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
+        f"filled: here, 95 % intervals over {measured_over}; hollow: the paper (Qwen3-4B)\n"
         "other targets and texts: compare gains, not heights",
         fontsize=8.5,
         color=BLACK,
