@@ -234,21 +234,23 @@ claims({"far fewer passes": len(passes) < count / 3, "the target's own, token fo
 broken_speculate = exercises.decoding(judge=lambda guess, want: int((guess == want[:-1]).sum()))
 written = {domain: [dspark_lite.generate(lab.target, None, lab.encode(texts[0]), max_new_tokens=48).token_ids]
            for domain, texts in lab.prompts.items()}
-written["math"] = [plain.token_ids]  # the whole answer, of which we look at the end
+written["math"] = [plain.token_ids]  # the whole answer, of which we print the last line
 for domain, both in written.items():
     start = lab.encode(lab.prompts[domain][0])
     both.append(broken_speculate(big, little, start, len(both[0]))[0, start.shape[1]:].tolist())
-    shown = slice(-60, None) if domain == "math" else slice(None)
     print(f"{domain}: {lab.prompts[domain][0]}")
-    for name, found in zip(("the target", "broken"), both):
-        print(f"  {name:11}{lab.decode(found)[shown]!r}")
+    for name, found in zip(("the target", "broken"), map(lab.decode, both)):
+        print(f"  {name:11}{found.splitlines()[-1] if domain == 'math' else found!r}")
 
 # %% tags=["claim"]
-claims({"all three answers changed": all(right != wrong for right, wrong in written.values())})
+ends = [lab.decode(found).splitlines()[-1].split() for found in written["math"]]
+claims({"all three answers changed": all(right != wrong for right, wrong in written.values()),
+        "the first ends with somebody else and another number": all(
+            ends[0][place] != ends[1][place] for place in (1, 3)) and all(end[3].isdigit() for end in ends)})
 
 # %% [markdown]
-# All three answers have changed. They read as fluently as before, and nothing was raised. Only a reader who checks notices what the broken
-# decoder has done to the story in the first: look at its last number. This is why the course proves things: **a broken speculative decoder looks
+# All three answers have changed. They read as fluently as before, and nothing was raised. Only a reader who checks notices that
+# the first story now ends with somebody else and another number. This is why the course proves things: **a broken speculative decoder looks
 # like a good one.** What you deleted is the *prefix rule*: after the first wrong guess, everything is void.
 #
 # ## How long is a round?
