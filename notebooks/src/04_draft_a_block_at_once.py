@@ -221,10 +221,10 @@ claims({"on chat DFlash falls": alone.high < -0.15, "from the fifth position on 
 # On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, ⟦late_draft:.0 %⟧ at the fifth
 # position, ⟦last_draft:.0 %⟧ at the last. The small LM does not fall there: it reads each draft before it writes the next.
 #
-# DFlash's first slot has nothing to collide with, so it shows how good the *network* and its training are: there DFlash beats the small LM in every
-# domain. How much of the fall behind it is *drawing apart*? Lesson 05 adds a head that lets a slot see the draft before it. With this head, and the
-# same losses, three drafters fall on chat by ⟦mended:.0f⟧ points instead of ⟦fall:.0f⟧. So most of the fall is what slots cannot see. What
-# the rest is, we do not know. Here we build the network.
+# DFlash's first slot has nothing to collide with, so it shows how good the *network* and its training are: there DFlash beats the small LM in
+# every domain. How much of the fall behind it is *drawing apart*? Lesson 05 adds a head that lets a slot see the draft before it. With this
+# head, and nothing else changed, the fall on chat is ⟦mended:.0f⟧ points instead of ⟦fall:.0f⟧ (three trainings of each). So most of the fall
+# ([suffix decay](../docs/glossary.md#suffix-decay)) is what slots cannot see. What the rest is, we do not know. Here we build the network.
 #
 # ## How one pass fills seven slots
 #
@@ -241,16 +241,16 @@ claims({"with the last tap alone it accepts less, by little": -0.15 < last_tap.l
 # %% [markdown]
 # Read the figure from the left, in three steps.
 #
-# 1. **Taps** (blue). While the target reads, it computes a hidden state after every layer anyway. For each token the states of a few
-#    layers, spread evenly over the target's depth, are laid side by side; a matrix ($W_c$) and a norm make one *context vector* of them.
+# 1. [**Taps**](../docs/glossary.md#context-features) (blue). While the target reads, it computes a hidden state after every layer anyway. For
+#    each token the states of a few layers, spread evenly over the target's depth, are laid side by side; a matrix ($W_c$) and a norm make one
+#    *context vector* of them.
 # 2. **Keys and values** (blue arrows). In every layer of the draft the context vectors become keys and values. (Fed to the first layer
 #    alone, they would reach the others only through what the slots have taken from them.) They send no queries, so
 #    no layer of the draft changes them: every layer reads the same context vectors, through its own key and value matrices. So their
 #    keys and values, one set per layer, are computed once and kept.
-# 3. **The block** (orange). The anchor and six [*masks*](../docs/glossary.md#mask-token) go in below, a mask being a token that says "unknown".
-#    In training each slot had to name the token that the target wrote there. It
-#    comes out above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each
-#    mask one more.
+# 3. **The block** (orange). The anchor and six [*masks*](../docs/glossary.md#mask-token) go in below, a mask being a token that says
+#    "unknown". Each slot comes out above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each
+#    mask one more. How can a mask know? In training each slot had to name the token that the target wrote there.
 #
 # How many taps? We trained a DSpark that reads the last of the four alone. It accepts ⟦fewer:.1 %⟧ less (⟦fewer_low:.1 %⟧ to ⟦fewer_high:.1 %⟧, one
 # training against three with all four), so most of what is needed stands in the last tap, and the early ones add a little.

@@ -480,8 +480,8 @@ claims({"the losses alone bring the lead at the first draft in every domain": mi
 
 # %% [markdown]
 # **The lead at the first draft comes from the losses**: alone they bring ⟦losses_least:.1f⟧ to ⟦losses_most:.1f⟧ points, the head alone brings
-# nothing. (The paper reads this lead as the capacity of a deeper network, section 4.3.1; our DFlash is as deep as our DSpark.) Behind the first
-# draft the head decides. In tokens per round:
+# nothing. (In the paper's Figure 2 DSpark leads there, too. Section 4.3.1 says that it inherits the first draft of a deep parallel network, and gives
+# no reason for the lead.) Behind the first draft the head helps. In tokens per round:
 
 # %%
 from dspark_lite.course import paper

@@ -471,11 +471,10 @@ claims({"by the grey lines teacher forcing ends higher": forced[0][-1] > unrolle
 
 # %% [markdown]
 # Teacher forcing trains on grey inputs alone, and by the grey lines it is the better training. But after its first pass no chain has the
-# target's features, so orange counts. (The titles give orange minus grey. Grey rises since later passes stand further on in the text,
-# where these texts are easier to draft.) The last draft is accepted with chance ⟦forced:.2f⟧ after teacher forcing, with ⟦unrolled:.2f⟧
-# after the training-time test. One layer has to serve five passes; that costs a little at the first draft and pays at the later ones.
-# DSpark needs no such training: its backbone reads no draft, and its head reads only the token before, never a hidden state that it made
-# itself. Where a draft counts, that token was accepted, so it is the text's own, as in training.
+# target's features, so orange counts. (The titles give orange minus grey.) The last draft is accepted with chance ⟦forced:.2f⟧ after teacher
+# forcing, with ⟦unrolled:.2f⟧ after the training-time test. One layer has to serve five passes; that costs a little at the first draft and pays
+# at the later ones. DSpark needs no such training: its backbone reads no draft, and its head reads only the token before, never a hidden state
+# that it made itself. Where a draft counts, that token was accepted, so it is the text's own, as in training.
 #
 # ## Cost and worth together
 #

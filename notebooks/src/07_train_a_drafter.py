@@ -144,8 +144,7 @@ pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1
 # label is *E*. Its $p$ is what the target expects at place 3, after *A B C D*.
 #
 # Slots behind the end of the answer do not count. Early slots matter more, since a late draft counts only if all before it were
-# accepted. So slot $k$ weighs $e^{-(k-1)/4}$ in the loss below. (The paper, and the training of the lab's drafters, have 7 in place of 4; more
-# beyond the core.)
+# accepted. So slot $k$ weighs $e^{-(k-1)/4}$ in the loss below. (The paper and the lab's drafters have 7 in place of 4.)
 #
 # ### Exercise 2 · The loss of DSpark (code)
 # *20 minutes · hard · core.*
