@@ -42,7 +42,7 @@ from dspark_lite.course.data.recipes import load_recipe
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough to tell drafters apart
 target, domains = lab.target, list(lab.prompts)
-recipe = load_recipe(f"lesson-{lab.profile}", {"data.prompts": dict.fromkeys(domains, 32), "epochs": 5})  # enough for a head
+recipe = load_recipe(f"lesson-{lab.profile}", {"data.prompts": dict.fromkeys(domains, 32), "data.max_new_tokens": 80, "epochs": 5})  # a head's
 gamma = recipe["config"]["block_size"]
 picture = strip("draft")
 
