@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.files import ROOT
 from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.measure import machines as model
 from dspark_lite.course.measure import roofline, shapes
@@ -18,7 +19,9 @@ from dspark_lite.course.measure.machines import NO_HOST, VLLM, Machine, Pass, Re
 from dspark_lite.course.measure.roofline import Device, Work
 from dspark_lite.course.measure.simulator import EngineModel, Record
 from dspark_lite.course.replication import machine_results
+from dspark_lite.course.result_files import read
 from dspark_lite.scheduling import schedule
+from tools.measure.machines import summary
 
 HAND = Step(Pass(2.0, 0.5, 0.25, free=4), Pass(1.0, 0.25, 0.5, free=3), drafted=2)
 NUMBERS = st.floats(0.001, 10)
@@ -296,3 +299,12 @@ def test_the_figure_has_a_panel_a_machine_and_a_label_a_line():
         len(drawn.axes) == 2 and {"MTP-1", "DSpark, whole block", "DSpark, Algorithm 1"} <= labels
     )
     plt.close(drawn)
+
+
+def test_the_page_shows_what_is_stored():
+    page = (ROOT / "docs" / "scheduling.md").read_text(encoding="utf-8")
+    found = read(machine_results.REPLAYED, machine_results.WRITTEN_BY)
+    for line in summary(found).splitlines():
+        assert line in page
+    scatter, stored = machine_results.cpu_scatter(), found["cpu_scatter"]
+    assert scatter == pytest.approx(stored, rel=1e-4)

@@ -15,7 +15,7 @@ from dspark_lite.course.formats import markdown
 from dspark_lite.course.measure.evaluation import rollouts_side_by_side
 from dspark_lite.course.measure.journal import check_writable, commit, header
 from dspark_lite.course.measure.lab import setup
-from dspark_lite.course.measure.machines import CONTEXT, NO_HOST, POLICIES
+from dspark_lite.course.measure.machines import CONTEXT, LOADS, NO_HOST, POLICIES
 from dspark_lite.course.measure.serving_load import TEMPERATURE
 from dspark_lite.course.replication.machine_results import (
     MTP_ROUNDS,
@@ -69,6 +69,66 @@ def rounded(value):
     return [rounded(part) for part in value] if isinstance(value, list) else value
 
 
+def summary(found: dict) -> str:
+    """Return three short tables, as docs/scheduling.md shows them: the numbers of each machine, what Algorithm 1 verifies and
+    gains over whole blocks at each load, and how far the model is from published steps."""
+    machines_head = ["machine", "", "fixed", "a request", "a token", "after", "requests that fit"]
+    numbers, gains = [], []
+    for name, machine in found["machines"].items():
+        step = machine["steps"]["dspark"]
+        fixed_part, request = (
+            1e3 * sum(step[part][field] for part in ("verify", "draft"))
+            for field in ("fixed", "per_request")
+        )
+        numbers.append(
+            [
+                name,
+                machine["kind"],
+                f"{fixed_part:.1f} ms",
+                f"{request:.3f} ms",
+                f"{1e3 * step['verify']['per_token']:.4f} ms",
+                f"{step['verify']['free']:.0f} tokens",
+                machine["most_requests"] or "-",
+            ]
+        )
+        by_load = {
+            row["load"]: row
+            for row in found["rows"]
+            if (row["machine"], row["policy"]) == (name, "algorithm1")
+        }
+        gains.append([name, *(_gain(by_load.get(load)) for load in LOADS)])
+    ratios = []
+    for run in dict.fromkeys(row["run"] for row in found["published"]):
+        rows, bare = (
+            [row for row in found[part] if row["run"] == run]
+            for part in ("published", "published_without_host")
+        )
+        ratios.append(
+            [
+                run,
+                f"{rows[0]['requests']:.0f} to {rows[-1]['requests']:.0f}",
+                ", ".join(f"{row['ratio']:.2f}" for row in rows),
+                f"{min(row['ratio'] for row in bare):.2f} to {max(row['ratio'] for row in bare):.2f}",
+            ]
+        )
+    ratios_head = ["published step", "requests", "model / published", "roofline alone"]
+    return "\n\n".join(
+        [
+            markdown(machines_head, numbers),
+            markdown(["Algorithm 1 on", *(f"{load} under way" for load in LOADS)], gains),
+            markdown(ratios_head, ratios),
+        ]
+    )
+
+
+def _gain(row: dict | None) -> str:
+    if row is None:
+        return "does not fit"
+    low, high = (100 * row["gains"]["whole"][end] for end in ("low", "high"))
+    gained = f"{100 * row['gains']['whole']['value']:+.1f} % [{low:.1f}, {high:.1f}]"
+    return f"{row['drafts']:.1f}; {gained}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+
+
 def tables(found: dict) -> str:
     """Return the tables of what was replayed, and the model beside published steps, as markdown."""
     parts = []
@@ -95,7 +155,7 @@ def tables(found: dict) -> str:
         ]
         for row, bare in zip(found["published"], found["published_without_host"])
     ]
-    return "\n\n".join([*parts, markdown(head, lines)])
+    return "\n\n".join([*parts, markdown(head, lines), summary(found)])
 
 
 def _cell(row: dict) -> str:
