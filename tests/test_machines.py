@@ -1,4 +1,5 @@
-"""Machines: three numbers against steps counted by hand, rooflines against their limits, records replayed as they were made."""
+"""Machines: three numbers against steps counted by hand, rooflines against their limits, records
+replayed as they were made."""
 
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ def machine(**steps) -> Machine:
     return Machine("made", "made", "here", steps)
 
 
-# Three numbers -------------------------------------------------------------------------------------------------------
+# Three numbers
 
 
 def test_a_step_is_what_one_counts_by_hand():
@@ -77,7 +78,7 @@ def test_a_token_pays_above_the_least_survival_and_algorithm_1_agrees(chance):
     assert step.least_survival(1, 1, committed=1.0) == pytest.approx(0.25 / 1.75)
 
 
-# Rooflines -----------------------------------------------------------------------------------------------------------
+# Rooflines
 
 
 @pytest.mark.parametrize("tokens", [1, 100, 275, 276, 4000])
@@ -154,11 +155,12 @@ def test_the_papers_line_is_straight():
     )
 
 
-# Replay --------------------------------------------------------------------------------------------------------------
+# Replay
 
 
 def made(accepted, blocks, gamma=7, seed=0) -> Record:
-    """Return a record whose answers are written by whole blocks exactly, with confidences by chance."""
+    """Return a record whose answers are written by whole blocks exactly, with confidences by
+    chance."""
     accepted, blocks = np.array(accepted), np.array(blocks)
     first = blocks.cumsum() - blocks
     logits = torch.randn(len(accepted), gamma, generator=torch.Generator().manual_seed(seed))
@@ -240,7 +242,7 @@ def test_the_dearer_a_token_or_the_fuller_the_machine_the_less_is_verified(recor
 
 
 def test_gains_are_of_the_same_requests():
-    """A policy against itself gains nothing in any resample; steps twice as long halve everything."""
+    """A policy gains nothing over itself in any resample; steps twice as long halve everything."""
     found = model.play(HAND, "fixed 3", 2, of(MADE))
     slower = found._replace(shares=found.shares * [1, 2])
     rows = model.compare({"a": found, "b": slower}, 2, of(MADE).domains, {"over a": "a"})
@@ -268,7 +270,7 @@ def test_unknown_names_are_refused(wrong, sentence):
         wrong()
 
 
-# What is stored ------------------------------------------------------------------------------------------------------
+# What is stored
 
 
 def test_both_drafters_were_recorded_on_the_same_prompts(records):

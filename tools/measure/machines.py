@@ -1,7 +1,8 @@
-"""Replay recorded rounds on every machine: `make machines`. Two minutes; with --record, MTP-1's rounds are recorded anew.
+"""Replay recorded rounds on every machine: `make machines`. Two minutes; with --record, MTP-1's
+rounds are recorded anew.
 
-Writes assets/measurements/machines/replayed.json and prints its tables; --record writes mtp_rounds.json beside it first.
-DSpark's rounds are those of `make confidence`.
+Writes assets/measurements/machines/replayed.json and prints its tables; --record writes
+mtp_rounds.json beside it first. DSpark's rounds are those of `make confidence`.
 """
 
 import argparse
@@ -30,8 +31,9 @@ from tools.errors import report_errors
 
 
 def record():
-    """Record which draft of MTP-1 was accepted, round by round, on the first prompts of each domain, which the engine
-    answers side by side; the round that the end of an answer cuts short is left out."""
+    """Record which draft of MTP-1 was accepted, round by round, on the first prompts of each
+    domain, which the engine answers side by side; the round that the end of an answer cuts short
+    is left out."""
     lab = setup("tiny", prompts=PROMPTS)
     drafter = lab.drafter("mtp")
     accepted = {
@@ -70,8 +72,9 @@ def rounded(value):
 
 
 def summary(found: dict) -> str:
-    """Return three short tables, as docs/scheduling.md shows them: the numbers of each machine, what Algorithm 1 verifies and
-    gains over whole blocks at each load, and how far the model is from published steps."""
+    """Return three short tables, as docs/scheduling.md shows them: the numbers of each machine,
+    what Algorithm 1 verifies and gains over whole blocks at each load, and how far the model is
+    from published steps."""
     machines_head = ["machine", "", "fixed", "a request", "a token", "after", "requests that fit"]
     numbers, gains = [], []
     for name, machine in found["machines"].items():
@@ -108,7 +111,7 @@ def summary(found: dict) -> str:
                 run,
                 f"{rows[0]['requests']:.0f} to {rows[-1]['requests']:.0f}",
                 ", ".join(f"{row['ratio']:.2f}" for row in rows),
-                f"{min(row['ratio'] for row in bare):.2f} to {max(row['ratio'] for row in bare):.2f}",
+                " to ".join(f"{end(row['ratio'] for row in bare):.2f}" for end in (min, max)),
             ]
         )
     ratios_head = ["published step", "requests", "model / published", "roofline alone"]

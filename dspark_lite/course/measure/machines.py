@@ -2,17 +2,20 @@
 
     step = fixed + per_request * requests + per_token * tokens
 
-On a CPU we measure the three. On a GPU they follow from the roofline: a pass reads all weights once, whatever it
-computes, so its first `free` tokens cost nothing more; each further token costs its arithmetic. A request costs the
-reading of its keys and values, which the verified tokens of its block share, and the host's work for it. Attention reads
-and the other layers compute in different kernels, so the two times add up ("How to Scale Your Model",
+On a CPU we measure the three. On a GPU they follow from the roofline: a pass reads all weights
+once, whatever it computes, so its first `free` tokens cost nothing more; each further token
+costs its arithmetic. A request costs the reading of its keys and values, which the verified
+tokens of its block share, and the host's work for it. Attention reads and the other layers
+compute in different kernels, so the two times add up ("How to Scale Your Model",
 jax-ml.github.io/scaling-book/inference, "theoretical step time").
 
-What runs on a machine is real: blocks that our drafters drafted and the tiny target verified whole. A block that a policy
-shortens accepts the smaller of what was accepted and what is kept. A policy sees confidences alone.
+What runs on a machine is real: blocks that our drafters drafted and the tiny target verified
+whole. A block that a policy shortens accepts the smaller of what was accepted and what is kept.
+A policy sees confidences alone.
 
-Left out: prefill; padding to prepared batch sizes; writing a token's keys and values and its logits (about half a
-microsecond on an H100); launches within the drafting pass; what speculation adds to the host's work for a request.
+Left out: prefill; padding to prepared batch sizes; writing a token's keys and values and its
+logits (about half a microsecond on an H100); launches within the drafting pass; what speculation
+adds to the host's work for a request.
 """
 
 from dataclasses import dataclass
@@ -41,10 +44,11 @@ GPUS = {  # as their data sheets have them, dense 16-bit operations
     "B200": Device("B200", 8000e9, 2250e12, 192e9),  # SXM
     "RTX 4090": Device("RTX 4090", 1008e9, 165e12, 24e9),
 }
-# Of the data sheet's bandwidth, measured: 2.89 of 3.35 TB/s (assets/measurements/gpu, H100, rounds-float16.json).
+# Of the data sheet's bandwidth, measured: 2.89 of 3.35 TB/s (assets/measurements/gpu, H100,
+# rounds-float16.json).
 REACHED_BANDWIDTH = 0.863
-# Of the data sheet's operations, measured by others: 794.5 of 989 TFLOPS on an H100 SXM (stas00/ml-engineering,
-# compute/accelerator, "Maximum Achievable Matmul FLOPS").
+# Of the data sheet's operations, measured by others: 794.5 of 989 TFLOPS on an H100 SXM
+# (stas00/ml-engineering, compute/accelerator, "Maximum Achievable Matmul FLOPS").
 REACHED_PEAK = 0.803
 CONTEXT = 1000  # tokens of a request's K/V cache, chosen
 
@@ -56,14 +60,15 @@ class Host(NamedTuple):
     per_request: float
 
 
-# `fit_host` on the published steps of Qwen3-14B (vLLM on an H100): modelled from others' measurements.
+# `fit_host` on the published steps of Qwen3-14B (vLLM on an H100), measured by others.
 VLLM = Host(2.0e-3, 0.067e-3)
 NO_HOST = Host(0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Seconds of a pass: `fixed`, `per_request` for each request, `per_token` for each token after the first `free` ones."""
+    """Seconds of a pass: `fixed`, `per_request` for each request, `per_token` for each token after
+    the first `free` ones."""
 
     fixed: float
     per_request: float
@@ -82,7 +87,8 @@ NO_PASS = Pass(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Step:
-    """A step of an engine: a pass of the drafter that computes `drafted` tokens for each request, and one of the target."""
+    """A step of an engine: a pass of the drafter that computes `drafted` tokens for each request,
+    and one of the target."""
 
     verify: Pass
     draft: Pass = NO_PASS
@@ -95,7 +101,8 @@ class Step:
         )
 
     def costs(self, requests: int, tokens: int) -> AdditiveCosts:
-        """Return the step as additive costs up to so many requests and tokens; they are equal at whole numbers."""
+        """Return the step as additive costs up to so many requests and tokens; they are equal at
+        whole numbers."""
         draft, verify = self.draft, self.verify
         probed = _bends(requests, draft.free / self.drafted if self.drafted else 0.0)
         alpha = [self.seconds(r, 0) - draft.fixed - verify.fixed for r in probed]
@@ -104,22 +111,26 @@ class Step:
         return AdditiveCosts(draft.fixed + verify.fixed, probed, alpha, counted, theta)
 
     def least_survival(self, requests: int, tokens: int, committed: float) -> float:
-        """Return the survival above which one more token pays, in a step that verifies `tokens` and commits `committed`:
-        it must bring more tokens for its seconds than the step does (lesson 10)."""
+        """Return the survival above which one more token pays, in a step that verifies `tokens` and
+        commits `committed`: it must bring more tokens for its seconds than the step does (lesson
+        10)."""
         price = self.seconds(requests, tokens + 1) - self.seconds(requests, tokens)
         return committed * price / self.seconds(requests, tokens)
 
 
 def _bends(most: int, bend: float) -> list[int]:
-    """Return the whole numbers from 1 to `most` between which a line that bends at `bend` is straight."""
+    """Return the whole numbers from 1 to `most` between which a line that bends at `bend` is
+    straight."""
     return sorted({1, most, *(n for n in (floor(bend), floor(bend) + 1) if 1 <= n <= most)})
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine: `kind` says how its numbers were found ("measured", "modelled", "derived"), `source` where.
+    """A machine: `kind` says how its numbers were found ("measured", "modelled", "derived"),
+    `source` where.
 
-    `steps` are those of "plain" decoding, "mtp" (one draft) and "dspark"; `most` requests fit its memory (None: not known).
+    `steps` are those of "plain" decoding, "mtp" (one draft) and "dspark"; `most` requests fit
+    its memory (None: not known).
     """
 
     name: str
@@ -129,7 +140,8 @@ class Machine:
     most: int | None = None
 
     def step(self, way: str) -> Step:
-        """Return the step of a way to decode. Raise RequestError for one that is not known of this machine."""
+        """Return the step of a way to decode. Raise RequestError for one that is not known of this
+        machine."""
         if way not in self.steps:
             raise RequestError(
                 f"nothing is known of {way!r} on {self.name}; it has {', '.join(self.steps)}"
@@ -141,7 +153,8 @@ class Machine:
 
 
 def read_bytes(shape: dict) -> int:
-    """Return the bytes that a pass reads of a Qwen3's weights, in 16 bit: attention, feed-forward network, LM head."""
+    """Return the bytes that a pass reads of a Qwen3's weights, in 16 bit: attention, feed-forward
+    network, LM head."""
     hidden, head = shape["hidden_size"], shape["head_dim"]
     attention = 2 * hidden * head * (shape["num_attention_heads"] + shape["num_key_value_heads"])
     layer = attention + 3 * hidden * shape["intermediate_size"]
@@ -151,8 +164,9 @@ def read_bytes(shape: dict) -> int:
 def roofline_pass(
     device: Device, read: float, keys_values: float, operations: float, host: Host = NO_HOST
 ) -> Pass:
-    """Return a pass on a GPU that reads `read` bytes once and `keys_values` bytes for each request, and does `operations`
-    for each token: time = max(bytes / bandwidth, operations / peak) of the weights, and bytes / bandwidth of the caches."""
+    """Return a pass on a GPU that reads `read` bytes once and `keys_values` bytes for each request,
+    and does `operations` for each token: time = max(bytes / bandwidth, operations / peak) of the
+    weights, and bytes / bandwidth of the caches."""
     bandwidth, peak = REACHED_BANDWIDTH * device.bandwidth, REACHED_PEAK * device.operations
     reading, per_token = read / bandwidth, operations / peak
     return Pass(
@@ -171,8 +185,8 @@ def target_pass(device: Device, shape: dict, context: float, host: Host) -> Pass
 
 
 def dspark_pass(device: Device, context: float) -> Pass:
-    """Return the drafting pass of the released DSpark: its layers over a block in parallel, then its Markov head, whose
-    table is read at each position."""
+    """Return the drafting pass of the released DSpark: its layers over a block in parallel, then
+    its Markov head, whose table is read at each position."""
     shape = shapes.config("dspark")
     head = shapes.ITEM * shape["vocab_size"] * shape["markov_rank"]
     read, cached = read_bytes(shape), context * kv_bytes(SimpleNamespace(**shape), shapes.ITEM)
@@ -182,8 +196,8 @@ def dspark_pass(device: Device, context: float) -> Pass:
 
 
 def mtp_pass(device: Device, context: float) -> Pass:
-    """Return the drafting pass of an MTP-1 for Qwen3-4B, which nobody released: one layer of the target, its LM head, and
-    the projection of two vectors to one (drafters/mtp.py)."""
+    """Return the drafting pass of an MTP-1 for Qwen3-4B, which nobody released: one layer of the
+    target, its LM head, and the projection of two vectors to one (drafters/mtp.py)."""
     shape = {**shapes.config("target"), "num_hidden_layers": 1}
     read = read_bytes(shape) + shapes.ITEM * 2 * shape["hidden_size"] ** 2
     cached = context * kv_bytes(SimpleNamespace(**shape), shapes.ITEM)
@@ -191,7 +205,7 @@ def mtp_pass(device: Device, context: float) -> Pass:
 
 
 def gpu(name: str, *, context: int = CONTEXT, host: Host = VLLM) -> Machine:
-    """Return Qwen3-4B and its DSpark on one of GPUS, modelled. Raise RequestError for another GPU."""
+    """Return Qwen3-4B and its DSpark on one of GPUS, modelled. Raise RequestError for another."""
     if name not in GPUS:
         raise RequestError(f"there is no data sheet of {name!r}; GPUs are {', '.join(GPUS)}")
     device = GPUS[name]
@@ -222,12 +236,14 @@ def gpu(name: str, *, context: int = CONTEXT, host: Host = VLLM) -> Machine:
 
 
 def paper_machine(model: str = "DeepSeek-V4-Flash") -> Machine:
-    """Return the paper's machine as far as section 5 gives it, if all that a request costs were its tokens.
+    """Return the paper's machine as far as section 5 gives it, if all that a request costs were its
+    tokens.
 
-    Requests over throughput of MTP-1 (Figure 8, fitted line) are the seconds of a step over the tokens that it commits
-    for a request, which are not given: so seconds here are in units of those tokens, and only ratios mean something. The
-    line is straight; how its slope divides into requests and tokens is not given either. With all of it for the two
-    verified tokens a request, this is the machine on which scheduling gains most.
+    Requests over throughput of MTP-1 (Figure 8, fitted line) are the seconds of a step over the
+    tokens that it commits for a request, which are not given: so seconds here are in units of
+    those tokens, and only ratios mean something. The line is straight; how its slope divides
+    into requests and tokens is not given either. With all of it for the two verified tokens a
+    request, this is the machine on which scheduling gains most.
     """
     requests, slope, fixed_part = paper_line(model)
     verify = Pass(fixed_part, 0.0, slope / 2)
@@ -241,7 +257,8 @@ def paper_machine(model: str = "DeepSeek-V4-Flash") -> Machine:
 
 
 def paper_line(model: str) -> tuple[np.ndarray, float, float]:
-    """Return the requests of MTP-1's fitted line in Figure 8, and slope and intercept of requests over throughput, seconds."""
+    """Return the requests of MTP-1's fitted line in Figure 8, and slope and intercept of requests
+    over throughput, seconds."""
     fitted = np.array(paper.numbers()["figure8"]["models"][model]["throughput"]["fit"]["MTP-1"])
     requests, throughput = fitted[fitted[:, 0] > 1].T
     slope, fixed_part = np.polyfit(requests, requests / throughput, 1)
@@ -249,7 +266,8 @@ def paper_line(model: str) -> tuple[np.ndarray, float, float]:
 
 
 def fit_pass(requests, tokens, seconds) -> tuple[Pass, np.ndarray]:
-    """Return the three numbers nearest to measured steps [n], none below zero, by the relative error, and these errors [n]."""
+    """Return the three numbers nearest to measured steps [n], none below zero, by the relative
+    error, and these errors [n]."""
     from scipy.optimize import nnls  # slow to import, and needed here only
 
     seconds = np.asarray(seconds, dtype=float)
@@ -259,7 +277,8 @@ def fit_pass(requests, tokens, seconds) -> tuple[Pass, np.ndarray]:
 
 
 def fit_host(device: Device, shape: dict, context: float, requests, seconds) -> Host:
-    """Return the host's seconds that bring the model nearest to published steps [n] of plain decoding, by the relative error."""
+    """Return the host's seconds that bring the model nearest to published steps [n] of plain
+    decoding, by the relative error."""
     bare = target_pass(device, shape, context, NO_HOST)
     requests, seconds = (np.asarray(values, dtype=float) for values in (requests, seconds))
     rest = seconds - [bare.seconds(r, r) for r in requests]
@@ -284,8 +303,8 @@ POLICIES = (
 
 
 class Records(NamedTuple):
-    """Recorded blocks: of DSpark with calibrated and with raw confidences, and of MTP-1; the same answers' prompts in all,
-    `domains` [A] names the domain of each."""
+    """Recorded blocks: of DSpark with calibrated and with raw confidences, and of MTP-1; the same
+    answers' prompts in all, `domains` [A] names the domain of each."""
 
     dspark: Record
     raw: Record
@@ -299,7 +318,8 @@ def way_of(policy: str) -> str:
 
 
 def policy_on(policy: str, costs: AdditiveCosts):
-    """Return one of POLICIES as the engine takes it, for DSpark's blocks. Raise RequestError for another name."""
+    """Return one of POLICIES as the engine takes it, for DSpark's blocks. Raise RequestError for
+    another name."""
     kind, _, number = policy.partition(" ")
     if policy not in POLICIES:
         raise RequestError(f"there is no policy {policy!r}; policies are {', '.join(POLICIES)}")
@@ -314,8 +334,9 @@ def policy_on(policy: str, costs: AdditiveCosts):
 
 
 class Replayed(NamedTuple):
-    """What a policy gave at a load: of each recorded answer the tokens that it wrote and its equal share of the seconds of
-    its steps, `shares` [A, 2]; drafts verified and tokens committed for a request in a step, on average."""
+    """What a policy gave at a load: of each recorded answer the tokens that it wrote and its equal
+    share of the seconds of its steps, `shares` [A, 2]; drafts verified and tokens committed for
+    a request in a step, on average."""
 
     shares: np.ndarray
     drafts: float
@@ -323,10 +344,11 @@ class Replayed(NamedTuple):
 
 
 def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0) -> Replayed:
-    """Replay recorded answers with `load` requests always under way: whoever ends is replaced at once, each answer in its turn.
+    """Replay recorded answers with `load` requests always under way: whoever ends is replaced at
+    once, each answer in its turn.
 
-    Counting begins when as many answers have ended as run, and ends after as many as there are, or twice as many as run.
-    The order of the answers depends on the seed and their number alone.
+    Counting begins when as many answers have ended as run, and ends after as many as there are,
+    or twice as many as run. The order of the answers depends on the seed and their number alone.
     """
     record = {"mtp": records.mtp, "algorithm1 raw": records.raw}.get(policy, records.dspark)
     costs = step.costs(load, load * (record.gamma + 1))
@@ -348,8 +370,9 @@ def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0)
 def replay(
     machine: Machine, policy: str, records: Records, loads=LOADS, *, seed: int = 0
 ) -> list[dict]:
-    """Return a row for each load that the machine's memory holds: tokens a second in all and for each user, with intervals
-    over requests, drafts verified and tokens committed for a request in a step."""
+    """Return a row for each load that the machine's memory holds: tokens a second in all and for
+    each user, with intervals over requests, drafts verified and tokens committed for a request
+    in a step."""
     return [
         compare(
             {policy: play(machine.step(way_of(policy)), policy, load, records, seed=seed)},
@@ -371,9 +394,9 @@ def compare(
     domains: np.ndarray,
     against: dict[str, str] | None = None,
 ) -> dict[str, dict]:
-    """Return a row for each policy replayed at a load: tokens a second in all and for each user, and `gains`, the fraction
-    by which they are above those of the policies `against`, {name of the gain: policy}; a resample draws the same requests,
-    domain by domain, for all policies."""
+    """Return a row for each policy replayed at a load: tokens a second in all and for each user,
+    and `gains`, the fraction by which they are above those of the policies `against`, {name of
+    the gain: policy}; a resample draws the same requests, domain by domain, for all policies."""
     against, names = against or {}, list(found)
     base = [names.index(policy) for policy in against.values()]
     shares = np.stack([replayed.shares for replayed in found.values()], 1)  # [A, policies, 2]

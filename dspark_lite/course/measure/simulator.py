@@ -112,7 +112,7 @@ class EngineModel:
 
     @property
     def running(self) -> int:
-        """How many slots are taken."""
+        """Return how many slots are taken."""
         return int((self.answer >= 0).sum())
 
     @property

@@ -1,5 +1,6 @@
-"""Two machines and more: this CPU, GPUs by their roofline, the paper's; published steps beside the model; recorded rounds
-replayed on each (assets/measurements/machines, written by tools/measure/machines.py)."""
+"""Two machines and more: this CPU, GPUs by their roofline, the paper's; published steps beside the
+model; recorded rounds replayed on each (assets/measurements/machines, written by
+tools/measure/machines.py)."""
 
 from functools import cache
 
@@ -18,6 +19,7 @@ from . import confidence_results, serving_results
 FOLDER = ROOT / "assets" / "measurements" / "machines"
 MTP_ROUNDS, REPLAYED = FOLDER / "mtp_rounds.json", FOLDER / "replayed.json"
 WRITTEN_BY = "make machines"
+RECORDED_BY = "make machines ARGS=--record"
 PROMPTS = 32  # a domain: the first of those that the calibration was not fitted on
 FITTED_ON = "Qwen3-14B, chat, vLLM, H100"  # the published run that gave VLLM
 CPU = "this CPU"
@@ -25,7 +27,7 @@ CPU = "this CPU"
 
 @cache
 def machines() -> dict[str, Machine]:
-    """All machines by name: measured, modelled, derived."""
+    """Return all machines by name: measured, modelled, derived."""
     found = (
         this_cpu(),
         *(model.gpu(name) for name in ("T4", "H100", "H200")),
@@ -36,7 +38,8 @@ def machines() -> dict[str, Machine]:
 
 
 def this_cpu() -> Machine:
-    """The machine of assets/measurements/serving/engine.json: the three numbers nearest to its steps, drafting included."""
+    """Return the machine of assets/measurements/serving/engine.json: the three numbers nearest to
+    its steps, drafting included."""
     return Machine(
         CPU,
         "measured",
@@ -46,8 +49,9 @@ def this_cpu() -> Machine:
 
 
 def cpu_scatter() -> dict[str, float]:
-    """Of DSpark's measured steps on this CPU: how far the three numbers are from them in the median and at most, and how
-    far a turn is from the mean of its kind (standard deviation), all as fractions."""
+    """Return of DSpark's measured steps on this CPU how far the three numbers are from them in the
+    median and at most, and how far a turn is from the mean of its kind (standard deviation), all
+    as fractions."""
     errors = np.abs(_cpu_fit("dspark")[1])
     turns = [
         np.divide(*serving_results.totals_by_turn("step_seconds", row).T)
@@ -68,7 +72,8 @@ def _cpu_fit(way: str):
 
 
 def published_steps(host: Host = VLLM) -> list[dict]:
-    """Published steps beside the model's: run, requests, milliseconds of both, and model over published."""
+    """Return published steps beside the model's: run, requests, milliseconds of both, and model
+    over published."""
     rows = []
     for run in reference("published_steps.json")["runs"]:
         line = model.target_pass(GPUS[run["gpu"]], run["shape"], run["context"], host)
@@ -87,7 +92,7 @@ def published_steps(host: Host = VLLM) -> list[dict]:
 
 
 def fitted_host() -> Host:
-    """The host's seconds that bring the model nearest to the run that they are fitted on."""
+    """Return the host's seconds that bring the model nearest to the run that they are fitted on."""
     (run,) = (r for r in reference("published_steps.json")["runs"] if r["name"] == FITTED_ON)
     return model.fit_host(
         GPUS[run["gpu"]],
@@ -100,7 +105,8 @@ def fitted_host() -> Host:
 
 @cache
 def records() -> Records:
-    """The recorded blocks of the same prompts: DSpark's, recorded to judge its confidences (lesson 09), and MTP-1's."""
+    """Return the recorded blocks of the same prompts: DSpark's, recorded to judge its confidences
+    (lesson 09), and MTP-1's."""
     sts, found = confidence_results.stored_sts(), confidence_results.observations()
     ours = {name: _first(seen) for name, seen in found.items()}
     theirs = {name: _first(mtp_observations()[name]) for name in ours}
@@ -109,7 +115,7 @@ def records() -> Records:
         for name in ours
     ):
         raise DSparkLiteError(
-            f"the rounds of DSpark and MTP-1 come from different prompts; `{WRITTEN_BY}` records them anew"
+            f"the rounds of DSpark and MTP-1 come from different prompts; run `{RECORDED_BY}`"
         )
     one, raw = STS([1.0]), STS([1.0] * len(sts.temperatures))
     mtp = Record.of(list(theirs.values()), one)
@@ -127,9 +133,10 @@ def _first(seen: Observations) -> Observations:
 
 
 def mtp_observations() -> dict[str, Observations]:
-    """MTP-1's recorded rounds of each domain; it has no confidence head, so all logits are 0."""
+    """Return MTP-1's recorded rounds of each domain; it has no confidence head, so all logits are
+    0."""
     found = {}
-    for domain, answers in read(MTP_ROUNDS, WRITTEN_BY)["accepted"].items():
+    for domain, answers in read(MTP_ROUNDS, RECORDED_BY)["accepted"].items():
         accepted = [np.array([int(mark) for mark in answer]) for answer in answers]
         prompts = np.repeat(np.arange(len(accepted)), [len(rounds) for rounds in accepted])
         accepted = np.concatenate(accepted)
@@ -138,8 +145,9 @@ def mtp_observations() -> dict[str, Observations]:
 
 
 def replay_all(loads=model.LOADS) -> list[dict]:
-    """Rows of every policy on every machine at each load that fits it, with the gain over plain decoding, MTP-1, whole
-    blocks, and the fixed length that is best at that load, chosen afterwards: a minute."""
+    """Return rows of every policy on every machine at each load that fits it, with the gain over
+    plain decoding, MTP-1, whole blocks, and the fixed length that is best at that load, chosen
+    afterwards: a minute."""
     rows = []
     for machine in machines().values():
         known = [policy for policy in model.POLICIES if model.way_of(policy) in machine.steps]
@@ -162,7 +170,8 @@ def _compared(found: dict[str, Replayed], load: int) -> dict[str, dict]:
 
 
 def _played(machine: Machine, policy: str, load: int) -> Replayed:
-    """A replay. Where each step verifies the same number of tokens, only its seconds differ between machines."""
+    """Return a replay. Where each step verifies the same number of tokens, only its seconds differ
+    between machines."""
     step = machine.step(model.way_of(policy))
     if policy.split()[0] not in ("plain", "mtp", "fixed"):
         return model.play(step, policy, load, records())
@@ -177,7 +186,7 @@ def _played_at_one_second(policy: str, load: int) -> Replayed:
 
 
 def replayed() -> list[dict]:
-    """The stored rows of `replay_all`; their gains are Estimates."""
+    """Return the stored rows of `replay_all`; their gains are Estimates."""
     return [
         {
             **row,
@@ -190,7 +199,8 @@ def replayed() -> list[dict]:
 
 
 def replayed_row(machine: str, policy: str, load: int) -> dict:
-    """The stored row of a policy on a machine at a load. Raises DSparkLiteError where there is none."""
+    """Return the stored row of a policy on a machine at a load. Raise DSparkLiteError where there
+    is none."""
     for row in replayed():
         if (row["machine"], row["policy"], row["load"]) == (machine, policy, load):
             return row
@@ -198,7 +208,8 @@ def replayed_row(machine: str, policy: str, load: int) -> dict:
 
 
 def over_plain(machine: str, policies, loads=model.LOADS) -> dict[str, dict[int, Estimate]]:
-    """Stored throughput over plain decoding's on a machine, by policy and load, as far as its memory reaches."""
+    """Return stored throughput over plain decoding's on a machine, by policy and load, as far as
+    its memory reaches."""
     held = {row["load"] for row in replayed() if row["machine"] == machine}
     return {
         policy: {
