@@ -500,6 +500,20 @@ def explore_length(domain, verify):
 panel = widgets.explore(explore_length, {"verify": 0.5}, domain=widgets.menu("domain", list(lab.prompts)[::-1]),
                         verify=widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.5))
 
+# %% tags=["claim"]
+def cheapest(verify):
+    """For every drafter on chat, its least milliseconds per token and the draft length that has them."""
+    found = {name: [(draft + verify) / tau for draft, tau in zip(cost.values(), 1 + np.cumsum(np.cumprod(rates["chat"][name])))]
+             for name, cost in draft_ms.items()}
+    return {name: (min(costs), costs.index(min(costs)) + 1) for name, costs in found.items()}
+
+
+upper, lower = cheapest(verify_ms), cheapest(0.5)
+claims({"as measured, DSpark wins with a long draft": min(upper, key=upper.get) == "dspark" and upper["dspark"][1] > 4,
+        "DFlash loses to Eagle3 there": upper["dflash"] > upper["eagle3"],
+        "where a verification is nearly free, Eagle3 with one token is the best drafter": min(lower, key=lower.get) == "eagle3" and lower["eagle3"][1] == 1,
+        "and DSpark gains from several": lower["dspark"][1] > 2})
+
 # %% [markdown]
 # In the upper panel a verification takes as long as measured, the larger part of a round, so longer drafts pay. In the lower panel a
 # verification takes less time than any draft. A further pass then costs the chain more than it brings: cut to one token, Eagle3 is the

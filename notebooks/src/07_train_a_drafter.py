@@ -124,8 +124,7 @@ pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1
 # costs in acceptance.
 #
 # DSpark takes both, 0.1 of cross-entropy and 0.9 of L1. With these factors cross-entropy pulls harder only below $q = 1/18$. An
-# untrained drafter is below that: it guesses among thousands of tokens. (The lab's drafters depart from the paper here: for the first 30 % of their
-# training they learned by cross-entropy alone.)
+# untrained drafter is below that: it guesses among thousands of tokens.
 #
 # A third loss trains the [confidence](../docs/glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
 # $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
@@ -207,12 +206,10 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 # ## What it learns from
 #
 # A drafter is asked only about text that its target writes. So the target answers prompts, at temperature 1, and the
-# drafter learns from the answers. (The paper takes the 1.3 million prompts of Open-PerfectBlend, and lets each target answer without
-# thinking, by its recommended sampling.)
+# drafter learns from the answers.
 #
 # The target is frozen, so it reads every answer once. We keep the tapped hidden states of every place, for the drafter to read, and the
-# last layer's, but not the distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back. (Between the
-# machines of a large training the paper sends hidden states for the same reason.)
+# last layer's, but not the distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back.
 
 # %% tags=["folded"]
 # @title Let the target answer, and cache what it reads
@@ -232,10 +229,9 @@ print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][
 # %% [markdown]
 # ## Many blocks in one pass
 #
-# A round may begin anywhere in an answer, so we draw random *anchors* all over it (block diffusion cuts a text into equal blocks
-# instead). One pass per block would be slow, and most of it would be spent on the same context, whose keys and values do not depend on the
-# block. So the blocks of an answer are [packed](../docs/glossary.md#packing): one copy of the context, all blocks after it, and a mask that says who
-# sees what (on a GPU, [FlexAttention](../docs/references.md#flexattention) skips what nobody sees):
+# A round may begin anywhere in an answer, so we draw random *anchors* all over it. One pass per block would spend most of its time on the same
+# context, whose keys and values do not depend on the block. So the blocks of an answer are [packed](../docs/glossary.md#packing): one copy of
+# the context, all blocks after it, and a mask that says who sees what:
 #
 # - a slot sees the context **before** its anchor. Not the anchor's own features (the cross in the figure): when the
 #   block is drafted, the target has not read the anchor;
@@ -622,7 +618,6 @@ claims({"the lab's DSpark is refused far less often": 1.5 * totals["the lab's DS
 #
 # - The chance of acceptance is the overlap of $p$ and $q$, $1 - \text{L1}/2$. Cross-entropy starts what is wrong; L1
 #   finishes what is half right.
-# - Early slots weigh more.
 # - A drafter learns from its target's own text. Blocks are packed after one context, and a mask ends it before each
 #   anchor.
 # - A sequential head can be trained alone, on a frozen backbone.
@@ -634,7 +629,19 @@ claims({"the lab's DSpark is refused far less often": 1.5 * totals["the lab's DS
 #
 # ## Beyond the core
 #
-# The lesson is complete without this section.
+# The lesson is complete without these sections.
+#
+# ### ★ Training in the large, and the lab's
+#
+# The paper takes the 1.3 million prompts of Open-PerfectBlend, and lets each target answer them without thinking, by its recommended sampling.
+# So a released draft knows its target's answers without thinking, and no others. Its training runs on many machines (section 5.1). Between them
+# go hidden states, one vector per token, not distributions over a vocabulary: the LM head is applied where the draft is trained, and only at the
+# places that the blocks need. Blocks of several texts lie in one dense batch; index lists say who sees whom, so nothing is padded. On one GPU,
+# [FlexAttention](../docs/references.md#flexattention) skips what nobody sees. ([Block diffusion](../docs/references.md#block-diffusion) cuts
+# each text into equal blocks. Random anchors train what drafting asks for: a block that begins anywhere.)
+#
+# The lab's drafters depart from the paper's training in one point: for the first 30 % of it they learned by cross-entropy alone, because L1
+# hardly pulls at a beginner. Their matrices were trained by [Muon](../docs/references.md#muon), all else by AdamW.
 #
 # ### ★ Which slots matter
 #
