@@ -187,8 +187,8 @@ claims({"in float32 every module is far below the tolerance": max(
 # So judge the **first** difference: after it the two texts have different prefixes, and later differences prove nothing. If rounding
 # could have made the target choose either token, the difference is a *tie*. If not, something is wrong. bfloat16 keeps two to three
 # digits: logits near 20 lie 0.125 apart (one *step*), and a pass rounds many times. The step grows with the size of the logits, so take
-# it at the largest. We say that rounding could have chosen a token if its logit lies at most eight such steps below the best one; this
-# distance is `allowed` in exercise 2. That bound is generous: *tie* means that rounding can explain the difference, not that it does.
+# it at the largest. We excuse by rounding a token whose logit lies at most eight such steps below the best one (`allowed` in exercise 2).
+# That is generous: *tie* means that rounding can explain the difference, not that it does.
 #
 # ### Exercise 2 · Is it a tie? (code)
 # *8 minutes · medium · core.*
@@ -618,7 +618,7 @@ speeds = public["tokens_per_second"]
 rows.append([f"{public['device']}, a public notebook", f"{speeds['plain']:.1f}", f"{speeds['dspark']:.1f}",
              f"{public['speed_run']['dspark_accepted_length']:.2f}", f"{public['speedup']:.2f}"])
 glue(public_plain=speeds["plain"], public_small=speeds["small_lm"], small_shortest=min(public["small_lm_accepted_length"].values()),
-     small_longest=max(public["small_lm_accepted_length"].values()))
+     small_longest=max(public["small_lm_accepted_length"].values()), public_memory=public["memory_gigabytes"])
 
 
 def timed(drafter):
@@ -646,4 +646,4 @@ claims({"the public notebook is slower than predicted for a T4": speeds["dspark"
 #
 # The same notebook also drafts with a ready-made small model, Qwen3-0.6B. It commits ⟦small_shortest:.2f⟧ to ⟦small_longest:.2f⟧ tokens
 # per round, and yet writes only ⟦public_small:.1f⟧ tokens per second where plain decoding writes ⟦public_plain:.1f⟧: its passes cost more
-# than they bring.
+# than they bring. With all of this on the GPU, heads in training too, the notebook's peak was ⟦public_memory:.1f⟧ GB.

@@ -310,8 +310,8 @@ print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {coun
 # way, and whoever ends is replaced at once.
 #
 # In the figure every step drafts seven tokens per request, and we, not a scheduler, set how many of them are verified. Each line is one
-# load. Its height is the length of the step divided by the length of the same load's step that drafts too, but verifies anchors alone.
-# Tell the lines apart by colour: some labels had to move away from their ends.
+# load. Its height says how many times as long the step gets when drafts are verified, too, and not the anchors alone. Tell the lines apart
+# by colour: some labels had to move away from their ends.
 
 # %% tags=["folded"]
 # @title The length of a step, by load and tokens verified

@@ -419,8 +419,8 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # verifies for `verify`; the next step begins at once. The host searches a budget for `host` milliseconds; searches do not hold each other
 # up.
 #
-# Every engine must know a step's size, how many drafts the step verifies, when that step begins, at the latest. An engine that queues its
-# steps in advance must know the size earlier: `ahead` says by how many milliseconds; it is 0 where nothing is queued. A search that ends
+# An engine must know how many drafts a step verifies, the step's *size*, by the time that the step begins. An engine that queues its steps
+# in advance must know the size earlier: `ahead` says by how many milliseconds; it is 0 where nothing is queued. A search that ends
 # exactly at this deadline is in time. If the newest confidences in time for step $t$ come from step $s$, return $t - s$.
 #
 # <details><summary>Hint</summary>
@@ -457,8 +457,8 @@ done = exercises.check_lag(lag_needed)
 # ### ★ The loop with real threads
 #
 # `serve` is the loop of exercise 1 with some bookkeeping; a thread plays the device. We serve twelve requests together, once with device
-# and host one after another, once overlapped. Both ways spend budgets that are two steps old, although a loop that works one after another
-# could do with one step, as the made-up engine of section 1 did. So the two ways differ only in the order of the work.
+# and host one after another, once overlapped. Both ways spend budgets that are two steps old, so they differ only in the order of the work.
+# (One after another, budgets could be one step old, as in section 1.)
 
 # %% tags=["folded"]
 # @title Serve twelve requests; the host turns tokens into text and looks for stop strings
