@@ -266,7 +266,9 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 #
 # </details>
 #
-# **The argument, on X and Y.** What has Algorithm 1 used when it admits Y1?
+# <details><summary>The argument, on X and Y</summary>
+#
+# What has Algorithm 1 used when it admits Y1?
 #
 # - The cost table, which was fixed before anything was drawn.
 # - Survivals of X. They belong to another request, which draws on its own, so they say nothing about the word Y1.
@@ -276,6 +278,8 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # survival of Y1, so they always stand behind it and cannot move its place; and the decision about Y1 falls before they are looked at.
 # **So the word Y1 had no say in whether it is checked.** (It has a say about Y2, and may: it comes before Y2.) The same holds for every
 # draft, so by lesson 02 the output keeps the target's distribution.
+#
+# </details>
 #
 # Taking the top breaks the argument. Y2 lowers $\theta$, so it gets in only if drafts behind it lift $\theta$ again. One of them is
 # Y3, whose survival was computed from the word Y2. **Now the word Y2 helps to decide whether it is checked.**
