@@ -453,8 +453,8 @@ claims({"on the tiny target the lagged budget is ahead of the convex view among 
 # | smooth | Algorithm 1 as it is |
 # | stairs: tiles, padded sizes | a lagged budget if the engine prepares steps ahead, else Algorithm 1 on the convex view |
 #
-# > **How sure are we?** The bars (95 %) take steps as independent; blocks of one prompt resemble each other, so the true intervals are
-# > wider. On the measured table part of the lagged budget's lead may be luck: it picks sizes that were measured as fast, and pays by the
+# > **How sure are we?** One training. The bars (95 %) take steps as independent; blocks of one prompt resemble each other, so the true
+# > intervals are wider. On the measured table part of the lagged budget's lead may be luck: it picks sizes that were measured as fast, and pays by the
 # > same measurements.
 #
 # ## Recap

@@ -508,8 +508,8 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 # Two comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8), and speed at equal throughput (the arrows of
 # Figure 7).
 #
-# > **How sure are we?** One CPU, one thread, small models: speeds, and the loads at which things turn, hold for this machine alone. Error
-# > bars are 95 % intervals over repeats.
+# > **How sure are we?** One CPU, one thread, small models, one training of each: speeds, and the loads at which things turn, hold for this
+# > machine and these drafters alone. Error bars are 95 % intervals over repeats.
 #
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a mask that keeps requests apart. Each request is

@@ -390,8 +390,8 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # </details>
 #
-# > **How sure are we?** Wrong heads run in a model of the engine, on recorded blocks of one training. All costs are one CPU's, with small
-# > models. [What all of this does not show](../docs/limits.md).
+# > **How sure are we?** Wrong heads run in a model of the engine, on recorded blocks. All costs are one CPU's, with small models, one
+# > training of each. [What all of this does not show](../docs/limits.md).
 #
 # ## Recap
 # - Zero-overhead scheduling hides the host behind the device, with budgets two steps old. A lagged budget is lossless: its search sees
