@@ -164,6 +164,19 @@ def server(monkeypatch):
 WORLD = {"prompts": {"math": 4, "chat": 6}, "seed": 7, "max_new_tokens": 12}
 
 
+@pytest.mark.parametrize("where", ["world", "data set"])
+def test_prompts_of_a_training_leave_room_for_thinking_where_the_data_say_so(
+    dataset, tokenizer, where
+):
+    data = {**DATA, "dataset": str(dataset)} if where == "data set" else WORLD
+    off, on = (
+        prompts.prompt_ids(tokenizer, {**data, **thinking})
+        for thinking in ({}, {"enable_thinking": True})
+    )
+    empty = tokenizer("<think>\n\n</think>\n\n", add_special_tokens=False)["input_ids"]
+    assert off == [ids + empty for ids in on] and len(off) > 3
+
+
 @pytest.fixture
 def target(tokenizer):
     """What the answers of a server need of a target."""

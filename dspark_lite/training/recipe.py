@@ -141,6 +141,7 @@ class Data:
     temperature: NonNegative = 1.0
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
     top_p: Annotated[float, ABOVE_ZERO, 1.0, "a number above 0, at most 1"] = 1.0
+    enable_thinking: bool = False  # whether the target may think before it answers
     held_out: Natural = 0  # the last answers, which are judged by and never learned from
     chunk: Count | None = None  # answers between two saves
 

@@ -1,4 +1,4 @@
-"""Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off)."""
+"""Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off unless it says `enable_thinking`)."""
 
 import json
 from collections.abc import Iterator

@@ -20,12 +20,13 @@ def prompt_ids(tokenizer, data: dict) -> list[list[int]]:
 
     With "dataset" (a Hub id, "@revision" if need be, a folder or a JSON file) they are its first user turns, shuffled
     by "seed", without held-out ones and those that leave no room for an answer in "max_length"; else examples of the
-    tiny world, `prompts` of them by domain. Raises DSparkLiteError where there are too few, or none that can be read.
+    tiny world, `prompts` of them by domain. With "enable_thinking" the target may think before it answers.
+    Raises DSparkLiteError where there are too few, or none that can be read.
     """
     if data.get("dataset"):
         return _ids_of_dataset(tokenizer, data)
     ids = [
-        chat_ids(tokenizer, example.prompt)
+        chat_ids(tokenizer, example.prompt, enable_thinking=data.get("enable_thinking", False))
         for domain, count in data["prompts"].items()
         for example in examples(domain, count, data["seed"])
     ]
@@ -36,13 +37,14 @@ def prompt_ids(tokenizer, data: dict) -> list[list[int]]:
 
 def _ids_of_dataset(tokenizer, data: dict) -> list[list[int]]:
     longest = data["max_length"] - data["max_new_tokens"]
+    thinking = data.get("enable_thinking", False)
     found = []
     with tqdm(total=data["prompts"], desc=f"prompts of {data['dataset']}", unit="prompt") as bar:
         for number, row in enumerate(_rows(data)):
             prompt = first_turn(row, f"row {number} of {data['dataset']}")
             if is_held_out(prompt):
                 continue
-            ids = chat_ids(tokenizer, prompt)
+            ids = chat_ids(tokenizer, prompt, enable_thinking=thinking)
             if len(ids) <= longest:
                 found.append(ids)
                 bar.update()
