@@ -634,14 +634,8 @@ claims({"the lab's DSpark is refused far less often": 1.5 * totals["the lab's DS
 # ### ★ Training in the large, and the lab's
 #
 # The paper takes the 1.3 million prompts of Open-PerfectBlend, and lets each target answer them without thinking, by its recommended sampling.
-# So a released draft knows its target's answers without thinking, and no others. Its training runs on many machines (section 5.1). Between them
-# go hidden states, one vector per token, not distributions over a vocabulary: the LM head is applied where the draft is trained, and only at the
-# places that the blocks need. Blocks of several texts lie in one dense batch; index lists say who sees whom, so nothing is padded. On one GPU,
-# [FlexAttention](../docs/references.md#flexattention) skips what nobody sees. ([Block diffusion](../docs/references.md#block-diffusion) cuts
-# each text into equal blocks. Random anchors train what drafting asks for: a block that begins anywhere.)
-#
-# The lab's drafters depart from the paper's training in one point: for the first 30 % of it they learned by cross-entropy alone, because L1
-# hardly pulls at a beginner. Their matrices were trained by [Muon](../docs/references.md#muon), all else by AdamW.
+# What such a training asks of storage, bandwidth and masks is on [a page of its own](../docs/training.md). The lab's drafters depart from it in one
+# point more than size: for the first 30 % of their training they learned by cross-entropy alone, because L1 hardly pulls at a beginner.
 #
 # ### ★ Which slots matter
 #
