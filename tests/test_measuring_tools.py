@@ -1,5 +1,7 @@
 """What the measurements of a GPU and of an engine rest on: forced rounds, the speed of updates, counters of a server."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -66,16 +68,16 @@ def test_the_forced_engine_accepts_the_pattern_at_every_load_and_stops_where_mem
 def test_the_speed_of_a_training_is_that_of_whole_updates(name, monkeypatch):
     recipe = load_recipe(name)
     layers = {
-        "target_layer_ids": [2] if name == "tiny-mtp" else [0],
+        "target_layer_ids": (2,) if name == "tiny-mtp" else (0,),
         "mask_token_id": 10,
         "num_anchors": 3,
     }
-    recipe = {**recipe, "precision": "float32", "config": {**recipe["config"], **layers}}
+    recipe = replace(recipe, precision="float32", config=replace(recipe.config, **layers))
     target, _ = toy_models(vocab_size=11, gamma=4)
     found = training.training_speed(recipe, target, rows=2, tokens=12, updates=3)
     assert len(found["seconds"]) == 3
     assert found["batches_per_second"] == pytest.approx(
-        found["updates_per_second"] * 2 / recipe["batch"]
+        found["updates_per_second"] * 2 / recipe.batch
     )
 
     monkeypatch.setattr(training, "update", full)

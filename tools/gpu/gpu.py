@@ -164,8 +164,8 @@ def training(size):
 
 def _training_target(size, recipe):
     """The target of a recipe: the embedded one, or that of random weights."""
-    if "/" not in recipe["target"]:
-        return load_target(recipe["target"], device=device())
+    if "/" not in recipe.target:
+        return load_target(recipe.target, device=device())
     dtype = torch.bfloat16 if device().type == "cpu" else default_dtype(device())
     return models(size, str(dtype).removeprefix("torch."), [])[0]
 
