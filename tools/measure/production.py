@@ -61,10 +61,11 @@ def tree_rows(lab, prompts, journal):
 
 
 def wrong_heads(lab, prompts, journal):
-    """A row a wrong head; the model needs no prompts, and a journal no minute of it."""
+    """A row a wrong head and time of a step; the model needs no prompts, and a journal no minute of it."""
     return [
-        {"name": name, "requests": LOAD, **asdict(found)}
-        for name, found in throughput_by_head(LOAD).items()
+        {"name": name, "paid": paid, "requests": LOAD, **asdict(found)}
+        for paid in ("measured", "fitted")
+        for name, found in throughput_by_head(LOAD, paid).items()
     ]
 
 
