@@ -8,7 +8,7 @@ PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
 COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving extensions production gpu judges drafts \
-  engine site release grade slides exam project
+  site release grade slides exam project
 
 .PHONY: $(COMMANDS) wheel fork test-matrix $(SETS:%=test-%) test-site
 

@@ -16,7 +16,7 @@ from dspark_lite.course.measure import shapes
 from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.course.data import estimate
-from tools.judges.hub_server import Hub
+from tools.hub_server import Hub
 
 WEIGHTS = "model.safetensors"
 GIB = 2**30

@@ -1,4 +1,4 @@
-"""What the measurements of a GPU and of an engine rest on: forced rounds, the speed of updates, counters of a server."""
+"""What the measurements of a GPU rest on: forced rounds, the speed of updates."""
 
 import pytest
 import torch
@@ -6,32 +6,9 @@ import torch
 from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.losslessness.toys import toy_models
-from tools.engine import engine
 from tools.gpu import gpu
 from tools.gpu import training_speed as training
 from tools.gpu.forced_engine import measure_engine
-
-METRICS = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
-vllm:spec_decode_num_drafts_total{engine="0",model_name="tiny-target"} 12.0
-vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="tiny-target"} 84.0
-vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="tiny-target"} 30.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny-target",position="0"} 11.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny-target",position="1"} 9.0
-python_info{version="3"} 1.0
-"""
-
-
-@pytest.mark.parametrize(
-    ("metrics", "rounds", "proposed", "accepted", "by_position"),
-    [(METRICS, 12, 84, 30, [11, 9, 0, 0, 0, 0, 0]), ("", 0, 0, 0, [0] * 7)],
-)
-def test_counters_are_read_from_the_metrics(metrics, rounds, proposed, accepted, by_position):
-    assert engine.counted(metrics) == {
-        "rounds": rounds,
-        "proposed": proposed,
-        "accepted": accepted,
-        "accepted_by_position": by_position,
-    }
 
 
 def full(*_, **__):
