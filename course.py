@@ -116,9 +116,9 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     ),
     "gpu": (
         "what the course says of a GPU, measured on one",
-        "tools/gpu",
-        "tests",
-        ["-m", "tools.gpu.gpu"],
+        "tools/gpu.py",
+        "course",
+        ["-m", "tools.gpu"],
     ),
     "judges": (
         "ask outside programs whether they agree",
