@@ -69,7 +69,7 @@ GROUPS = {  # what a person wants to do: the commands for it, in the order in wh
     "Work through the lessons": ("lab", "progress", "judge", "demo"),
     "See what a draft brings": ("inspect", "evaluate", "bench", "sweep"),
     "Make a draft and serve it": ("train", "calibrate", "profile", "export"),
-    "Check this machine, this code, this world": ("doctor", "parity", "quality", "world"),
+    "Check this machine and this code": ("doctor", "parity"),
 }
 
 
@@ -264,26 +264,6 @@ def _bench(options) -> dict:
             f"{fastest} over {name}, mean of domains: {lead['value']:+.0%} ({lead['low']:+.0%} to {lead['high']:+.0%})"
         )
     print(f"on {measured['device']}, temperature {options.temperature}, decoding only")
-    return measured
-
-
-def _quality(options) -> dict:
-    from .measure.target_quality import target_quality
-
-    measured = target_quality(_lab(options.prompts), options.prompts)
-    for row in measured["rows"]:
-        print(
-            f"{row['domain']:5} {row['right']:.1%} right (greedy), {row['entropy_nats']:.3f} nats a token, "
-            f"{row['answer_tokens']:.1f} tokens an answer"
-        )
-    return measured
-
-
-def _world(options) -> dict:
-    from .measure.target_quality import gate_line, measure_gates
-
-    measured = measure_gates(_lab(options.prompts), options.prompts)
-    print(*map(gate_line, measured["gates"]), sep="\n")
     return measured
 
 
@@ -722,22 +702,6 @@ COMMANDS = {  # name: what it does, what runs it, its options
             "--seed": _seed("default: 0"),
         },
     ),
-    "quality": (
-        "is the target right, and how uncertain is it?",
-        _quality,
-        {
-            "--json": JSON_OPTION,
-            "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200),
-        },
-    ),
-    "world": (
-        "is the tiny world like the real one? Its gates, each beside the real figure",
-        _world,
-        {
-            "--json": JSON_OPTION,
-            "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60),
-        },
-    ),
     "profile": (
         "measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one",
         _profile,
@@ -906,7 +870,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         {"folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}},
     ),
     "doctor": (
-        "what this machine has, what fits, how long downloads take; nothing is downloaded",
+        "what fits this machine, and which versions it has",
         _doctor,
         {"--json": JSON_OPTION},
     ),

@@ -17,13 +17,7 @@ from dspark_lite.course.formats import duration
 from tools.errors import report_errors
 from dspark_lite.training.devices import keep_freed_memory, training_device
 from dspark_lite.training.recipe import given
-from dspark_lite.course.data.estimate import (
-    Speed,
-    dry_step,
-    sample_tokens,
-    target_config,
-    training_seconds,
-)
+from dspark_lite.course.data.estimate import seconds, target_config
 from dspark_lite.course.data.recipes import BUILD, load_recipe, parse_recipe, train
 from dspark_lite.course.measure.evaluation import evaluate
 from dspark_lite.course.measure.journal import check_writable, journal_path
@@ -75,17 +69,13 @@ def finished(name):
 
 def what_it_takes(names):
     """Return lines that say how many runs are left, and how long a pass of each drafter takes here."""
-    device = training_device(None)
-    speed, lines = Speed.measured(device, "bfloat16"), []
+    device, lines = training_device(None), []
     left = [name for name in names if finished(name) is None]
     for recipe in (load_recipe(*RUNS[name]) for name in left):
         if recipe.kind == "draft":
-            config, a_pass = target_config(recipe), replace(recipe, epochs=1, initial=None)
-            seconds = training_seconds(
-                a_pass, config, dry_step(a_pass, config, sample_tokens(recipe)), speed, device
-            )
+            a_pass = seconds(replace(recipe, epochs=1), target_config(recipe), device)
             lines.append(
-                f"{recipe.name}: about {duration(seconds.updates)} a pass, {recipe.epochs} at most"
+                f"{recipe.name}: about {duration(a_pass.updates)} a pass, {recipe.epochs} at most"
             )
     return [*lines, f"{len(left)} of {len(names)} trainings to go, answers and target cache on top"]
 
