@@ -384,7 +384,7 @@ from dspark_lite.course.measure.whole_drafter import expected_length, held_out_b
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.training.blocks import TrainingBatch
 
-held_out = {domain: held_out_blocks(lab, recipe["config"]["target_layer_ids"], lab.prompts[domain][:10]) for domain in domains}
+held_out = {domain: held_out_blocks(lab, recipe.config.target_layer_ids, lab.prompts[domain][:10]) for domain in domains}
 expected, runs = {}, {}  # {whose: {domain: tokens and rounds of each answer}}; {whose: {domain: answers to three prompts}}
 
 
