@@ -377,7 +377,7 @@ done = exercises.check_first_difference(first_difference)
 # @title vLLM's counts less ours
 from dspark_lite.common.files import ROOT
 
-served = result_files.read(ROOT / "assets" / "measurements" / "engine.json", "make engine")
+served = result_files.read(ROOT / "assets" / "measurements" / "engine.json", "git restore assets/measurements")
 theirs_kept = {row["drafter"]: row["vllm"]["accepted_by_position"] for row in served["rows"] if "not_run" not in row and not row["prefix_cache"]}
 asked = [text for texts in tiny.prompts.values() for text in texts[:served["prompts"]]]
 drafts = {"dspark": dspark if tiny is lab else load_drafter("tiny-dspark", tiny.target), "dflash": load_drafter("tiny-dflash", tiny.target)}
