@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from dspark_lite.course.estimates import Estimate
 from ..replication import ledger
-from ..replication.claims import COURSE
+from ..replication.claims import AS_PAPER, THIS_COURSE
 from ..replication.quantities import EXACT
 from .style import BLACK, GREEN, GREY, RED, figure
 
@@ -113,12 +113,12 @@ def lines(entry: ledger.Entry) -> float:
 
 def said(entry: ledger.Entry) -> str:
     """What a claim says; a dagger where the inequality is the course's own."""
-    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == COURSE else "")
+    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == THIS_COURSE else "")
 
 
 def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
     """The margins of a claim from `top` downwards; an exact example has one line, its largest difference from the paper's numbers."""
-    if entry.claim.sense == "equal":
+    if entry.claim.relation == AS_PAPER:
         largest = max(EXACT - margin.value for margin in entry.margins.values())
         return [
             Row(top, "distance from paper", Estimate(largest, largest, largest), 0.0, exact=True)
@@ -194,7 +194,7 @@ def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
     words, colour = VERDICTS[entry.verdict]
     if entry.verdict == ledger.DOES_NOT and not entry.turned_round:
         words, colour = UNDECIDED
-    note = ledger.noted().get(entry.claim.says)
+    note = ledger.note_numbers().get(entry.claim.says)
     place = axes.get_yaxis_transform()
     axes.text(
         -1.28,

@@ -22,7 +22,7 @@ from dspark_lite.scheduling.calibration import (
 from dspark_lite.scheduling.cost_table import CostTable
 from ..measure.confidence import cut_lengths, pooled, replay
 from ..replication import confidence_results
-from ..replication.lab_results import OwnConfidence
+from ..replication.lab_results import LabConfidence
 from .style import (
     ACCEPTED,
     BLACK,
@@ -230,7 +230,7 @@ def threshold_rates(device: str, rows: list[dict]):
     return fig
 
 
-def figure_6(own: OwnConfidence | None = None):
+def figure_6(own: LabConfidence | None = None):
     """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
     together. Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them, by its own calibration."""
     found, mine = pooled(confidence_results.observations()), own and pooled(own.observations)

@@ -511,7 +511,7 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
 
-def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):
+def draw_lab_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):
     """Throughput over plain decoding by load, of a lab's own small serving load (diamonds) and of the recorded engine
     ({policy: {load: ratio}}, hollow)."""
     found = {(row["policy"], row["concurrency"]): row["tokens_per_second"] for row in own["rows"]}

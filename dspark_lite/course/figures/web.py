@@ -11,7 +11,7 @@ from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG
 from ..measure.confidence import replay
-from ..replication.block_replay import recorded_steps
+from ..replication.block_replay import stored_steps
 from . import lesson_11
 from .lesson_09 import SWEPT, token_milliseconds
 from .token_boxes import judged_tokens, likeliest_there, visible_text
@@ -109,7 +109,7 @@ def board_steps(tables: dict[str, CostTable]) -> dict:
     confidence = {
         requests: [
             rounded(proposal.confidence, 3)
-            for proposal in recorded_steps(requests, most=BOARD_STEPS)[0]
+            for proposal in stored_steps(requests, most=BOARD_STEPS)[0]
         ]
         for requests in BOARD_REQUESTS
     }

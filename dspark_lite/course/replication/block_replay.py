@@ -16,7 +16,7 @@ from . import confidence_results
 
 
 @cache
-def recorded_blocks() -> tuple[torch.Tensor, torch.Tensor]:
+def stored_blocks() -> tuple[torch.Tensor, torch.Tensor]:
     """Calibrated confidence logits [N, g] of all recorded blocks and the drafts accepted [N]; prompts in a fixed random order, the
     blocks of a prompt in theirs."""
     temperatures = torch.tensor(confidence_results.stored_sts().temperatures)
@@ -35,12 +35,12 @@ def recorded_blocks() -> tuple[torch.Tensor, torch.Tensor]:
     return logits, accepted
 
 
-def recorded_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torch.Tensor]:
+def stored_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torch.Tensor]:
     """Up to `most` consecutive steps of so many requests: their proposals, and the drafts accepted [steps, R].
 
     A proposal holds confidences only; what was drafted makes no difference to a policy.
     """
-    logits, accepted = recorded_blocks()
+    logits, accepted = stored_blocks()
     steps, gamma = len(logits) // requests, logits.shape[1]
     places = torch.arange(min(steps, most))[:, None] + steps * torch.arange(requests)  # [steps, R]
     tokens = torch.zeros(requests, gamma, dtype=torch.long)

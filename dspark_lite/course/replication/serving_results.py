@@ -4,12 +4,23 @@ engine, given what its steps cost.
 A row holds the totals of turns of a few steps; a measure is a ratio of such totals, and its interval a bootstrap over turns.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import Estimate, bootstrap, paired, share_of_rows
+from dspark_lite.course import paper
+from dspark_lite.course.estimates import (
+    PAPER,
+    RESULTS,
+    Estimate,
+    Quantity,
+    bootstrap,
+    paired,
+    share_of_rows,
+)
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import read
 from dspark_lite.scheduling.policies import fixed
@@ -24,6 +35,7 @@ WAYS = {
     "mtp": ("mtp", "all"),
     **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")},
 }  # drafter, policy
+LIGHT, HEAVY = 1, 64  # requests under way at the ends of the measurement
 
 
 def serving_run() -> dict:
@@ -89,6 +101,33 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
     return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
 
+@dataclass(frozen=True)
+class Served(Quantity):
+    """One of SERVING_MEASURES of a drafter under a policy at a load; Figure 8 has the lagged budget at LIGHT and HEAVY load."""
+
+    measure: str
+    drafter: str
+    policy: str
+    load: int
+
+    def rows(self, source: str) -> dict:
+        """Return the two totals of each turn, [turns, 2]; turns at the same load are drawn together."""
+        if source == PAPER:
+            fits = [
+                model["verification_budget"]["fit"]["DSpark-5"]
+                for model in paper.numbers()["figure8"]["models"].values()
+            ]
+            point = {LIGHT: 0, HEAVY: -1}[self.load]
+            return {self.load: np.array([[np.mean([fit[point][1] for fit in fits]), 1.0]])}
+        found = row("policies", drafter=self.drafter, policy=self.policy, concurrency=self.load)
+        return {self.load: totals_by_turn(self.measure, found)}
+
+    def values(self, drawn: dict) -> np.ndarray:
+        """Return the measure [R]."""
+        (totals,) = drawn[self]
+        return share_of_rows(totals)
+
+
 def engine_costs(drafter: str) -> StepCosts:
     """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
     return step_costs(rows("costs", drafter=drafter), np.mean)
@@ -124,7 +163,7 @@ def record() -> Record:
 def modelled(
     drafter: str, name: str, concurrency: int, requests: int | None = None
 ) -> list[StepReport]:
-    """Steps of the model of a row of "policies", all slots taken, from so many requests."""
+    """Steps of the model of a row of "policies", all slots taken, from `requests` requests."""
     rng, costs, answers = np.random.default_rng(0), engine_costs(drafter), record()
     if drafter == "mtp":
         answers = answers.drafting_one(acceptance_rate("mtp"), rng)
@@ -136,7 +175,7 @@ def modelled(
 def full_steps(
     model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator
 ) -> list[StepReport]:
-    """Steps of a closed loop of the model with all slots taken, until so many requests are answered."""
+    """Steps of a closed loop of the model with all slots taken, until `requests` of them are answered."""
     return [
         step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency
     ]
@@ -198,34 +237,40 @@ def _between(x: np.ndarray, y: np.ndarray, at: float) -> float:
     return float(np.interp(at, x[order], y[order], left=np.nan, right=np.nan))
 
 
-def gain_over_mtp(gain, policy: str, concurrency: int) -> Estimate:
-    """`gain` (speed_gain or throughput_gain) of DSpark's frontier under `policy` over MTP-1's point at `concurrency`.
+@dataclass(frozen=True)
+class FrontierGain(Quantity):
+    """`gain` (speed_gain or throughput_gain) of DSpark's frontier under `policy` over MTP-1's point at `concurrency`."""
 
-    The interval is a bootstrap over turns; a resample takes, at each load, the same turns of both drafters. Raises
-    DSparkLiteError where DSpark's frontier does not reach that point.
-    """
-    loads = np.array(list(by_load("mtp", "all")))
-    turns = (
-        [
-            totals_by_turn(
-                "throughput", row("policies", drafter=drafter, policy=name, concurrency=load)
+    gain: Callable[[np.ndarray, np.ndarray], float]
+    policy: str
+    concurrency: int
+
+    def estimate(self, source: str = RESULTS) -> Estimate:
+        """Return the gain with its interval over turns; a resample takes, at each load, the same turns of both drafters.
+
+        Raises DSparkLiteError where DSpark's frontier does not reach that point.
+        """
+        loads = list(by_load("mtp", "all"))
+        turns = (
+            [
+                totals_by_turn(
+                    "throughput", row("policies", drafter=drafter, policy=policy, concurrency=load)
+                )
+                for load in loads
+            ]
+            for drafter, policy in (("dspark", self.policy), ("mtp", "all"))
+        )
+
+        def gains(*both):
+            rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)  # [R, loads]
+            frontiers = (np.stack([total / np.array(loads), total], -1) for total in rates)
+            point = loads.index(self.concurrency)
+            return np.array([self.gain(ours, theirs[point]) for ours, theirs in zip(*frontiers)])
+
+        found = paired(gains, *turns)
+        if np.isnan(found.value):
+            raise DSparkLiteError(
+                f"DSpark's frontier under {self.policy} does not reach MTP-1's point at "
+                f"{self.concurrency} requests; measure more loads"
             )
-            for load in loads
-        ]
-        for drafter, name in (("dspark", policy), ("mtp", "all"))
-    )
-
-    def of_frontiers(*both):
-        rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)  # [R, loads]
-        frontiers = (np.stack([total / loads, total], -1) for total in rates)
-        return np.array(
-            [gain(ours, theirs[list(loads).index(concurrency)]) for ours, theirs in zip(*frontiers)]
-        )
-
-    found = paired(of_frontiers, *turns)
-    if np.isnan(found.value):
-        raise DSparkLiteError(
-            f"DSpark's frontier under {policy} does not reach MTP-1's point at {concurrency} requests; "
-            "measure more loads"
-        )
-    return found
+        return found
