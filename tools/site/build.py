@@ -61,9 +61,10 @@ def write_beside(target: Path) -> None:
     for part in ("tex-chtml.js", "output/chtml/fonts/woff-v2"):
         where = target / "_static" / "mathjax" / part
         where.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (
-            carried / part
-        ).is_dir() else shutil.copy(carried / part, where)
+        if (carried / part).is_dir():
+            shutil.copytree(carried / part, where, dirs_exist_ok=True)
+        else:
+            shutil.copy(carried / part, where)
 
 
 def main() -> int:

@@ -57,7 +57,9 @@ def observe(
             if key not in journal:
                 journal.add(key, _blocks_said(lab, drafter, text, index, temperature))
             for said, kept in journal[key]:
-                logits.append(said), accepted.append(kept), prompts.append(index)
+                logits.append(said)
+                accepted.append(kept)
+                prompts.append(index)
     finally:
         drafter.temperatures = fitted
     return Observations(
