@@ -120,7 +120,6 @@ def test_appendix_a_is_computed_and_a_wrong_number_is_told(monkeypatch):
         assert "(1 draft)" in ledger.evaluate(claim).why
 
 
-
 def test_a_scaled_estimate_keeps_low_below_high():
     found = Estimate(1.5, 1.0, 2.5)
     assert found.scaled(1, -1) == Estimate(0.5, 0.0, 1.5) and found.scaled(-2, 1) == Estimate(
@@ -157,7 +156,6 @@ def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, e
     first, second = (share(*end) for end in ends)
     for margin in row(words).margins.values():
         assert margin.estimate().value == pytest.approx(first - second)
-
 
 
 def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tmp_path):

@@ -122,7 +122,6 @@ def constructed(**changes):
     )
 
 
-
 def row(words):
     """The claim that begins with these words."""
     return next(claim for claim in claims.CLAIMS if claim.says.startswith(words))
@@ -178,7 +177,6 @@ def test_the_papers_margins_are_its_own_numbers_unless_a_claim_compares_with_the
     twice = {"twice": Given(ABOVE)}
     assert ledger.evaluate(constructed(margins=twice)).paper_margins == {"twice": 0.3}
     assert ledger.evaluate(constructed(relation=claims.BELOW_PAPER)).paper_margins == {}
-
 
 
 def test_every_claim_of_the_text_has_its_row_and_no_other():
@@ -237,7 +235,9 @@ def test_made_measurements_give_the_verdicts_that_they_were_made_for(made):
         "the other way round (math, code, chat, mean). "
     )
     # A round of DSpark is made 1 % longer: more than the paper's 0.2 %, less than its 1.3 %.
-    assert ledger.evaluate(row("the sequential head")).why.startswith("the other way round (length 4)")
+    assert ledger.evaluate(row("the sequential head")).why.startswith(
+        "the other way round (length 4)"
+    )
 
 
 def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(evaluated):
@@ -365,7 +365,6 @@ def test_ids_and_sentences_of_claims_are_their_own():
         assert len({getattr(claim, name) for claim in claims.CLAIMS}) == len(claims.CLAIMS)
 
 
-
 def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(evaluated):
     numbers = ledger.note_numbers()
     assert list(numbers.values()) == list(range(1, len(numbers) + 1))
@@ -433,7 +432,8 @@ def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(evaluated, clos
     assert (
         filled
         == sum(
-            1 if entry.claim.relation == claims.AS_PAPER else len(entry.margins) for entry in ledger.entries()
+            1 if entry.claim.relation == claims.AS_PAPER else len(entry.margins)
+            for entry in ledger.entries()
         )
         > 30
     )

@@ -238,9 +238,7 @@ def test_a_fall_is_from_position_1_to_7_and_its_half():
     half = claim_of("half the fall").margins["math"]
     assert half.estimate() == is_about(of_dflash / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
     half = fall(dflash, ("math", "code")) / 2 - fall(dspark, ("math", "code"))
-    assert half.estimate() == is_about(
-        (of_dflash + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15
-    )
+    assert half.estimate() == is_about((of_dflash + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
     assert fall(dflash, ("math",)).estimate(PAPER) == exactly(0.88497 - 0.82773)
     assert fall(dspark, ("math", "chat")).estimate(PAPER) == exactly(
         (0.9053 - 0.88243 + 0.7353 - 0.7609) / 2
@@ -317,7 +315,6 @@ def test_gains_of_figure_4():
     )
 
 
-
 def timed(folder, by_part):
     """Writes milliseconds by turn (two) at two contexts, {(part, length): ([256], [512])}."""
     rows = [
@@ -389,16 +386,12 @@ def forecast(measure, summary):
 def test_calibration_errors_by_hand(recorded):
     """Shares of 5 in 8 and 4 in 8; of A alone 0.5 and 0.5, of B alone 1 and 0.5. The interval has the bootstrap's width
     and our value in its middle."""
-    assert forecast("ece", min) == is_about(
-        0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15
-    )  # A 0.4, B 0.1
+    assert forecast("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
     assert forecast("ece", max) == is_about(0.4, 0.4, 0.4)
     assert forecast("ece", np.mean) == is_about(
         0.3375, 0.3375 - 0.075, 0.3375 + 0.075
     )  # A 0.4, B 0.25
-    assert forecast("ece calibrated", np.mean) == is_about(
-        0.0625, 0.0625 - 0.125, 0.0625 + 0.125
-    )
+    assert forecast("ece calibrated", np.mean) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
     assert forecast("ece gain", np.mean) == is_about(
         0.275, 0.275 - 0.2, 0.275 + 0.2
     )  # A 0.4, B nothing

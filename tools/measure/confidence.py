@@ -59,7 +59,9 @@ def measure_own(prompts):
     lab = setup(os.environ.get("DSPARK_PROFILE", "released"), prompts=2 * prompts)
     check_writable(lab_folder(lab) / "calibration.json")
     if (
-        measure_confidence(lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True)
+        measure_confidence(
+            lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True
+        )
         is None
     ):
         raise DSparkLiteError(

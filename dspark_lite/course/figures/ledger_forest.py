@@ -8,7 +8,7 @@ from dspark_lite.course.estimates import Estimate
 from ..replication import ledger
 from ..replication.claims import AS_PAPER, THIS_COURSE
 from ..replication.quantities import EXACT
-from .style import BLACK, GREEN, GREY, RED, figure
+from .style import BLACK, GREEN, GREY, MEDIUM, RED, SMALL, figure
 
 PANELS = {  # title: (what its margins are multiplied by, linear within, ticks), one for each group of ledger.UNITS
     "per cent longer, faster, more; logarithmic beyond ±20": (
@@ -101,9 +101,8 @@ def _head(fig, axes, title: str) -> None:
         loc="upper left",
         bbox_to_anchor=(0.01, 1 - 0.33 * inch),
         ncols=len(KEY),
-        fontsize=9,
     )
-    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=9)
+    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=MEDIUM)
 
 
 def lines(entry: ledger.Entry) -> float:
@@ -155,14 +154,14 @@ def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
         top += lines(entry)
     axes.axvline(0, color=BLACK, linewidth=0.8, zorder=1)
     axes.set_xscale("symlog", linthresh=linear)
-    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=9)
-    axes.set_yticks(list(labels), list(labels.values()), fontsize=8)
+    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=MEDIUM)
+    axes.set_yticks(list(labels), list(labels.values()), fontsize=SMALL)
     axes.set_xlim(right=1.25 * max(ticks))
     axes.minorticks_off()
     axes.tick_params(axis="y", length=0, pad=2)
     axes.set_ylim(top - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, loc="left")
     axes.spines["left"].set_visible(False)
 
 
@@ -200,7 +199,7 @@ def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
         -1.28,
         middle,
         "\n".join(wrap(said(entry), WIDE)),
-        fontsize=8.7,
+        fontsize=SMALL,
         va="center",
         transform=place,
     )
@@ -209,7 +208,7 @@ def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
         middle,
         words + (f", note {note}" if note else ""),
         color=colour,
-        fontsize=9,
+        fontsize=MEDIUM,
         va="center",
         transform=place,
     )

@@ -2,18 +2,32 @@
 
 from textwrap import wrap
 
-from matplotlib.patches import FancyBboxPatch
-
 from dspark_lite.course.names import DRAFTER_LABELS
-from .style import ACCEPTED, BLACK, DRAFTER_STYLES, GREY, NEXT, REJECTED, domain_axes, figure
+from .style import (
+    ACCEPTED,
+    BLACK,
+    DRAFTER_STYLES,
+    GREY,
+    MEDIUM,
+    NEXT,
+    PALE,
+    REJECTED,
+    SMALL,
+    domain_axes,
+    figure,
+    grouped_bars,
+    write,
+)
 from .token_boxes import (
     KINDS,
     LETTERS,
+    arrow,
     box_width,
     draw_box,
     inch_canvas,
     judged_tokens,
     likeliest_there,
+    rounded_box,
     visible_text,
 )
 
@@ -56,7 +70,7 @@ ROUND_ARROWS = [
 # Colours of a box and of its letters, without a hue: hues say what becomes of a token.
 ROUND_COLOURS = {
     "target": (BLACK, "white"),
-    "drafter": ("#D0D0D0", BLACK),
+    "drafter": (PALE, BLACK),
     "rule": ("white", BLACK),
 }
 ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
@@ -167,23 +181,14 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
     ]
     for name, y in rows:
         axes.text(0.02, -y, name, fontsize=LETTERS, va="center", color=GREY)
-    axes.add_patch(
-        FancyBboxPatch(
-            (label + 0.05, -1.05),
-            column * len(read) - 0.1,
-            0.3,
-            boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=BLACK,
-        )
-    )
-    axes.text(
+    rounded_box(axes, label + 0.05, -0.9, column * len(read) - 0.1, 0.3, BLACK, BLACK)
+    write(
+        axes,
         label + column * len(read) / 2,
         -0.9,
         "one pass of the target",
-        color="white",
-        fontsize=LETTERS,
-        ha="center",
-        va="center",
+        colour="white",
+        size=LETTERS,
     )
     for k, (word, prediction) in enumerate(zip(read, predicted, strict=True)):
         middle = label + column * (k + 0.5)
@@ -197,42 +202,21 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
             used if guesses else "added" if k == len(read) - 1 else "unread",
         )
         for top, bottom in ((-0.45, -0.72), (-1.08, -1.33)):
-            axes.annotate(
-                "",
-                (middle, bottom),
-                (middle, top),
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "lw": 1,
-                    "color": GREY,
-                    "shrinkA": 0,
-                    "shrinkB": 0,
-                },
-            )
+            arrow(axes, (middle, top), (middle, bottom), GREY)
         if guesses and k < len(read) - 1:
             mark, colour = (
                 ("✓", ACCEPTED) if k < right else ("✗", REJECTED) if k == right else ("–", GREY)
             )
             _centred(axes, middle, -2.15, read[k + 1], "drafted")
-            axes.text(
-                middle,
-                -1.83,
-                mark,
-                fontsize=12,
-                color=colour,
-                ha="center",
-                va="center",
-                family="DejaVu Sans",
-            )
+            write(axes, middle, -1.83, mark, size=12, colour=colour, family="DejaVu Sans")
     if guesses and right == len(read) - 1:
-        axes.text(
+        write(
+            axes,
             label + column * (right + 0.5),
             -2.15,
             "no guess:\na bonus",
-            fontsize=LETTERS - 1,
-            color=NEXT,
-            ha="center",
-            va="center",
+            size=LETTERS - 1,
+            colour=NEXT,
         )
     return fig
 
@@ -240,15 +224,14 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
 def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
     """A word in a box around x, y."""
     colour, filled, _ = KINDS[kind]
-    axes.text(
+    write(
+        axes,
         x,
         y,
         word,
         family="DejaVu Sans Mono",
-        fontsize=LETTERS,
-        ha="center",
-        va="center",
-        color="white" if filled else colour,
+        size=LETTERS,
+        colour="white" if filled else colour,
         bbox={
             "boxstyle": "round,pad=0.3",
             "facecolor": colour if filled else "white",
@@ -262,20 +245,19 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
     """Tokens a second, {drafter: {domain: value}}, "plain" among them; the other bars say how many times plain."""
     fig, axes = figure(width=6.6)
     domains = list(speeds["plain"])
-    width = 0.8 / len(speeds)
-    for index, (name, values) in enumerate(speeds.items()):
-        label, colour = DRAFTER_LABELS[name], DRAFTER_STYLES[name][0]
-        x = [k + (index - (len(speeds) - 1) / 2) * width for k in range(len(domains))]
-        axes.bar(x, [values[domain] for domain in domains], width * 0.92, color=colour, label=label)
-        for at, domain in zip(x, domains):
-            if name != "plain":
-                ratio = values[domain] / speeds["plain"][domain]
-                axes.text(
-                    at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9
-                )
+    heights = {
+        DRAFTER_LABELS[name]: [values[domain] for domain in domains]
+        for name, values in speeds.items()
+    }
+    bars = grouped_bars(axes, heights, [DRAFTER_STYLES[name][0] for name in speeds])
+    for name, drawn in zip(speeds, bars.values()):
+        if name != "plain":
+            ratios = [speeds[name][domain] / speeds["plain"][domain] for domain in domains]
+            labels = [f"× {ratio:.2f}" for ratio in ratios]
+            axes.bar_label(drawn, labels, fontsize=MEDIUM)
     domain_axes(axes, domains, "tokens per second", device)
     gains = {domain: speeds["dspark"][domain] / speeds["plain"][domain] for domain in domains}
-    axes.set_title(f"{min(gains, key=gains.get)} gains least", fontsize=10)
+    axes.set_title(f"{min(gains, key=gains.get)} gains least")
     return fig
 
 
@@ -285,49 +267,23 @@ def round_picture():
     for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
         colour, letters = ROUND_COLOURS[who]
         height = 0.72 if work else 0.32
-        axes.add_patch(
-            FancyBboxPatch(
-                (x, y - height / 2),
-                width,
-                height,
-                boxstyle="round,pad=0,rounding_size=0.08",
-                facecolor=colour,
-                edgecolor=BLACK if who == "rule" else colour,
-                lw=1.4,
-            )
-        )
-        axes.text(
+        edge = BLACK if who == "rule" else colour
+        rounded_box(axes, x, y, width, height, colour, edge, lw=1.4)
+        write(
+            axes,
             x + width / 2,
             y + (0.12 if work else 0),
             name,
-            color=letters,
-            fontsize=12 if work else 9,
+            colour=letters,
+            size=12 if work else 9,
             weight="bold",
-            ha="center",
-            va="center",
         )
-        axes.text(
-            x + width / 2, y - 0.16, work, color=letters, fontsize=8, ha="center", va="center"
-        )
+        write(axes, x + width / 2, y - 0.16, work, colour=letters)
     for start, end, handed, (x, y) in ROUND_ARROWS:
-        axes.annotate(
-            "",
-            end,
-            start,
-            arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0},
-        )
-        axes.text(
-            x,
-            y,
-            handed,
-            fontsize=8.5,
-            color=BLACK,
-            ha="center",
-            va="center",
-            backgroundcolor="white",
-        )
+        arrow(axes, start, end, BLACK, lw=1.6)
+        write(axes, x, y, handed, backgroundcolor="white")
     for y, name, first, row in ROUND_TOKENS:
-        axes.text(3.3, y, name, fontsize=9.5, color=GREY, ha="right", va="center_baseline")
+        axes.text(3.3, y, name, fontsize=MEDIUM, color=GREY, ha="right", va="center_baseline")
         x = 3.45 + first
         for text, kind in row:
             x = draw_box(axes, x, y, text, kind)
@@ -337,7 +293,9 @@ def round_picture():
 
 def _picture_confidences(axes) -> None:
     """Each draft's confidence under it, and what the policy made of the last one."""
-    axes.text(3.3, -2.95, "confidence", fontsize=9.5, color=GREY, ha="right", va="center_baseline")
+    axes.text(
+        3.3, -2.95, "confidence", fontsize=MEDIUM, color=GREY, ha="right", va="center_baseline"
+    )
     x = 3.45 + box_width("Ada", "anchor")
     for text, confidence in zip(ROUND_DRAFTS, ROUND_CONFIDENCES):
         width = box_width(text, "drafted")
@@ -345,7 +303,7 @@ def _picture_confidences(axes) -> None:
             x + width / 2 - 0.04,
             -2.95,
             f"{confidence:.2f}".lstrip("0"),
-            fontsize=8,
+            fontsize=SMALL,
             color=GREY,
             ha="center",
             va="center_baseline",
@@ -355,7 +313,7 @@ def _picture_confidences(axes) -> None:
         x + 0.1,
         -2.95,
         "the last is too unsure:\nthe policy cuts it",
-        fontsize=8.5,
+        fontsize=SMALL,
         color=REJECTED,
         va="center",
     )

@@ -2,7 +2,7 @@
 
 from matplotlib.ticker import NullLocator
 
-from .style import BLACK, BLUE, GREY, ORANGE, figure, measured_on
+from .style import BLACK, BLUE, GREY, MEDIUM, ORANGE, figure, measured_on
 
 
 def pass_cost_figure(positions, milliseconds, device: str):
@@ -27,7 +27,6 @@ def pass_cost_figure(positions, milliseconds, device: str):
     )
     axes.set_title(
         f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one",
-        fontsize=10,
     )
     measured_on(axes, device)
     return fig
@@ -63,7 +62,7 @@ def envelope_figure(positions, reading: float, multiplying: float, device: str):
             textcoords="offset points",
             ha=side,
             va="top",
-            fontsize=9,
+            fontsize=MEDIUM,
         )
     axes.plot([room, room], [multiplying, reading], color=GREY, linewidth=1, linestyle=":")
     axes.set(
@@ -76,10 +75,8 @@ def envelope_figure(positions, reading: float, multiplying: float, device: str):
     axes.set_xticks(positions, labels=positions)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(loc="upper left", fontsize=9)
-    axes.set_title(
-        f"predicted for {device}: up to {room:.0f} positions for the price of one", fontsize=10
-    )
+    axes.legend(loc="upper left")
+    axes.set_title(f"predicted for {device}: up to {room:.0f} positions for the price of one")
     return fig
 
 
@@ -106,8 +103,7 @@ def round_cost_figure(tau: float, draft: float, verify: float):
     )
     axes.set_title(
         f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}",
-        fontsize=10,
     )
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     axes.grid(False, axis="y")
     return fig

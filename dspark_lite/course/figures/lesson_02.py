@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED, figure
+from .style import ACCEPTED, BLACK, GREY, MEDIUM, NEXT, REJECTED, SMALL, figure, write
 
 
 def overlap_panel(axes, p, q, names) -> None:
@@ -39,10 +39,8 @@ def overlap_panel(axes, p, q, names) -> None:
     axes.set_yticks(
         [tick for tick in axes.get_yticks() if 0 <= tick <= min(top, 1.01)]
     )  # no probability is above 1
-    axes.legend(ncols=2, fontsize=8, loc="upper right")
-    axes.set_title(
-        f"kept {kept.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}", fontsize=10
-    )
+    axes.legend(ncols=2, loc="upper right")
+    axes.set_title(f"kept {kept.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}")
 
 
 def overlap_figure(p, q, names):
@@ -57,7 +55,6 @@ def overlap_figure(p, q, names):
         right.set_axis_off()
     right.set_title(
         "residual: the owed, scaled to 1" if total > 0 else "no residual: nothing is refused",
-        fontsize=10,
     )
     return fig
 
@@ -78,7 +75,7 @@ def total_variation_figure(distances: dict[str, float]):
         limit / 1.5,
         -0.1,
         "rounding stays\non this side",
-        fontsize=8,
+        fontsize=SMALL,
         color=GREY,
         ha="right",
         va="top",
@@ -86,7 +83,6 @@ def total_variation_figure(distances: dict[str, float]):
     lossy = sum(distance >= limit for distance in distances.values())
     axes.set_title(
         f"{lossy} of {len(distances)} decoders do not reproduce the target's distribution",
-        fontsize=10,
     )
     axes.set(
         xscale="log",
@@ -109,14 +105,13 @@ def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
     ):
         axes.plot(x + shift, shares, color=colour, marker=marker, linestyle="", label=label)
     axes.set(xticks=x, xticklabels=tokens, xlabel="token", ylabel="share of the draws")
-    axes.legend(fontsize=9)
+    axes.legend()
     axes.set_title(
         "largest distance from p: "
         + ", ".join(
             f"{max(abs(np.asarray(shares) - np.asarray(wanted))):.3f} ({label})"
             for label, shares in simulated.items()
         ),
-        fontsize=10,
     )
     return fig
 
@@ -154,13 +149,12 @@ def two_tokens_figure(
                 linewidth=1.5,
             )
         )
-        axes.text(
+        write(
+            axes,
             x + width / 2,
             y + height / 2,
             f"{name}\n{width * height:.3f}",
-            ha="center",
-            va="center",
-            fontsize=9,
+            size=MEDIUM,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
         )
     axes.add_patch(Rectangle((0, 0), p1, p2, fill=False, edgecolor=BLACK, linewidth=2.5))
@@ -175,7 +169,6 @@ def two_tokens_figure(
     areas = [width * height for _, width, height, *_ in ways]
     axes.set_title(
         " + ".join(f"{area:.3f}" for area in areas) + f" = {sum(areas):.3f} = {p1:.2f} × {p2:.2f}",
-        fontsize=10,
     )
     axes.grid(False)
     return fig

@@ -1,20 +1,23 @@
 """Figures of lesson 03: what passes read again, what two caches keep, and when speculation pays."""
 
-from matplotlib.patches import FancyBboxPatch
-
 from .style import (
     ACCEPTED,
     ALTERED,
     BLACK,
     GREY,
+    MEDIUM,
     NEXT,
+    PALE,
     RED,
     REJECTED,
+    SMALL,
     domain_style,
     figure,
     measured_on,
+    slower_than_plain,
+    write,
 )
-from .token_boxes import inch_canvas
+from .token_boxes import inch_canvas, rounded_box
 
 DRAFT_LENGTHS = range(1, 17)
 KEEPS, FORGETS, NOT_READ = (
@@ -30,7 +33,7 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
     for axes, (name, found) in zip(panels[0], passes.items()):
         read, before = (list(part) for part in zip(*found))
         numbers = range(1, len(found) + 1)
-        axes.bar(numbers, before, 0.9, color="#C8C8C8", label="read by the pass before")
+        axes.bar(numbers, before, 0.9, color=PALE, label="read by the pass before")
         axes.bar(
             numbers,
             [all_of - again for all_of, again in found],
@@ -42,10 +45,9 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
         axes.set(xlabel="pass", ylabel="tokens that go in", xlim=(0.4, len(found) + 0.6))
         axes.set_title(
             f"{name}: {sum(before) / sum(read):.0%} of what it reads, it has read before",
-            fontsize=10,
         )
         axes.grid(axis="x", visible=False)
-    panels[0, 0].legend(loc="lower right", fontsize=8, frameon=True)
+    panels[0, 0].legend(loc="lower right", frameon=True)
     return fig
 
 
@@ -57,17 +59,15 @@ def two_caches(gamma: int, accepted: int):
     wide, high, label = 0.86, 0.36, 0.9
     fig, axes = inch_canvas(label + wide * len(tokens) + 0.1, 1.95)
     for k, text in enumerate(tokens):
-        axes.text(
+        write(
+            axes,
             label + wide * (k + 0.5),
             -0.22,
             "the target's\nown token" if text == "its own" else text,
-            ha="center",
-            va="center",
-            fontsize=8.5,
         )
     for number, (name, read) in enumerate(rows.items()):
         y = -0.72 - 0.55 * number
-        axes.text(0.05, y, name, va="center", fontsize=10)
+        axes.text(0.05, y, name, va="center")
         for k in range(len(tokens)):
             state, word = (
                 ((KEEPS, "keeps") if k <= accepted else (FORGETS, "forgets"))
@@ -76,43 +76,18 @@ def two_caches(gamma: int, accepted: int):
             )
             edge, line, letters = state
             left = label + wide * k + 0.04
-            axes.add_patch(
-                _cache_box(
-                    left, y, wide - 0.08, high, "white" if state is NOT_READ else edge, edge, line
-                )
-            )
-            axes.text(
-                left + wide / 2 - 0.04,
-                y,
-                word,
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                color=letters,
-            )
+            face = "white" if state is NOT_READ else edge
+            rounded_box(axes, left, y, wide - 0.08, high, face, edge, corner=0.06, line=line)
+            write(axes, left + wide / 2 - 0.04, y, word, colour=letters)
     axes.text(
         label + 0.04,
         -1.75,
         f"one round with γ = {gamma}: {accepted} drafts are accepted, the target adds its own token, "
         "and that is the next anchor",
-        fontsize=9,
+        fontsize=MEDIUM,
         color=BLACK,
     )
     return fig
-
-
-def _cache_box(left: float, y: float, width: float, height: float, face: str, edge: str, line: str):
-    """A rounded box whose left side is at `left` and whose middle is at the height y."""
-    return FancyBboxPatch(
-        (left, y - height / 2),
-        width,
-        height,
-        boxstyle="round,pad=0,rounding_size=0.06",
-        facecolor=face,
-        edgecolor=edge,
-        linestyle=line,
-        lw=1.2,
-    )
 
 
 def expected_tau(a: float, gamma: int) -> float:
@@ -137,14 +112,14 @@ def when_it_pays(
         expected_tau(acceptance, length) / (length * cost + verify) for length in DRAFT_LENGTHS
     ]
     best = best_length(acceptance, cost, verify)
-    axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0)
+    slower_than_plain(axes)
     axes.text(
         0.98,
         0.03,
         "slower than plain decoding",
         transform=axes.transAxes,
         ha="right",
-        fontsize=8,
+        fontsize=SMALL,
         color=RED,
     )
     axes.plot(DRAFT_LENGTHS, curve, color=ALTERED, marker=".", label="formula")
@@ -174,8 +149,8 @@ def when_it_pays(
         if max(curve) > 1
         else "no draft length pays"
     )
-    axes.set_title(pays, fontsize=10)
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    axes.set_title(pays)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return fig
 
 
@@ -198,8 +173,8 @@ def draft_length_sweep(
         )
         axes.set(xlabel="draft length γ", xticks=list(model))
     panels[0].set(ylabel="tokens per round, τ", ylim=(1, None))
-    panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0)
+    slower_than_plain(panels[1])
     panels[1].set(ylabel="times plain decoding", ylim=(0, None))
-    panels[0].legend(fontsize=8)
+    panels[0].legend()
     measured_on(panels[1], device)
     return fig

@@ -10,6 +10,7 @@ from .style import (
     figure,
     hollow,
     measured_on,
+    zero_line,
 )
 from .token_boxes import shown
 
@@ -31,7 +32,6 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
         )
         axes.set_title(
             f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})",
-            fontsize=10,
         )
         axes.set(
             xticks=range(len(ours)),
@@ -44,7 +44,6 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
     fig.suptitle(
         f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
         "other targets and texts: compare gains, not heights",
-        fontsize=8.5,
         color=BLACK,
     )
     return fig
@@ -66,16 +65,15 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
         axes.set(yticks=range(len(labels)), yticklabels=labels)
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title)
     panels[0].set(xlabel="probability", xlim=(0, 1), ylabel="token")
     panels[1].set(xlabel="added to the logit", xlim=(-widest, widest))
-    panels[1].axvline(0, color=BLACK, linewidth=0.8)
+    zero_line(panels[1], axis="x")
     panels[2].set(xlabel="probability", xlim=(0, 1))
     panels[0].invert_yaxis()
     most = max(range(len(labels)), key=lambda k: float(corrected[k]) - float(base[k]))
     fig.suptitle(
         f"the bias after '{shown(previous)}' takes '{labels[most]}' from {base[most]:.0%} to {corrected[most]:.0%}",
-        fontsize=10,
     )
     return fig
 
@@ -96,7 +94,6 @@ def costs(parts: dict[str, float], added: float, whole: float, device: str):
     axes.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel="time (ms)")
     axes.set_title(
         f"the head adds {added:.2f} ms to a round of {whole:.1f} ms: {added / whole:.1%}",
-        fontsize=10,
     )
     axes.set_xlim(right=1.15 * max(parts.values()))
     axes.invert_yaxis()

@@ -7,13 +7,16 @@ from .lesson_04 import BLOCK, CONTEXT
 from .style import (
     BLACK,
     GREY,
-    draw_positions,
+    PALE,
+    SMALL,
     drafter_style,
+    draw_positions,
     figure,
     hollow,
     label_ends,
     last_point,
     measured_on,
+    write,
 )
 from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
 
@@ -38,7 +41,7 @@ def wirings():
         ),
     ):
         centre = left + 1.9
-        axes.text(centre, -0.15, title, ha="center", va="center", fontsize=10)
+        write(axes, centre, -0.15, title, size=10)
         tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
         tower_box(
             axes,
@@ -53,7 +56,7 @@ def wirings():
         for y, text, face in (
             (-2.4, middle, BLOCK),
             (-1.6, upper, BLOCK),
-            (-0.8, "LM head: the draft $x_{i+2}$", "#E4E4E4"),
+            (-0.8, "LM head: the draft $x_{i+2}$", PALE),
         ):
             tower_box(axes, centre, y, 3.7, 0.4, face, text, letters=BLACK)
         for x in (left + 0.9, left + 2.9):
@@ -68,7 +71,7 @@ def wirings():
         "in the next pass\nthe output\ntakes the\nfeature's place",
         ha="left",
         va="center",
-        fontsize=8,
+        fontsize=SMALL,
         color=BLACK,
     )
     return fig
@@ -124,9 +127,7 @@ def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
         xticks=range(1, max(map(max, draft_ms.values())) + 1),
     )
     eagle3, dspark = (per_token(draft_ms[name]) for name in ("eagle3", "dspark"))
-    axes.set_title(
-        f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms", fontsize=10
-    )
+    axes.set_title(f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms")
     label_lines(
         axes,
         [
@@ -156,7 +157,7 @@ def label_lines(axes, ends: list[tuple]) -> None:
             textcoords="offset points",
             ha=side,
             va="center",
-            fontsize=8.5,
+            fontsize=SMALL,
             color=colour,
         )
         axes.set_xlim(left=min(axes.get_xlim()[0], x - 1.6 if x < 1.5 else 1))
@@ -175,9 +176,7 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
                 **hollow(drafter_style(name)),
             )
         for axes, where, winner in zip((row[column] for row in rows), ("here", "paper"), best):
-            axes.set_title(
-                f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})", fontsize=9.5
-            )
+            axes.set_title(f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})")
             axes.set(xlabel="draft position", ylim=(0.3, 1.02))
             axes.set_ylabel("accepted, given that\nall before were")
             axes.label_outer()
@@ -206,7 +205,7 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 0.8))
-        axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}", fontsize=10)
+        axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}")
         for line, (text, colour) in enumerate(
             (
                 ("reads its own output", drafter_style("eagle3")["color"]),
@@ -214,7 +213,12 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
             )
         ):
             axes.text(
-                0.05, 0.15 - 0.08 * line, text, transform=axes.transAxes, fontsize=8.5, color=colour
+                0.05,
+                0.15 - 0.08 * line,
+                text,
+                transform=axes.transAxes,
+                fontsize=SMALL,
+                color=colour,
             )
     panels[0].set_ylabel("chance of acceptance")
     return fig
@@ -244,7 +248,6 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
     length = f", draft length {best[first] + 1}" if first in best else ""
     axes.set_title(
         f"{title}:\n{DRAFTER_LABELS[first]} is cheapest, {least[first]:.2f} ms per token{length}",
-        fontsize=10,
     )
     axes.set(
         xlabel="draft length (tokens); ringed: the best of each",

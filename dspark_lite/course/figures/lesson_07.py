@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from matplotlib.colors import ListedColormap
 
 from .style import (
     BLACK,
@@ -12,8 +11,11 @@ from .style import (
     ORANGE,
     RED,
     SKY,
+    SMALL,
     drafter_style,
+    draw_mask,
     figure,
+    grouped_bars,
     label_ends,
     measured_on,
 )
@@ -22,15 +24,13 @@ from .style import (
 def packing_picture(mask, anchors: list[int], length: int, learned: int):
     """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a
     context of `length` tokens. `learned` of the slots have something to predict."""
-    seen = np.array(mask, dtype=float)
+    seen = np.array(mask)
     slots = len(seen)
     gamma = slots // len(anchors)
-    seen[:, length:] *= 2  # context and blocks in two colours
     fig, axes = figure(
         width=min(0.16 * (length + slots) + 1.6, 10), height=min(0.16 * slots + 1.1, 7)
     )
-    axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
-    axes.axvline(length - 0.5, color=BLACK, linewidth=1.5)
+    draw_mask(axes, seen, length, (SKY, ORANGE))
     for block in range(1, len(anchors)):
         axes.axhline(block * gamma - 0.5, color=GREY, linewidth=0.6)
     step = max(1, length // 12)
@@ -51,16 +51,14 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
     )
     axes.set_title(
         f"{learned} predictions by {slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible",
-        fontsize=9,
     )
     for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
         axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
         axis.set_ticks([k - 0.5 for k in range(count)], minor=True)
-    axes.grid(False)
     axes.grid(which="minor", color="white", alpha=1, linewidth=0.5)
     axes.tick_params(which="minor", length=0)
-    axes.tick_params(axis="x", rotation=90, labelsize=8)
-    axes.tick_params(axis="y", labelsize=8)
+    axes.tick_params(axis="x", rotation=90, labelsize=SMALL)
+    axes.tick_params(axis="y", labelsize=SMALL)
     return fig
 
 
@@ -87,10 +85,8 @@ def overlap(p, q):
         xticklabels=[f"token {chr(ord('A') + place)}" for place in places],
         ylabel="probability",
     )
-    axes.set_title(
-        f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}", fontsize=10
-    )
-    axes.legend(fontsize=8.5)
+    axes.set_title(f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}")
+    axes.legend()
     return fig
 
 
@@ -116,7 +112,7 @@ def position_weight_figure(
         weights,
         key=lambda whose: sum(abs(weight - worth) for weight, worth in zip(weights[whose], added)),
     )
-    axes.set_title(f"{nearer} weights are nearer to what a position adds", fontsize=10)
+    axes.set_title(f"{nearer} weights are nearer to what a position adds")
     ends = [
         (len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()
     ]
@@ -147,11 +143,10 @@ def loss_curves(log: list[dict], device: str | None = None):
         )  # single steps may be far off
         axes.set_title(
             f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}",
-            fontsize=10,
         )
         axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
-    panels[0][0].legend(fontsize=8.5)
+    panels[0][0].legend()
     if device is not None:
         measured_on(panels[0][-1], device)
     return fig
@@ -173,7 +168,7 @@ def loss_comparison(curves: dict[str, list[float]], device: str):
     left = ", ".join(
         f"{name} {sum(losses[-10:]) / sum(losses[:10]):.0%}" for name, losses in curves.items()
     )
-    axes.set_title(f"left of the loss: {left}", fontsize=10)
+    axes.set_title(f"left of the loss: {left}")
     label_ends(axes, ends, gap=0.08)
     measured_on(axes, device)
     return fig
@@ -191,7 +186,7 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
             (guess, pull),
             (12, -10),
             textcoords="offset points",
-            fontsize=8.5,
+            fontsize=SMALL,
             color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )
@@ -202,27 +197,18 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
         xlim=(0, 1),
         ylim=(0, 1.05),
     )
-    axes.set_title(
-        f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally", fontsize=10
-    )
+    axes.set_title(f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally")
     return fig
 
 
 def lengths_figure(lengths: dict[str, dict[str, float]]):
     """Tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its neighbours'."""
     fig, axes = figure(width=5.6, height=2.8)
-    domains, width = list(next(iter(lengths.values()))), 0.8 / len(lengths)
+    domains = list(next(iter(lengths.values())))
     colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])
-    for index, (name, found) in enumerate(lengths.items()):
-        places = np.arange(len(domains)) + (index - (len(lengths) - 1) / 2) * width
-        bars = axes.bar(
-            places,
-            [found[domain] for domain in domains],
-            0.92 * width,
-            color=colours[index % 3],
-            label=name,
-        )
-        axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+    values = {name: [found[domain] for domain in domains] for name, found in lengths.items()}
+    for bars in grouped_bars(axes, values, colours).values():
+        axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
-    fig.legend(fontsize=8.5, loc="outside upper center", ncols=len(lengths))
+    fig.legend(loc="outside upper center", ncols=len(lengths))
     return fig

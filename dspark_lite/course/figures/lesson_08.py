@@ -1,11 +1,25 @@
 """Figures of lesson 08: parts of a file, errors of modules, a block in two layouts, a block beside the target's own tokens."""
 
-from .style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, WINE, YELLOW, figure
+from .style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    MEDIUM,
+    ORANGE,
+    PALE,
+    RED,
+    SMALL,
+    WINE,
+    YELLOW,
+    figure,
+    write,
+)
 from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
 
 PART_COLOURS = {
     "embedding": GREY,
-    "LM head": "#C4C4C4",
+    "LM head": PALE,
     "context projection": YELLOW,
     "backbone": BLUE,
     "sequential head": ORANGE,
@@ -41,17 +55,15 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
                 label=None if row else f"{part} (too thin to see)" if part in thin else part,
             )
             if share > 0.06:
-                axes.text(
+                write(
+                    axes,
                     left + share / 2,
                     row,
                     f"{share:.0%}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
                 )
             left += share
-        axes.text(1.01, row, f"{total / 1e6:,.1f} MB", va="center", fontsize=9)
+        axes.text(1.01, row, f"{total / 1e6:,.1f} MB", va="center", fontsize=MEDIUM)
     axes.set(
         yticks=range(len(files)),
         yticklabels=list(files),
@@ -62,9 +74,8 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
     axes.grid(axis="y", visible=False)
     axes.set_title(
         f"{sum(shares[-1][part] for part in copies):.0%} of the file of {list(files)[-1]} are copies of the target's tensors",
-        fontsize=10,
     )
-    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8, columnspacing=1.3)
+    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), columnspacing=1.3)
     return fig
 
 
@@ -102,7 +113,6 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
     }
     axes.set_title(
         "largest error: " + ", ".join(f"{error:.0e} in {dtype}" for dtype, error in worst.items()),
-        fontsize=10,
     )
     axes.set(
         yscale="log",
@@ -110,24 +120,22 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
         xticklabels=[module.replace(" ", "\n") for module in modules],
         ylabel="largest absolute error",
     )
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
 def numbered(axes, x: float, y: float, number: int, text: str) -> None:
     """A mistake's number in a disc at x, y, and after it what the mistake is."""
-    axes.text(
+    write(
+        axes,
         x,
         y,
         str(number),
-        ha="center",
-        va="center",
-        fontsize=8.5,
         weight="bold",
-        color="white",
+        colour="white",
         bbox={"boxstyle": "circle,pad=0.25", "facecolor": WINE, "edgecolor": WINE},
     )
-    axes.text(x + 0.17, y, text, va="center", fontsize=8, color=WINE)
+    axes.text(x + 0.17, y, text, va="center", fontsize=SMALL, color=WINE)
 
 
 def layout_picture():
@@ -146,7 +154,7 @@ def layout_picture():
         (panel + 0.52, 0, "other layout: each mask predicts its own place"),
     ):
         columns = [left + wide * (k + 0.5) for k in range(context + slots + shift)]
-        axes.text(left, -0.12, title, va="center", fontsize=9.5, weight="bold")
+        axes.text(left, -0.12, title, va="center", fontsize=MEDIUM, weight="bold")
         for x in columns[:context]:
             tower_box(
                 axes, x, bottom - 0.17, wide - 0.06, 0.3, BLUE, "context", size=7, letters="white"
@@ -179,11 +187,9 @@ def layout_picture():
                 )
                 arrow(axes, (x - shift * wide, bottom), (x, top), BLACK)
         for k, x in enumerate(columns):
-            axes.text(
-                x, bottom - 0.46, f"{k - context}", ha="center", va="center", fontsize=8, color=GREY
-            )
+            write(axes, x, bottom - 0.46, f"{k - context}", colour=GREY)
         axes.text(
-            left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=8, color=GREY
+            left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=SMALL, color=GREY
         )
         middle, foot = left + wide * context / 2, bottom - 0.62
         if shift:
@@ -194,7 +200,7 @@ def layout_picture():
                 "hidden states of\nthe target's taps",
                 ha="center",
                 va="top",
-                fontsize=8,
+                fontsize=SMALL,
                 color=BLUE,
             )
             numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
@@ -211,20 +217,12 @@ def layout_picture():
                 "after the round, the block leaves\nthe drafter's cache",
                 ha="center",
                 va="top",
-                fontsize=8,
+                fontsize=SMALL,
                 color=GREY,
             )
             numbered(axes, first + 0.12, foot - 0.86, 3, "stays there, and the next round reads it")
         else:
-            axes.text(
-                columns[context],
-                bottom + 0.2,
-                "predicts\nnothing",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=GREY,
-            )
+            write(axes, columns[context], bottom + 0.2, "predicts\nnothing", colour=GREY)
             numbered(
                 axes,
                 left - 0.05,

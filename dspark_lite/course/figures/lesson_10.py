@@ -13,15 +13,20 @@ from .style import (
     BLUE,
     GREEN,
     GREY,
+    MEDIUM,
     ORANGE,
     POLICY_STYLES,
     PURPLE,
     RED,
+    SMALL,
     draw_estimates,
     figure,
+    log_ticks,
     measured_on,
     policy_style,
+    write,
 )
+from .token_boxes import arrow
 
 THETA = "expected throughput θ\n(tokens/s)"
 
@@ -47,10 +52,8 @@ def best_lengths(curves: dict[str, np.ndarray]):
         ylabel="tokens per second,\nrelative to no drafts",
         xticks=range(len(values)),
     )
-    axes.set_title(
-        "The same drafts: worth it on an idle machine, a burden on a full one", fontsize=10
-    )
-    axes.legend(fontsize=8)
+    axes.set_title("The same drafts: worth it on an idle machine, a burden on a full one")
+    axes.legend()
     return fig
 
 
@@ -77,8 +80,8 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         label="median: SPS(B)",
     )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("A larger batch takes longer", fontsize=10)
-    axes.legend(fontsize=8)
+    axes.set_title("A larger batch takes longer")
+    axes.legend()
     measured_on(axes, device)
     return fig
 
@@ -88,7 +91,7 @@ def lag_timeline():
     fig, axes = figure(width=8.6, height=2.7)
     parts = (("draft", 1.0, BLUE), ("verify", 2.0, GREEN))
     for title, start in (("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4)):
-        axes.text(start + 1.5, 0.62, title, ha="center", fontsize=10, weight="bold")
+        axes.text(start + 1.5, 0.62, title, ha="center", weight="bold")
         left = start
         for name, length, colour in parts:
             axes.add_patch(
@@ -101,38 +104,25 @@ def lag_timeline():
                     alpha=0.85,
                 )
             )
-            axes.text(
-                left + length / 2, 0.17, name, ha="center", va="center", color="white", fontsize=9
-            )
+            write(axes, left + length / 2, 0.17, name, colour="white", size=MEDIUM)
             left += length
     axes.add_patch(
         Rectangle((3.2, -1.0), 2.95, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85)
     )
-    axes.text(
-        4.67,
-        -0.75,
-        "host: best budget of the old survivals",
-        ha="center",
-        va="center",
-        color="white",
-        fontsize=8.5,
-    )
-    arrow = {"arrowstyle": "-|>", "color": BLACK, "lw": 1.2}
-    axes.annotate("", (3.25, -0.5), (1.0, -0.12), arrowprops=arrow)
-    axes.text(0.55, -0.55, "confidences of t-2", fontsize=8.5, ha="center")
-    axes.annotate("", (6.42, -0.12), (6.17, -0.75), arrowprops=arrow)
+    write(axes, 4.67, -0.75, "host: best budget of the old survivals", colour="white")
+    arrow(axes, (1.0, -0.12), (3.25, -0.5), BLACK)
+    axes.text(0.55, -0.55, "confidences of t-2", fontsize=SMALL, ha="center")
+    arrow(axes, (6.17, -0.75), (6.42, -0.12), BLACK)
     axes.text(
         6.6,
         -0.55,
         "how many drafts are verified\nin step t: fixed when it begins",
-        fontsize=8.5,
+        fontsize=SMALL,
         ha="left",
         va="center",
     )
-    axes.annotate(
-        "", (7.43, 0.47), (6.9, 0.47), arrowprops={**arrow, "connectionstyle": "arc3,rad=-0.6"}
-    )
-    axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=8.5, ha="center")
+    arrow(axes, (6.9, 0.47), (7.43, 0.47), BLACK, bend=-0.6)
+    axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=SMALL, ha="center")
     axes.set(xlim=(-0.3, 9.8), ylim=(-1.1, 1.1))
     axes.axis("off")
     return fig
@@ -192,9 +182,8 @@ def by_hand(theta, names: list[str]):
         f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s"
         if theta[top] > theta[stop]
         else "The stop is the top",
-        fontsize=10,
     )
-    axes.legend(fontsize=8)
+    axes.legend()
     return fig
 
 
@@ -216,14 +205,14 @@ def appendix(
         transform=left.get_xaxis_transform(),
         ha="center",
         va="top",
-        fontsize=8,
+        fontsize=SMALL,
     )
     left.set(
         xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3)
     )
-    left.set_title("Only the third value knows what was drawn", fontsize=10)
-    right.set_title("Taking the top changes the output (bars: 99.9 %)", fontsize=10)
-    left.legend(fontsize=8, loc="lower left")
+    left.set_title("Only the third value knows what was drawn")
+    right.set_title("Taking the top changes the output (bars: 99.9 %)")
+    left.legend(loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
         style = {**policy_style(name), "label": "_", "linestyle": ""}
@@ -236,7 +225,7 @@ def appendix(
         ylim=(0.6, 0.95),
         ylabel="share of the token 0",
     )
-    right.legend(fontsize=8, loc="upper left")
+    right.legend(loc="upper left")
     return fig
 
 
@@ -255,16 +244,16 @@ def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, lis
     time.set(
         xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None)
     )
-    time.set_title("What a step costs", fontsize=10)
-    time.legend(fontsize=8)
+    time.set_title("What a step costs")
+    time.legend()
     for axes, (name, values) in zip(hills, theta.items()):
         draw_theta(axes, values)
         stop, top = stopping_place(values), int(np.argmax(values))
         mark(axes, top, values[top], "retrospective", "the top")
         mark(axes, stop, values[stop], "algorithm1", "Algorithm 1 stops")
-        axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top", fontsize=10)
+        axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top")
         axes.set_ylim(0, 1.1 * values[top])
-    hills[0].legend(fontsize=8)
+    hills[0].legend()
     return fig
 
 
@@ -277,17 +266,11 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             draw_estimates(axes, x, values.values(), policy_style(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
-        axes.set(
-            xlabel="requests that share a step",
-            xscale="log",
-            xticks=list(values),
-            xticklabels=list(values),
-        )
-        axes.set_title(title, fontsize=10)
-        axes.minorticks_off()
+        log_ticks(axes, values, "requests that share a step")
+        axes.set_title(title)
     panels[0].set_ylabel("throughput over that of\nverifying whole blocks")
     handles, labels = panels[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return fig
 
 
@@ -329,13 +312,11 @@ def board(
         )
     handles, _ = curve.get_legend_handles_labels()
     outlined = Patch(fill=False, edgecolor=ORANGE, lw=2, label="admitted")
-    fig.legend(
-        handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1, fontsize=8
-    )
-    curve.set_title(why(policy_name, alive, lengths, cost_table), fontsize=9)
+    fig.legend(handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1)
+    curve.set_title(why(policy_name, alive, lengths, cost_table))
     curve.set_ylabel("θ (tokens/s)")
     curve.margins(y=0.12)
-    grid.set_title(f"{title}: {int(lengths.sum())} of {alive.numel()} drafts admitted", fontsize=10)
+    grid.set_title(f"{title}: {int(lengths.sum())} of {alive.numel()} drafts admitted")
     return fig
 
 

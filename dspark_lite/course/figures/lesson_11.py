@@ -5,7 +5,6 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
@@ -18,15 +17,21 @@ from .style import (
     BLUE,
     GREEN,
     GREY,
+    MEDIUM,
     RED,
     SKY,
+    SMALL,
+    TINY,
     drafter_style,
     draw_estimates,
+    draw_mask,
     figure,
     hollow,
+    log_ticks,
     measured_on,
     policy_style,
 )
+from .token_boxes import arrow
 
 SERIES = {
     "MTP-1": "mtp",
@@ -51,12 +56,6 @@ def style(name: str) -> dict:
     }
 
 
-def load_axis(axes, loads) -> None:
-    """Concurrency by doubling along x."""
-    axes.set(xscale="log", xticks=list(loads), xticklabels=list(loads), xlabel=UNDER_WAY)
-    axes.minorticks_off()
-
-
 def legend_under(fig, axes) -> None:
     """The entries of a panel, and those of the paper's two models, in rows of three under all panels."""
     fits = [
@@ -67,7 +66,6 @@ def legend_under(fig, axes) -> None:
         handles=[*axes.get_legend_handles_labels()[0], *fits],
         loc="outside lower center",
         ncols=3,
-        fontsize=8,
     )
 
 
@@ -76,21 +74,11 @@ def legend_under(fig, axes) -> None:
 
 def ragged_batch(request, visible, cached: int):
     """The mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
-    shades = visible.int()
-    shades[:, cached:] *= 2
     fig, axes = figure(width=9.2, height=3.0)
-    axes.imshow(
-        shades.cpu().numpy(),
-        cmap=ListedColormap(["white", SKY, BLUE]),
-        vmin=0,
-        vmax=2,
-        aspect="auto",
-        interpolation="nearest",
-    )
+    draw_mask(axes, visible.cpu().numpy(), cached, (SKY, BLUE))
     edges = torch.nonzero(request.diff()).flatten().tolist()
     for edge in edges:
         axes.axhline(edge + 0.5, color=GREY, linewidth=0.6)
-    axes.axvline(cached - 0.5, color=BLACK, linewidth=1)
     names = [chr(ord("A") + number) for number in request.unique().tolist()]
     middles = [
         float(torch.nonzero(request == number).float().mean()) for number in request.unique()
@@ -101,21 +89,18 @@ def ragged_batch(request, visible, cached: int):
         yticks=middles,
         yticklabels=[f"request {name}" for name in names],
     )
-    axes.grid(False)
     axes.legend(
         handles=[
             Patch(color=SKY, label="sees, in the cached context"),
             Patch(color=BLUE, label="sees, in this step"),
             Patch(facecolor="white", edgecolor=GREY, label="does not see"),
         ],
-        fontsize=8,
         ncols=3,
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
     )
     fig.suptitle(
         "A token sees its own request's context and its block up to itself, and nobody else's",
-        fontsize=10,
     )
     return fig
 
@@ -164,8 +149,8 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
         Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
         for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))
     ]
-    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5, fontsize=8)
-    fig.suptitle("A slot is filled again as soon as its request has ended", fontsize=10)
+    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5)
+    fig.suptitle("A slot is filled again as soon as its request has ended")
     return fig
 
 
@@ -182,7 +167,7 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
             axes.add_patch(Rectangle((x, floor - count * unit), 0.84, count * unit, **look))
     end = journey.admitted + len(journey.rounds)
     axes.text(
-        journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=7.5, va="bottom"
+        journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=SMALL, va="bottom"
     )
     aborted = journey.reason == "aborted"
     axes.plot(
@@ -217,7 +202,7 @@ def step_times(costs: StepCosts, device: str):
         axes.annotate(
             f"{requests:.0f} under way",
             (costs.tokens_per_request[-1] + 0.15, height),
-            fontsize=8,
+            fontsize=SMALL,
             va="center",
             color=colour,
             annotation_clip=False,
@@ -227,7 +212,7 @@ def step_times(costs: StepCosts, device: str):
         ylabel="length of a step: times as long\nas with anchors alone",
         ylim=(0.9, None),
     )
-    axes.set_title("On a busy server, verifying drafts makes a step longer", fontsize=10)
+    axes.set_title("On a busy server, verifying drafts makes a step longer")
     measured_on(axes, device)
     return fig
 
@@ -265,19 +250,17 @@ def static_lengths(
         )
         axes.set_title(
             f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}",
-            fontsize=9,
         )
     for axes in panels.flat[len(found) :]:
         axes.axis("off")  # room for the legend
     for axes in panels.flat[len(found) - panels.shape[1] : len(found)]:  # nothing stands below them
         axes.tick_params(labelbottom=True)
-        axes.set_xlabel("drafts verified per request", fontsize=9)
+        axes.set_xlabel("drafts verified per request", fontsize=MEDIUM)
     panels[0][0].set_xticks(list(next(iter(found.values()))))
-    fig.supylabel("throughput over plain decoding's", fontsize=9)
-    panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
+    fig.supylabel("throughput over plain decoding's", fontsize=MEDIUM)
+    panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center")
     fig.suptitle(
         "The busier, the less any length brings; whole blocks stay at the top or near it",
-        fontsize=10,
     )
     measured_on(panels.flat[len(found) - 1], device)
     return fig
@@ -299,8 +282,8 @@ def figure_8(
                 list(values.values()),
                 {**style(name), "markersize": 5},
             )
-        load_axis(axes, (1, 4, 16, 64, 200))
-        axes.set_xlabel(f"{UNDER_WAY} (marks of one load side by side)", fontsize=9)
+        log_ticks(axes, (1, 4, 16, 64, 200), UNDER_WAY)
+        axes.set_xlabel(f"{UNDER_WAY} (marks of one load side by side)", fontsize=MEDIUM)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
             left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
@@ -336,16 +319,13 @@ def figure_8(
             transform=left.get_yaxis_transform(),
             ha="right",
             va=va,
-            fontsize=7,
+            fontsize=TINY,
             color=GREY,
         )
-    left.set_title(
-        "A busy server verifies less of a block:\nclearly in the paper, slightly here", fontsize=10
-    )
+    left.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here")
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
     right.set_title(
         "The gain over MTP-1 shrinks with the load:\nhere to nothing, in the paper not quite",
-        fontsize=10,
     )
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
@@ -370,7 +350,7 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
         left.plot(*points.T, **style(name))
     for name, side in (("mtp", -1), ("lagged", 1)):
         _number_loads(left, name, frontiers[name], side)
-    left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
+    left.set_title("here: up and right is better\n(numbers: requests under way)")
     left.set(
         xlabel=PER_USER,
         ylabel=IN_ALL,
@@ -391,7 +371,6 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     ]
     right.set_title(
         f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster",
-        fontsize=10,
     )
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left)
@@ -409,7 +388,7 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
             (speed, total),
             (6 * side, 4 * (side > 0)),
             textcoords="offset points",
-            fontsize=8,
+            fontsize=SMALL,
             zorder=5,
             color=style(name)["color"],
             ha="left" if side > 0 else "right",
@@ -424,14 +403,12 @@ def _draw_anchor(axes, anchor: dict, side: int) -> None:
         anchor["dspark_tps_at_mtp_throughput"],
         anchor["mtp_throughput"],
     )
-    axes.annotate(
-        "", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK}
-    )
+    arrow(axes, (theirs, level), (ours, level), BLACK)
     axes.annotate(
         f"{anchor['annotated_tps_gain_pct']:+.0f} %",
         (ours if side > 0 else theirs, level),
         (4 * side, 2),
-        fontsize=8,
+        fontsize=SMALL,
         textcoords="offset points",
         va="bottom" if side > 0 else "center",
         ha="left" if side > 0 else "right",
@@ -478,16 +455,16 @@ def operating_point(
     )
     fastest, most = 1.1 * np.concatenate(list(measured.values())).max(0)
     left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, fastest), ylim=(0, most))
-    left.set_title("ring: {:.0f} tokens/s for each user, {:.0f} in all".format(*point), fontsize=10)
+    left.set_title("ring: {:.0f} tokens/s for each user, {:.0f} in all".format(*point))
     what = [
         Line2D([], [], color=GREY, label="lines: the model"),
         Line2D([], [], color=GREY, linestyle="", marker="o", markersize=5, label="marks: measured"),
     ]
-    left.legend(handles=[*left.get_legend_handles_labels()[0], *what], fontsize=8)
+    left.legend(handles=[*left.get_legend_handles_labels()[0], *what])
     measured_on(left, device)
     order = np.lexsort((-survival.sum(1), -lengths))
     _draw_lengths(right, lengths[order], np.minimum(accepted, lengths)[order], survival.shape[1])
-    right.set_title(title, fontsize=10)
+    right.set_title(title)
     return fig
 
 
@@ -508,13 +485,15 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
         xlim=(0.4, max(len(x), 8) + 0.6),
     )
     axes.grid(False)
-    axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
+    axes.legend(ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
 
-def draw_lab_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):
-    """Throughput over plain decoding by load, of a lab's own small serving load (diamonds) and of the recorded engine
-    ({policy: {load: ratio}}, hollow)."""
-    found = {(row["policy"], row["concurrency"]): row["tokens_per_second"] for row in own["rows"]}
+def draw_lab_load(lab_load: dict, stored: dict[str, dict[int, float]], stored_label: str):
+    """Throughput over plain decoding by load: of a lab's small serving load (diamonds) and the stored one of the engine, {policy: {load:
+    ratio}} (hollow)."""
+    found = {
+        (row["policy"], row["concurrency"]): row["tokens_per_second"] for row in lab_load["rows"]
+    }
     loads = sorted({load for _, load in found})
     fig, axes = figure(width=6.4, height=3.2)
     for policy in ("fixed", "algorithm1"):
@@ -522,17 +501,17 @@ def draw_lab_load(own: dict, recorded: dict[str, dict[int, float]], recorded_lab
         axes.plot(
             loads,
             [found[policy, load] / found["plain", load] for load in loads],
-            **{**look, "marker": "D", "label": f"{look['label']}, {own['target']}"},
+            **{**look, "marker": "D", "label": f"{look['label']}, {lab_load['target']}"},
         )
-        there = {load: ratio for load, ratio in recorded[policy].items() if load <= loads[-1]}
+        there = {load: ratio for load, ratio in stored[policy].items() if load <= loads[-1]}
         axes.plot(
             list(there),
             list(there.values()),
-            **{**hollow(look), "label": f"{look['label']}, {recorded_label}"},
+            **{**hollow(look), "label": f"{look['label']}, {stored_label}"},
         )
     axes.axhline(1, color=GREY, linewidth=1)
     axes.set(ylabel="throughput over plain decoding", ylim=(0, None))
-    load_axis(axes, loads)
-    axes.legend(fontsize=8)
-    measured_on(axes, own["device"])
+    log_ticks(axes, loads, UNDER_WAY)
+    axes.legend()
+    measured_on(axes, lab_load["device"])
     return fig

@@ -14,17 +14,22 @@ from .style import (
     BLUE,
     GREEN,
     GREY,
+    MEDIUM,
     ORANGE,
     PURPLE,
     SKY,
+    SMALL,
     WINE,
     YELLOW,
     domain_style,
     draw_estimates,
     figure,
+    log_ticks,
     measured_on,
     policy_style,
+    write,
 )
+from .token_boxes import arrow
 
 LANE_COLOURS = {
     "prefill": GREY,
@@ -74,14 +79,12 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
             if width > 1e-6:  # else it lies outside, or took no time
                 axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
                 if event.part == "verify":
-                    axes.text(
+                    write(
+                        axes,
                         left + width / 2,
                         LANES["device"],
                         str(event.step - first + 1),
-                        color="white",
-                        ha="center",
-                        va="center",
-                        fontsize=8,
+                        colour="white",
                     )
                 elif event.part == "deliver" and event.began >= start and event.ended <= end:
                     axes.annotate(
@@ -90,13 +93,11 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
                         (3, 0),
                         textcoords="offset points",
                         va="center",
-                        fontsize=8,
+                        fontsize=SMALL,
                     )
         axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5))
-        axes.set_title(
-            f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", fontsize=10, loc="left"
-        )
+        axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", loc="left")
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
     says = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
@@ -105,7 +106,7 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
         for part, colour in LANE_COLOURS.items()
         if part not in ("prefill", "schedule", "commit")
     ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     measured_on(panels[-1, 0], device)
     return fig
 
@@ -126,37 +127,22 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
             begin = starts[step]
             for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
                 axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
-            axes.text(
-                begin + draft + verify / 2,
-                1,
-                str(step + 1),
-                color="white",
-                ha="center",
-                va="center",
-                fontsize=8,
-            )
+            write(axes, begin + draft + verify / 2, 1, str(step + 1), colour="white")
             at = max(free, begin + whole)
             axes.barh(0, host, 0.62, left=at, color=PURPLE, edgecolor="white", linewidth=0.8)
-            axes.text(
-                at + host / 2, 0, str(step + 1), color="white", ha="center", va="center", fontsize=8
-            )
+            write(axes, at + host / 2, 0, str(step + 1), colour="white")
             free = found[step] = at + host
             waits = found[step + 1 - lag] if step + 1 >= lag else 0.0
             starts.append(max(begin + whole, waits))
         for step in range(steps - lag):
-            axes.annotate(
-                "",
-                (starts[step + lag], 0.68),
-                (found[step], 0.32),
-                arrowprops={"arrowstyle": "->", "color": BLACK, "lw": 1},
-            )
+            arrow(axes, (found[step], 0.32), (starts[step + lag], 0.68), BLACK)
         took.append(starts[-1] - starts[-2])
         label = (
             "overlapped, budgets two steps old"
             if overlapped
             else "one after another, budgets one step old"
         )
-        axes.set_title(f"{label}: {took[-1]:.1f} ms a step", fontsize=10, loc="left")
+        axes.set_title(f"{label}: {took[-1]:.1f} ms a step", loc="left")
         axes.set(
             yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None)
         )
@@ -173,9 +159,9 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
     handles.append(
         Line2D([], [], color=BLACK, label="arrow: from a budget to the step that spends it")
     )
-    fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+    fig.legend(handles=handles, loc="outside lower center", ncols=4)
     if modes == (False, True):
-        fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
+        fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast")
     return fig
 
 
@@ -189,18 +175,12 @@ def padding_by_spacing(
         left.plot(list(values), 100 * np.array(list(values.values())), **policy_style(name))
         right.plot(list(speeds[name]), list(speeds[name].values()), **policy_style(name))
     for axes in (left, right):
-        axes.set(
-            xscale="log",
-            xticks=list(values),
-            xticklabels=list(values),
-            xlabel="tokens between two captured sizes",
-        )
-        axes.minorticks_off()
+        log_ticks(axes, values, "tokens between two captured sizes")
     left.set(ylabel="padding (% of the pass)")
-    left.set_title("The lagged budget pads nothing", fontsize=10)
+    left.set_title("The lagged budget pads nothing")
     right.set(ylabel="throughput over whole blocks'")
-    right.set_title(f"padding costs throughput ({requests} requests)", fontsize=10)
-    left.legend(fontsize=8)
+    right.set_title(f"padding costs throughput ({requests} requests)")
+    left.legend()
     return fig
 
 
@@ -227,7 +207,7 @@ def drift_series(found, phases):
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             ha="center",
-            fontsize=9,
+            fontsize=MEDIUM,
             color=domain_style(domain)["color"],
         )
     for axes in (above, below):
@@ -259,7 +239,7 @@ def drift_series(found, phases):
     below.set(
         xlabel="blocks verified whole", ylabel="ECE (points)", ylim=(0, None), xlim=(0, at[-1])
     )
-    fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return fig
 
 
@@ -284,7 +264,7 @@ def wrong_heads(found: dict[str, Estimate], load: int, device: str):
             (5, 0),
             textcoords="offset points",
             va="center",
-            fontsize=8,
+            fontsize=SMALL,
         )
     axes.axvline(1, color=GREY, linewidth=1)
     axes.set(
@@ -350,7 +330,7 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
                 (6, -9) if below else (-7, 3),
                 textcoords="offset points",
                 ha="left" if below else "right",
-                fontsize=8,
+                fontsize=SMALL,
             )
     left.set(
         yscale="log",
@@ -360,14 +340,14 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
         ylabel="times MTP-1's throughput",
     )
     left.minorticks_off()
-    left.set_title("At an equal promise the ratio explodes", fontsize=10)
+    left.set_title("At an equal promise the ratio explodes")
     right.set(
         xlabel="throughput, % of MTP-1's highest",
         ylabel="times MTP-1's speed per user",
         ylim=(0.9, None),
     )
-    right.set_title("at equal throughput it does not", fontsize=10)
-    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    right.set_title("at equal throughput it does not")
+    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     measured_on(right, device)
     return fig
 
@@ -407,7 +387,7 @@ def v4_variants(rows: dict[str, dict]):
             linewidth=1.4,
         )
     right.set(xlabel="update", ylabel="L1 distance to the target")
-    right.legend(fontsize=8)
+    right.legend()
     return fig
 
 
@@ -438,13 +418,11 @@ def drafted_tree(words: list[str], parents: list[int]):
             zorder=1,
         )
     for node, word in enumerate(words):
-        axes.text(
+        write(
+            axes,
             depth[node],
             height[node],
             repr(word)[1:-1],
-            ha="center",
-            va="center",
-            fontsize=8.5,
             zorder=2,
             parse_math=False,
             bbox={
@@ -466,7 +444,7 @@ def tree_mask(seen):
         xlabel="keys: anchor and nodes (after the context, which all see)",
         ylabel="anchor and nodes",
     )
-    axes.set_title("A node sees the way that leads to it", fontsize=10)
+    axes.set_title("A node sees the way that leads to it")
     axes.grid(False)
     return fig
 
@@ -491,7 +469,7 @@ def tree_lengths(rows: list[dict]):
             {"color": BLUE, "marker": "o", "linestyle": "", "label": "chain"},
         )
         axes.set(xlabel="drafts verified in a pass", xticks=[row["nodes"] for row in trees])
-        axes.set_title("greedy" if temperature == 0 else "temperature 1", fontsize=10)
+        axes.set_title("greedy" if temperature == 0 else "temperature 1")
     panels[0].set_ylabel("tokens per round")
-    panels[0].legend(fontsize=8)
+    panels[0].legend()
     return fig

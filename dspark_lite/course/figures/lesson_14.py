@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..measure.symptoms import CHART_ROUNDS, CLEAR, Chart, Symptom, ratio, standard_errors, symptoms
-from .style import ALTERED, BLACK, BLUE, GREY, ORANGE, figure
+from .style import ALTERED, BLACK, BLUE, GREY, MEDIUM, ORANGE, figure, write, zero_line
 
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
 SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
@@ -76,9 +76,9 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
             "cache entries too many",
         ),
     ):
-        axes.set_title(what, fontsize=10)
-    panels[0].legend(fontsize=8, loc="lower left")
-    fig.suptitle(f"{title} (bars: two standard errors)", fontsize=10)
+        axes.set_title(what)
+    panels[0].legend(loc="lower left")
+    fig.suptitle(f"{title} (bars: two standard errors)")
     return fig
 
 
@@ -106,21 +106,17 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
                 if value == 0
                 else FORMATS.get(name, "{:.2f}").format(value)
             )
-            axes.text(
-                column,
-                row,
-                text,
-                ha="center",
-                va="center",
-                fontsize=9,
-                color=BLACK if clear or not row else GREY,
-            )
+            write(axes, column, row, text, size=MEDIUM, colour=BLACK if clear or not row else GREY)
     axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)
     axes.set_xticks(
-        range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor", fontsize=9.5
+        range(len(columns)),
+        columns,
+        rotation=35,
+        ha="left",
+        rotation_mode="anchor",
+        fontsize=MEDIUM,
     )
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
-    axes.axhline(0.5, color=BLACK, linewidth=0.8)
+    zero_line(axes, 0.5)
     axes.grid(False)
-    axes.title.set_fontsize(10)
     return fig

@@ -6,7 +6,7 @@ import numpy as np
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.course.result_files import read
-from .style import DRAFTER_STYLES, RED, domain_axes, figure
+from .style import DRAFTER_STYLES, SMALL, domain_axes, figure, grouped_bars, slower_than_plain
 
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
 
@@ -24,21 +24,14 @@ def benchmark() -> dict:
 def scoreboard_figure(*drafters: str):
     """These drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
     fig, panels = figure(2, width=4.6, height=3.0)
-    width = 0.8 / len(drafters)
     for axes, column, title in zip(
         panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")
     ):
-        for index, name in enumerate(drafters):
-            places = np.arange(len(DOMAINS)) + (index - (len(drafters) - 1) / 2) * width
-            bars = axes.bar(
-                places,
-                by_domain(name, column),
-                width * 0.92,
-                color=DRAFTER_STYLES[name][0],
-                label=DRAFTER_LABELS[name],
-            )
-            axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
-        axes.set_title(title, fontsize=10)
+        values = {DRAFTER_LABELS[name]: by_domain(name, column) for name in drafters}
+        colours = [DRAFTER_STYLES[name][0] for name in drafters]
+        for bars in grouped_bars(axes, values, colours).values():
+            axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
+        axes.set_title(title)
     for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
         domain_axes(
             axes,
@@ -48,7 +41,7 @@ def scoreboard_figure(*drafters: str):
         )
     panels[0].get_legend().remove()
     panels[0].texts[-1].remove()  # the device stands under the other panel
-    panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0, zorder=0)
+    slower_than_plain(panels[1])
     return fig
 
 

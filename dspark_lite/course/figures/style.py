@@ -228,6 +228,11 @@ def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
         )
 
 
+def write(axes, x: float, y: float, text: str, *, size=SMALL, colour=BLACK, **options) -> None:
+    """Write a text whose middle is at x, y."""
+    axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour, **options)
+
+
 def draw_mask(axes, seen, context: int, colours: tuple[str, str]) -> None:
     """Draw an attention mask [queries, keys]: the visible keys of the `context` in the first colour, the others in the second."""
     shades = np.array(seen, dtype=int)

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.patches import FancyBboxPatch
 
-from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED
+from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED, SMALL, write
 
 LETTERS = 9  # points
 KINDS = {  # what became of a drafted token: (colour, filled, mark)
@@ -80,28 +80,42 @@ def tower_box(
     edge: str = GREY,
 ) -> None:
     """A rounded box around x, y with a text in it."""
+    rounded_box(axes, x - width / 2, y, width, height, face, edge, corner=0.05, lw=1)
+    write(axes, x, y, text, size=size, colour=letters)
+
+
+def rounded_box(
+    axes,
+    left: float,
+    middle: float,
+    width: float,
+    height: float,
+    face: str,
+    edge: str,
+    *,
+    corner: float = 0.08,
+    lw: float = 1.2,
+    line: str = "-",
+) -> None:
+    """Draw a rounded box from `left` on, around the height `middle`."""
     axes.add_patch(
         FancyBboxPatch(
-            (x - width / 2, y - height / 2),
+            (left, middle - height / 2),
             width,
             height,
-            boxstyle="round,pad=0,rounding_size=0.05",
+            boxstyle=f"round,pad=0,rounding_size={corner}",
             facecolor=face,
             edgecolor=edge,
-            lw=1,
+            linestyle=line,
+            lw=lw,
         )
     )
-    axes.text(x, y, text, ha="center", va="center", fontsize=size, color=letters)
 
 
-def arrow(axes, start: tuple, end: tuple, colour: str) -> None:
-    """A thin arrow."""
-    axes.annotate(
-        "",
-        end,
-        start,
-        arrowprops={"arrowstyle": "-|>", "lw": 1.1, "color": colour, "shrinkA": 0, "shrinkB": 0},
-    )
+def arrow(axes, start: tuple, end: tuple, colour: str, lw: float = 1.1, bend: float = 0) -> None:
+    """Draw a thin arrow, straight or bent."""
+    look = {"arrowstyle": "-|>", "lw": lw, "color": colour, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, start, arrowprops={**look, "connectionstyle": f"arc3,rad={bend}"})
 
 
 def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -188,9 +202,9 @@ def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
     if accepted < len(texts):
         axes.axvspan(accepted - 0.5, accepted + 0.5, color=REJECTED, alpha=0.15, lw=0, zorder=0)
         axes.axvspan(accepted + 0.5, len(texts) - 0.5, color=GREY, alpha=0.15, lw=0, zorder=0)
-        axes.text(accepted - 0.45, 1.15, "refused", fontsize=8, color=REJECTED, va="top")
+        axes.text(accepted - 0.45, 1.15, "refused", fontsize=SMALL, color=REJECTED, va="top")
     if accepted < len(texts) - 1:
-        axes.text(accepted + 0.55, 1.15, "thrown away", fontsize=8, color=GREY, va="top")
+        axes.text(accepted + 0.55, 1.15, "thrown away", fontsize=SMALL, color=GREY, va="top")
     axes.set(
         xticks=position,
         xticklabels=[f"{k + 1}\n{visible_text(text)}" for k, text in enumerate(texts)],
@@ -200,4 +214,4 @@ def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
         ylabel="probability",
     )
     axes.grid(axis="x", visible=False)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=9)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)

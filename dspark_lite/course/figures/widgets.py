@@ -14,7 +14,7 @@ from IPython.display import display
 
 from dspark_lite.common.errors import RequestError
 from ..lesson_text import building
-from .style import BLACK, GREY
+from .style import BLACK, GREY, SMALL
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WEB = "application/vnd.dspark.web+json"
@@ -131,7 +131,7 @@ def picture(shown: list, caption: str) -> str:
             0.005,
             (top - height / 2) / sheet.bbox.height,
             text,
-            fontsize=8.5,
+            fontsize=SMALL,
             va="center",
             parse_math=False,
             color=GREY if text is texts[-1] else BLACK,

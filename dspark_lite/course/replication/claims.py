@@ -17,7 +17,6 @@ from . import experiments, quantities
 from .confidence_results import Forecast, Rate, Rise
 from .experiment_results import (
     DEPTHS,
-
     FULL_DEPTH,
     FULL_DFLASH,
     PLACES,
@@ -71,9 +70,7 @@ class Claim:
 
     def paper(self) -> dict[str, float]:
         """Return the paper's numbers by label, those of its figures before those of its text."""
-        numbers = {
-            label: self.results[label].estimate(PAPER).value for label in self.figure
-        }
+        numbers = {label: self.results[label].estimate(PAPER).value for label in self.figure}
         for labels, name in self.text.items():
             labels = (labels,) if isinstance(labels, str) else labels
             numbers |= dict(zip(labels, paper.claim_values(name), strict=True))

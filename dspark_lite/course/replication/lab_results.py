@@ -28,7 +28,9 @@ from ..measure.lab import Lab
 from ..measure.step_time import PROFILE_CONTEXT, profile
 from .confidence_results import calibration_run, read_observations
 
-LAB_PROMPTS = 4  # of a domain, to fit a calibration, and as many to test it; an answer takes seconds on a T4
+LAB_PROMPTS = (
+    4  # of a domain, to fit a calibration, and as many to test it; an answer takes seconds on a T4
+)
 LAB_SIZES = (
     *range(1, 17),
     *range(18, 33, 2),

@@ -262,7 +262,9 @@ class FrontierGain(Quantity):
         )
 
         def gains(*both):
-            rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)  # [R, loads]
+            rates = (
+                np.stack(list(map(share_of_rows, groups)), -1) for groups in both
+            )  # [R, loads]
             frontiers = (np.stack([total / np.array(loads), total], -1) for total in rates)
             point = loads.index(self.concurrency)
             return np.array([self.gain(ours, theirs[point]) for ours, theirs in zip(*frontiers)])
