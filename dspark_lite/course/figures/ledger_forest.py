@@ -60,7 +60,8 @@ class Row(NamedTuple):
 
 
 def forest(part: str):
-    """The claims of a part of the paper by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
+    """Draw the claims of a part of the paper, a panel for each unit of margins. A claim holds if its margins lie to the right
+    of zero; the notes have the reasons."""
     panels = {title: entries for title, entries in zip(PANELS, ledger.by_units(part)) if entries}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     between = GAP_LINES * (len(panels) - 1)
@@ -79,7 +80,7 @@ def forest(part: str):
 
 
 def _head(fig, axes, title: str) -> None:
-    """The part's title, the key, and room for what stands beside the panels."""
+    """Write the part's title and the key, and leave room beside the panels."""
     inch = 1 / fig.get_figheight()
     fig.subplots_adjust(left=0.46, right=0.775, top=1 - 0.85 * inch, bottom=0.4 * inch)
     fig.suptitle(title, x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
@@ -106,17 +107,18 @@ def _head(fig, axes, title: str) -> None:
 
 
 def lines(entry: ledger.Entry) -> float:
-    """The height of a claim, in lines."""
+    """Return the height of a claim, in lines."""
     return max(len(margin_rows(entry, 0)), 0.95 * len(wrap(said(entry), WIDE)), 1) + 0.7
 
 
 def said(entry: ledger.Entry) -> str:
-    """What a claim says; a dagger where the inequality is the course's own."""
+    """Return the sentence of a claim; a dagger marks the course's own inequalities."""
     return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == THIS_COURSE else "")
 
 
 def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
-    """The margins of a claim from `top` downwards; an exact example has one line, its largest difference from the paper's numbers."""
+    """Return the margins of a claim from `top` downwards; an exact example has one row, its largest difference from the paper's
+    numbers."""
     if entry.claim.relation == AS_PAPER:
         largest = max(EXACT - margin.value for margin in entry.margins.values())
         return [
@@ -131,7 +133,7 @@ def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
 
 
 def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
-    """The claims of a unit from top to bottom, every other one on a shade."""
+    """Draw the claims of a unit from top to bottom; shade every other one."""
     times, linear, ticks = PANELS[title]
     top, labels = 0.0, {}
     for index, entry in enumerate(entries):
@@ -166,7 +168,7 @@ def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
 
 
 def _draw_row(axes, row: Row, times: float) -> None:
-    """Ours filled, in the colour of what its interval says; the paper's hollow."""
+    """Draw our margin filled, in the colour of its interval's sign, and the paper's hollow."""
     if row.ours is not None:
         colour = GREEN if row.ours.low > 0 else RED if row.ours.high < 0 else GREY
         if row.exact:
@@ -189,7 +191,7 @@ def _draw_row(axes, row: Row, times: float) -> None:
 
 
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
-    """What a claim says, left of the panel, and its verdict, with the number of its note, right of it."""
+    """Write the sentence of a claim left of the panel, and its verdict with the number of its note right of it."""
     words, colour = VERDICTS[entry.verdict]
     if entry.verdict == ledger.DOES_NOT and not entry.turned_round:
         words, colour = UNDECIDED

@@ -78,7 +78,7 @@ ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
 
 
 def round_figure(lab, generation, number: int, request: str, target_probs):
-    """One round of a generation (from 1) in columns: what was drafted, what the target said, what was committed.
+    """Draw one round of a generation (from 1) in columns: the drafts, the target's answer to each, the committed tokens.
 
     Above stand the request and the end of the text so far, whose last token is the anchor; below, with their
     probabilities, the two likeliest tokens of `target_probs` [V], the target's distribution after the accepted drafts,
@@ -152,7 +152,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
 
 
 def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
-    """A row at x, y: the likeliest tokens where the accepted drafts end and the refused draft, each with its probability."""
+    """Draw a row at x, y: the likeliest tokens after the accepted drafts and the refused draft, each with its probability."""
     axes.text(0.02, y, "target's p", fontsize=LETTERS, va="center_baseline", color=GREY)
     for token, kind in likeliest_there(r, target_probs).items():
         x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
@@ -163,7 +163,7 @@ def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
 
 
 def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True):
-    """One causal pass: the words that go in and, under each, the word that the model predicts after it.
+    """Draw one causal pass: the words that go in and, under each, the word that the model predicts after it.
 
     With `guesses` all words after the first are a drafter's: a third row lays each beside the prediction that judges it. Without,
     they are text that stands already, and every prediction but the last is thrown away.
@@ -222,7 +222,7 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
 
 
 def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
-    """A word in a box around x, y."""
+    """Draw a word in a box around x, y."""
     colour, filled, _ = KINDS[kind]
     write(
         axes,
@@ -242,7 +242,7 @@ def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
 
 
 def speed_bars(speeds: dict[str, dict[str, float]], device: str):
-    """Tokens a second, {drafter: {domain: value}}, "plain" among them; the other bars say how many times plain."""
+    """Draw tokens a second, {drafter: {domain: value}}, "plain" among them; other bars show their ratio to plain decoding."""
     fig, axes = figure(width=6.6)
     domains = list(speeds["plain"])
     heights = {
@@ -262,7 +262,8 @@ def speed_bars(speeds: dict[str, dict[str, float]], device: str):
 
 
 def round_picture():
-    """One round of speculative decoding as a corridor: who does what, what is handed on, a block on its way through."""
+    """Draw one round of speculative decoding as a corridor: each step with its actor, the data between steps, and a block on
+    its way."""
     fig, axes = inch_canvas(11, 4.9)
     for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
         colour, letters = ROUND_COLOURS[who]
@@ -292,7 +293,7 @@ def round_picture():
 
 
 def _picture_confidences(axes) -> None:
-    """Each draft's confidence under it, and what the policy made of the last one."""
+    """Write each draft's confidence under it, and the policy's decision on the last one."""
     axes.text(
         3.3, -2.95, "confidence", fontsize=MEDIUM, color=GREY, ha="right", va="center_baseline"
     )

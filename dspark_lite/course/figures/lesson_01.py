@@ -6,7 +6,7 @@ from .style import BLACK, BLUE, GREY, MEDIUM, ORANGE, figure, measured_on
 
 
 def pass_cost_figure(positions, milliseconds, device: str):
-    """Milliseconds of one target pass by the positions it carries, beside what they would take one by one."""
+    """Draw the milliseconds of one target pass by its positions, beside their cost one by one."""
     fig, axes = figure()
     last, top = positions[-1], 1.5 * max(milliseconds)
     axes.plot(positions, milliseconds, color=BLUE, marker="o")
@@ -33,8 +33,8 @@ def pass_cost_figure(positions, milliseconds, device: str):
 
 
 def envelope_figure(positions, reading: float, multiplying: float, device: str):
-    """Milliseconds of a pass by its positions, as a data sheet has them: `reading` the weights, or `multiplying` for each position,
-    whichever takes longer."""
+    """Draw the milliseconds of a pass by its positions, from a data sheet: `reading` the weights, or `multiplying` for each
+    position, whichever takes longer."""
     fig, axes = figure(width=6.2)
     room = reading / multiplying
     at = sorted({*positions, room})
@@ -81,7 +81,7 @@ def envelope_figure(positions, reading: float, multiplying: float, device: str):
 
 
 def round_cost_figure(tau: float, draft: float, verify: float):
-    """Two bars in units of one plain pass: tau tokens decoded plainly, and the one round that commits as many."""
+    """Draw two bars in units of one plain pass: tau tokens decoded plainly, and the one round that commits as many."""
     fig, axes = figure(width=8, height=2)
     for token in range(int(tau) + 1):
         axes.barh(

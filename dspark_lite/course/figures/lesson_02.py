@@ -7,8 +7,8 @@ from .style import ACCEPTED, BLACK, GREY, MEDIUM, NEXT, REJECTED, SMALL, figure,
 
 
 def overlap_panel(axes, p, q, names) -> None:
-    """Two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green,
-    the smaller of both), refused (orange, what q has more) and owed (blue, what p has more)."""
+    """Draw two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green, the
+    smaller of both), refused (orange, the excess of q) and owed (blue, the excess of p)."""
     x, p, q = np.arange(len(names)), np.asarray(p), np.asarray(q)
     kept, owed, refused = np.minimum(p, q), np.maximum(p - q, 0), np.maximum(q - p, 0)
     axes.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
@@ -44,7 +44,7 @@ def overlap_panel(axes, p, q, names) -> None:
 
 
 def overlap_figure(p, q, names):
-    """The three areas of `overlap_panel` with the acceptance probability, and the residual of p and q [V] beside it."""
+    """Draw the three areas of `overlap_panel` with the acceptance probability, and the residual of p and q [V] beside it."""
     fig, (left, right) = figure(2, width=4.8, height=3.2, gridspec_kw={"width_ratios": [3, 2]})
     overlap_panel(left, p, q, names)
     owed = np.maximum(np.asarray(p) - np.asarray(q), 0)
@@ -60,7 +60,7 @@ def overlap_figure(p, q, names):
 
 
 def total_variation_figure(distances: dict[str, float]):
-    """Total variation from the target by rule, on a logarithmic axis: exact ones green, lossy ones orange."""
+    """Draw the total variation from the target by rule, on a logarithmic axis: exact rules green, lossy ones orange."""
     limit = 1e-5  # float32 rounding stays below it
     fig, axes = figure(width=7.5, height=0.36 * len(distances) + 0.9)
     for row, distance in enumerate(distances.values()):
@@ -96,7 +96,7 @@ def total_variation_figure(distances: dict[str, float]):
 
 
 def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
-    """The probabilities that are wanted as bars, and the shares of simulated draws by rule as markers on top of them."""
+    """Draw the target's probabilities as bars, and the shares of simulated draws by rule as markers on top of them."""
     fig, axes = figure(width=6.2, height=3.2)
     x = np.arange(len(tokens))
     axes.bar(x, wanted, color="white", edgecolor=GREY, label="p, target")
@@ -119,7 +119,8 @@ def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
 def two_tokens_figure(
     first: tuple[float, float], second: tuple[float, float], words: tuple[str, str]
 ):
-    """The ways to a text of two tokens as areas: across, the first token kept or replaced, upwards the second given the first.
+    """Draw the ways to a text of two tokens as areas: across, the first token kept or replaced, upwards the second given the
+    first.
 
     `first` and `second` are (p, q) of the two words of the text, the second after the first. All ways together fill a rectangle that is
     p wide and p high.

@@ -28,7 +28,8 @@ KEEPS, FORGETS, NOT_READ = (
 
 
 def reading_again(passes: dict[str, list[tuple[int, int]]]):
-    """A panel per model: a bar per pass, {model: [(tokens read, of them read before)]}; the title says how much is read again."""
+    """Draw a panel per model with a bar per pass, {model: [(tokens read, of them read before)]}; the title has the share read
+    again."""
     fig, panels = figure(len(passes), width=4.6, height=2.6, squeeze=False)
     for axes, (name, found) in zip(panels[0], passes.items()):
         read, before = (list(part) for part in zip(*found))
@@ -52,8 +53,8 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
 
 
 def two_caches(gamma: int, accepted: int):
-    """A round of `gamma` drafts, `accepted` of them kept, as two rows of boxes: what each model's cache keeps and forgets, and
-    what the model has not read."""
+    """Draw a round of `gamma` drafts, `accepted` of them kept, as two rows of boxes: the tokens that each model's cache keeps
+    and forgets, and those that the model has not read."""
     tokens = ["anchor", *(f"draft {k}" for k in range(1, gamma + 1)), "its own"]
     rows = {"target": gamma + 1, "small LM": gamma}  # of these tokens, how many it has read
     wide, high, label = 0.86, 0.36, 0.9
@@ -91,19 +92,20 @@ def two_caches(gamma: int, accepted: int):
 
 
 def expected_tau(a: float, gamma: int) -> float:
-    """Tokens per round where a draft after kept ones is kept with chance `a`."""
+    """Return the expected tokens per round, if each draft after kept ones is kept with chance `a`."""
     return sum(a**k for k in range(gamma + 1))
 
 
 def best_length(a: float, cost: float, verify: float) -> int:
-    """The draft length with the largest expected speed-up, up to 16."""
+    """Return the draft length with the largest expected speed-up, up to 16."""
     return max(DRAFT_LENGTHS, key=lambda gamma: expected_tau(a, gamma) / (gamma * cost + verify))
 
 
 def when_it_pays(
     acceptance: float, cost: float, verify: float, ours: dict[str, tuple[int, float, dict]]
 ):
-    """Expected speed-up by draft length; `cost` is that of drafting a token and `verify` that of verifying a block, in plain passes.
+    """Draw the expected speed-up by draft length. `cost` of drafting a token and `verify` of verifying a block are in plain
+    passes.
 
     `ours` are measured drafters, {label: (draft length, speed-up, style)}, drawn beside the curve.
     """
@@ -160,8 +162,8 @@ def draft_length_sweep(
     domain: str,
     device: str,
 ):
-    """Tokens per round (left) and times plain decoding (right) by draft length: measured and by the formula, each
-    {draft length: (tokens per round, times plain)}."""
+    """Draw tokens per round (left) and times plain decoding (right) by draft length: measured and by the formula, each {draft
+    length: (tokens per round, times plain)}."""
     fig, panels = figure(2, width=4.4, height=3.0)
     style = domain_style(domain)
     for axes, found, expected in zip(panels, zip(*measured.values()), zip(*model.values())):

@@ -29,7 +29,8 @@ CONTEXT, BLOCK = (
 
 
 def attention_picture(context: int, gamma: int):
-    """Who sees what, query rows against key columns: the target verifying `gamma` drafts (causal), the drafter drafting them."""
+    """Draw which keys (columns) each query (row) sees: the target verifying `gamma` drafts (causal), and the drafter drafting
+    them."""
     verifying = np.tril(np.ones((gamma + 1, context + gamma + 1)), context)
     drafting = np.ones((gamma, context + gamma))
     fig, panels = figure(2, width=5.4, height=3.3)
@@ -69,7 +70,7 @@ def attention_picture(context: int, gamma: int):
 
 
 def block_marginals(lab, probs, anchor: str):
-    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
+    """Draw the most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability."""
     count = 5  # of a slot
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots = len(values)
@@ -104,7 +105,7 @@ def block_marginals(lab, probs, anchor: str):
 
 
 def pair_maps(tables: dict, first: list[str], second: list[str]):
-    """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second; the
+    """Draw heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second; the
     first table is the target's, and each title says how much lies on pairs below 0.5 % in it."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
     tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
@@ -140,8 +141,8 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
 
 
 def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
-    """DFlash beside its target: tapped layers of the target become context vectors, which are keys and values in every layer of
-    the draft; the block goes in below and comes out above, all slots at once."""
+    """Draw DFlash beside its target: tapped layers of the target become context vectors, which are keys and values in every
+    layer of the draft; the block goes in below and comes out above, all slots at once."""
     fig, axes = inch_canvas(9.7, 4.9)
     bottom, height = -4.15, 2.9  # of both towers, inches
     for layer in range(layers):  # the target, its first layer below
@@ -241,9 +242,9 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
 
 
 def falling_acceptance(found: dict[str, dict[str, list]]):
-    """Conditional acceptance by draft position, a panel per domain, {domain: {drafter: [Estimate or None] by position}}: a line ends
-    before the first position that hardly a round reached, and has its label there. A title says what the last of DFlash's drafts is
-    kept beside the first."""
+    """Draw conditional acceptance by draft position, a panel per domain, {domain: {drafter: [Estimate or None] by position}}. A
+    line ends before the first position that hardly a round reached, with its label there. A title compares the last of DFlash's
+    drafts with the first."""
     fig, panels = figure(len(found), width=4.0, sharey=True)
     for axes, (domain, by_name) in zip(panels, found.items()):
         for index, (name, estimates) in enumerate(by_name.items()):

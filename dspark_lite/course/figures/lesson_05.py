@@ -16,9 +16,9 @@ from .token_boxes import shown
 
 
 def accepted_length_figure(ours: dict, paper: dict, prompts: int):
-    """Accepted length, a panel for each domain that the paper has: ours {drafter: {domain: Estimate}} on so many prompts
-    filled, with intervals, and the paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over
-    the first, here and there."""
+    """Draw accepted length, a panel for each domain of the paper: `ours` {drafter: {domain: Estimate}} on `prompts` prompts
+    filled, with intervals, and `paper` {drafter: {domain: value}} hollow. The title has the second drafter's gain over the
+    first, here and there."""
     (first, second), domains = ours, list(next(iter(paper.values())))
     fig, panels = figure(len(domains), width=2.6, height=3.2, sharey=True)
     for axes, domain in zip(panels, domains):
@@ -50,7 +50,7 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
 
 
 def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
-    """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability.
+    """Draw three bars a token: base probability, transition bias (logits) after `previous`, corrected probability.
 
     Biases up to 8 either way are drawn on one scale, so that two such figures can be compared. The title says which token
     gains most.
@@ -79,8 +79,8 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
 
 
 def costs(parts: dict[str, float], added: float, whole: float, device: str):
-    """Milliseconds of the parts of a round as bars, on the device that they were measured on; the title says what the head
-    has `added`, hatched, to a round that takes `whole` milliseconds without it."""
+    """Draw the milliseconds of the parts of a round as bars, measured on `device`. The title says how much the head has
+    `added`, hatched, to a round of `whole` milliseconds without it."""
     fig, axes = figure(width=6.0, height=0.42 * len(parts) + 1.0)
     axes.barh(
         range(len(parts)),

@@ -22,7 +22,7 @@ from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower
 
 
 def wirings():
-    """What one pass of Eagle3 (left) and of MTP-1 (right) reads, and where its output goes."""
+    """Draw the inputs of one pass of Eagle3 (left) and of MTP-1 (right), and the way of its output."""
     fig, axes = inch_canvas(9.9, 3.7)
     for left, title, feature, middle, upper in (
         (
@@ -78,7 +78,7 @@ def wirings():
 
 
 def chain_figure(lab, before: list[int], drafts: list[int]):
-    """The passes of an autoregressive draft as columns: whose feature is read, with which token, what is drafted.
+    """Draw the passes of an autoregressive draft as columns: the feature and the token that each reads, and its draft.
 
     `before` are the last context token and the anchor, `drafts` what was drafted after them; `lab` decodes the ids.
     A feature or token of the target's is black, one that the drafter has made itself is grey.
@@ -116,7 +116,8 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
 
 
 def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
-    """Milliseconds of a draft by its length, {drafter: {length: ms}}; the title says what one token more costs two of them."""
+    """Draw the milliseconds of a draft by its length, {drafter: {length: ms}}; the title has the cost of one more token for two
+    of them."""
     fig, axes = figure()
     for name, cost in draft_ms.items():
         axes.plot(list(cost), list(cost.values()), **drafter_style(name))
@@ -140,12 +141,13 @@ def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
 
 
 def per_token(cost: dict[int, float]) -> float:
-    """Milliseconds that a further token adds to a draft, {length: ms}: the median, which one slow moment does not move."""
+    """Return the milliseconds that a further token adds to a draft, {length: ms}: the median, which one slow moment does not
+    move."""
     return float(np.median(np.diff(list(cost.values())))) if len(cost) > 1 else 0.0
 
 
 def label_lines(axes, ends: list[tuple]) -> None:
-    """`label_ends` for lines of full length. A shorter one has its name after its last point, a single point before it."""
+    """Write `label_ends` for lines of full length. A shorter line has its name after its last point, a single point before it."""
     full = max(x for x, *_ in ends) - 0.5
     label_ends(axes, [end for end in ends if end[0] > full])
     for x, y, label, colour in (end for end in ends if end[0] <= full):
@@ -164,7 +166,7 @@ def label_lines(axes, ends: list[tuple]) -> None:
 
 
 def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
-    """Conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
+    """Draw conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
     paper's {domain: {drafter: [value]}} in the lower. `best` says whose τ is largest, {domain: drafter} here and there."""
     fig, rows = figure(len(here), 2, width=3.6, height=2.7, sharey=True, sharex=True)
     for column, domain in enumerate(here):
@@ -198,8 +200,8 @@ def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
 
 
 def passes_figure(curves: dict[str, tuple[list, list]]):
-    """Chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one scale; titles say
-    how far the lines end apart."""
+    """Draw chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one
+    scale; titles say how far the lines end apart."""
     fig, panels = figure(len(curves), width=3.9, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
@@ -225,8 +227,8 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
 
 
 def token_cost(curves: dict[str, list[float]], plain: float, title: str):
-    """Milliseconds per token by draft length (from 1) for every drafter, its best length ringed (rings of several sizes, since
-    two may lie together), and plain decoding; the title names the cheapest of all."""
+    """Draw milliseconds per token by draft length (from 1) for every drafter, its best length ringed (rings of several sizes,
+    since two may lie together), and plain decoding; the title names the cheapest of all."""
     fig, axes = figure(width=5.6)
     best = {name: int(np.argmin(values)) for name, values in curves.items()}
     for size, (name, values) in enumerate(curves.items()):

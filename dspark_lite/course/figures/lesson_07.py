@@ -22,8 +22,8 @@ from .style import (
 
 
 def packing_picture(mask, anchors: list[int], length: int, learned: int):
-    """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a
-    context of `length` tokens. `learned` of the slots have something to predict."""
+    """Draw which keys each slot sees when blocks are packed: mask [K * g, n + K * g] for `anchors` [K] in a context of `length`
+    tokens. `learned` of the slots have something to predict."""
     seen = np.array(mask)
     slots = len(seen)
     gamma = slots // len(anchors)
@@ -63,7 +63,7 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
 
 
 def overlap(p, q):
-    """Two distributions [V] over a few tokens as bars; what they share is filled, and the title says how much that is."""
+    """Draw two distributions [V] over a few tokens as bars; their overlap is filled, and its size in the title."""
     shared, places = torch.minimum(p, q), np.arange(len(p))
     fig, axes = figure(width=5.6)
     axes.bar(places, shared, 0.7, color=BLUE, label="shared: a draft is kept")
@@ -93,8 +93,8 @@ def overlap(p, q):
 def position_weight_figure(
     weights: dict[str, list[float]], reached: list[float], added: list[float]
 ):
-    """Weights of the losses by draft position, {whose: weights}, the share of rounds that reach a position, and what it adds
-    to the accepted length, of what the first adds; the title says whose weights are nearer to that in the mean."""
+    """Draw, by draft position: the weights of the losses {whose: weights}, the share of rounds that reach it, and its share of
+    the first position's gain in accepted length. The title names the weights nearest to that gain in the mean."""
     fig, axes = figure()
     position, styles, own = (
         range(1, len(reached) + 1),
@@ -125,7 +125,7 @@ def position_weight_figure(
 
 
 def loss_curves(log: list[dict], device: str | None = None):
-    """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
+    """Draw one panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
     titles say where the means begin and end. A `device` is named under the last panel."""
     window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
@@ -153,7 +153,8 @@ def loss_curves(log: list[dict], device: str | None = None):
 
 
 def loss_comparison(curves: dict[str, list[float]], device: str):
-    """Loss of each step by how it was trained, {name: losses}, and the mean over five steps; the title says what is left of each."""
+    """Draw the loss of each step by training, {name: losses}, and the mean over five steps; the title has the share of the loss
+    that is left."""
     fig, axes = figure(width=5.6, height=2.9)
     ends = []
     for (name, losses), colour in zip(curves.items(), (BLUE, RED)):
@@ -175,7 +176,7 @@ def loss_comparison(curves: dict[str, list[float]], device: str):
 
 
 def pull_figure(chance, pulls: dict[str, tuple], guess: float):
-    """How strongly losses pull at the right token by its chance, {label: (pull, colour)}; a line stands at `guess`."""
+    """Draw the pull of losses on the right token by its chance, {label: (pull, colour)}; a line stands at `guess`."""
     fig, axes = figure()
     for label, (values, colour) in pulls.items():
         axes.plot(chance, values, color=colour)
@@ -202,7 +203,8 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
 
 
 def lengths_figure(lengths: dict[str, dict[str, float]]):
-    """Tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its neighbours'."""
+    """Draw tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its
+    neighbours'."""
     fig, axes = figure(width=5.6, height=2.8)
     domains = list(next(iter(lengths.values())))
     colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])

@@ -33,7 +33,7 @@ DTYPES = {
 
 
 def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
-    """Bytes by part of checkpoints, {label: {part: bytes}}, as shares of the file; parts in `copies` are hatched."""
+    """Draw bytes by part of checkpoints, {label: {part: bytes}}, as shares of the file; parts in `copies` are hatched."""
     fig, axes = figure(width=8.4, height=0.75 * len(files) + 1.1)
     shares = [
         {part: size / sum(parts.values()) for part, size in parts.items()}
@@ -80,7 +80,7 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
 
 
 def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: float):
-    """Largest error of each module, {type: [{module: error} of a reference case]}, on a log scale, and a tolerance."""
+    """Draw the largest error of each module, {type: [{module: error} of a reference case]}, on a log scale, and a tolerance."""
     fig, axes = figure(width=7.0)
     modules = list(
         dict.fromkeys(module for cases in found.values() for errors in cases for module in errors)
@@ -125,7 +125,7 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
 
 
 def numbered(axes, x: float, y: float, number: int, text: str) -> None:
-    """A mistake's number in a disc at x, y, and after it what the mistake is."""
+    """Draw a mistake's number in a disc at x, y, and its description after it."""
     write(
         axes,
         x,
@@ -139,8 +139,8 @@ def numbered(axes, x: float, y: float, number: int, text: str) -> None:
 
 
 def layout_picture():
-    """A block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three mistakes
-    are made: in the taps, in the layout, in the draft's cache."""
+    """Draw a block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three
+    mistakes are made: in the taps, in the layout, in the draft's cache."""
     wide, context, slots = (
         0.62,
         2,
@@ -234,7 +234,7 @@ def layout_picture():
 
 
 def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
-    """Each drafted token as (text, kind): kept while it equals the one `wanted`, then refused, then unread."""
+    """Return each drafted token as (text, kind): kept while it equals the one `wanted`, then refused, then unread."""
     first = next(
         (k for k, pair in enumerate(zip(tokens, wanted)) if pair[0] != pair[1]), len(tokens)
     )
@@ -243,7 +243,7 @@ def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
 
 
 def blocks(rows: dict[str, list[tuple[str, str]]], anchor: str):
-    """Rows of tokens in boxes, {label: [(text, kind)]}, position under position; the anchor stands before the first row's."""
+    """Draw rows of tokens in boxes, {label: [(text, kind)]}, position under position, after the anchor in the first row."""
     columns = [
         max(box_width(*row[k]) for row in rows.values() if k < len(row))
         for k in range(max(map(len, rows.values())))

@@ -55,8 +55,8 @@ DEAREST = 2.0  # times the least: where the explorer's axis of costs ends, unles
 
 
 def block(texts: list[str], said, label, accepted: int):
-    """Each slot of a block with the true chance that a token drawn there is kept (bars) and the confidence it was given (diamonds), [g] each;
-    the first `accepted` were kept."""
+    """Draw each slot of a block with the true chance that a token drawn there is kept (bars) and the confidence it was given
+    (diamonds), [g] each; the first `accepted` were kept."""
     fig, axes = figure(width=7.2, height=2.5)
     position = range(len(texts))
     axes.bar(
@@ -76,7 +76,7 @@ def block(texts: list[str], said, label, accepted: int):
 
 
 def decay(observations: dict[str, Observations], device: str):
-    """Mean confidence, predicted and observed survival by position, a panel a domain."""
+    """Draw mean confidence, predicted survival and observed survival by position, a panel a domain."""
     fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
     off = 0.0
     for axes, (domain, found) in zip(panels, observations.items()):
@@ -126,8 +126,8 @@ def decay(observations: dict[str, Observations], device: str):
 
 
 def gaps(curve: list, drafts: int):
-    """A reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps that
-    ECE averages, in percentage points, and the counts that it weights them by."""
+    """Draw a reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps
+    that ECE averages, in percentage points, and the counts that it weights them by."""
     fig, axes = plt.subplot_mosaic(
         [["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1]
     )
@@ -155,8 +155,8 @@ def gaps(curve: list, drafts: int):
 
 
 def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: float, search: tuple):
-    """A head that is too sure, and one temperature for it: reliability before and after, {label: [(predicted, observed, count)]}, with
-    the ECE of each; beside it `search`, (temperatures, ECE at each)."""
+    """Draw a head that is too sure, and one temperature for it: reliability before and after, {label: [(predicted, observed,
+    count)]}, with the ECE of each; beside it `search`, (temperatures, ECE at each)."""
     fig, (left, right) = figure(2, width=4.1, height=3.2)
     left.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     for (label, curve), colour, marker in zip(curves.items(), (REJECTED, BLUE), "Xo"):
@@ -195,8 +195,8 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
 
 
 def threshold_rates(device: str, rows: list[dict]):
-    """Figure 5's rate and what it leaves out, a panel a domain: the share of verified tokens that were accepted, ours filled with
-    intervals and the paper's hollow; and, thin, how many of the tokens accepted without a threshold are left."""
+    """Draw Figure 5's rate and its price, a panel a domain: the share of verified tokens that were accepted, ours filled with
+    intervals and the paper's hollow; and, thin, the share of tokens that a threshold leaves."""
     domains = list(dict.fromkeys(row["domain"] for row in rows))
     fig, panels = figure(len(domains), width=3.0, height=2.9, sharey=True)
     for axes, domain in zip(panels, domains):
@@ -228,8 +228,9 @@ def _draw_rates(axes, domain: str, thresholds, style: dict, label: str) -> None:
 
 
 def figure_6(lab_confidence: LabConfidence | None = None):
-    """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
-    together. Blocks come from prompts that the calibration was not fitted on. A lab's blocks are drawn beside them, by its own calibration."""
+    """Draw reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
+    together. Blocks come from prompts that the calibration was not fitted on. A lab's blocks are drawn beside them, by its own
+    calibration."""
     found, mine = (
         pooled(confidence_results.observations()),
         lab_confidence and pooled(lab_confidence.observations),
@@ -285,7 +286,7 @@ def lab_curve(axes, found: Observations, predicted: np.ndarray, position: int) -
 
 
 def reliability_panel(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
-    """The reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
+    """Draw the reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
     outcome = found.accepted >= position
     curve = reliability(predicted, outcome, FIGURE_6_BINS)
     held = [index for index, one in enumerate(curve) if one]
@@ -314,7 +315,7 @@ def reliability_panel(axes, found: Observations, predicted: np.ndarray, position
 def label_panel(
     axes, found: Observations, predicted: np.ndarray, position: int, theirs: dict, when: str
 ) -> None:
-    """Writes ECE, ours and the paper's, into a panel; into one of the upper row also the position and the AUC."""
+    """Write ECE, ours and the paper's, into a panel; a panel of the upper row also has the position and the AUC."""
     outcome = found.accepted >= position
     lines = [
         f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"
@@ -326,7 +327,7 @@ def label_panel(
 
 
 def figure_5():
-    """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain."""
+    """Draw a static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain."""
     swept = confidence_results.threshold_sweep()
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
@@ -358,7 +359,7 @@ def figure_5():
 
 
 def _figure_5_legend(fig, axes) -> None:
-    """What colours mean, and filled and hollow."""
+    """Write the meaning of colours, and of filled and hollow."""
     looks = {
         "coloured: accepted, bonus included": {"color": BLUE},
         "grey: rejected": {"color": GREY, "alpha": 0.6},
@@ -370,8 +371,8 @@ def _figure_5_legend(fig, axes) -> None:
 
 
 def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
-    """The chance of each number of tokens, from 0, in a step that `requests` share: each brings its anchor and a block of one of
-    the lengths [N], drawn at random."""
+    """Return the chance of each number of tokens, from 0, in a step that `requests` share: each brings its anchor and a random
+    block of the lengths [N]."""
     one, chances = np.bincount(length + 1) / len(length), np.ones(1)
     for _ in range(requests):
         chances = np.convolve(chances, one)
@@ -381,8 +382,8 @@ def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
 def token_milliseconds(
     table: CostTable, requests: int, observations: Observations, said: np.ndarray, least: float
 ) -> float:
-    """Milliseconds of verification a committed token costs where `requests` share a step, each with a recorded block cut at
-    confidence `least` (said [N, g]). The time of a step is averaged over the tokens that it may carry."""
+    """Return the milliseconds of verification per committed token if `requests` share a step, each with a stored block cut at
+    confidence `least` (said [N, g]). The time of a step is the mean over its possible tokens."""
     chances = step_tokens(cut_lengths(said, least), requests)
     seconds = chances @ table.seconds(requests, range(len(chances))).numpy()
     return 1e3 * seconds / (requests * replay(observations, said, least)[0])
@@ -391,8 +392,8 @@ def token_milliseconds(
 def threshold_explorer(
     observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int
 ):
-    """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste; beside it what a token would cost,
-    as a multiple of the least, so that any number of requests is drawn on the same axis."""
+    """Draw the tokens that blocks cut at confidence `least` (said [N, g]) accept and waste; beside them the cost of a token as
+    a multiple of the least, so that all loads share one axis."""
     accepted, wasted = np.array([replay(observations, said, threshold) for threshold in SWEPT]).T
     cost = np.array(
         [token_milliseconds(table, requests, observations, said, threshold) for threshold in SWEPT]

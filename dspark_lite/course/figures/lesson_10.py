@@ -32,7 +32,8 @@ THETA = "expected throughput θ\n(tokens/s)"
 
 
 def best_lengths(curves: dict[str, np.ndarray]):
-    """Tokens per second by drafts per request, relative to no drafts, {label: [0, 1, ... drafts]}, the best of each marked."""
+    """Draw tokens per second by drafts per request, relative to no drafts, {label: [0, 1, ... drafts]}, the best of each
+    marked."""
     fig, axes = figure(width=5.2, height=3.1)
     for (label, values), colour, marker in zip(curves.items(), (BLUE, ORANGE, RED), "osD"):
         best = int(np.argmax(values))
@@ -58,7 +59,8 @@ def best_lengths(curves: dict[str, np.ndarray]):
 
 
 def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: str):
-    """A measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey lines."""
+    """Draw a measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey
+    lines."""
     fig, axes = figure(width=5.2, height=3.1)
     slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
     axes.vlines(
@@ -87,7 +89,7 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
 
 
 def lag_timeline():
-    """Who decides what, and when: the lagged budget of step t from the confidences of step t - 2 (section 5.2)."""
+    """Draw the lagged budget in time: step t takes it from the confidences of step t - 2 (section 5.2)."""
     fig, axes = figure(width=8.6, height=2.7)
     parts = (("draft", 1.0, BLUE), ("verify", 2.0, GREEN))
     for title, start in (("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4)):
@@ -129,7 +131,7 @@ def lag_timeline():
 
 
 def draw_theta(axes, theta) -> None:
-    """θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted after."""
+    """Draw θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted after."""
     theta = np.asarray(theta)
     seen = min(stopping_place(theta) + 1, len(theta) - 1)
     dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
@@ -148,13 +150,13 @@ def draw_theta(axes, theta) -> None:
 
 
 def stopping_place(theta) -> int:
-    """How many tokens Algorithm 1 admits, from θ [n + 1]."""
+    """Return how many tokens Algorithm 1 admits, from θ [n + 1]."""
     falls = np.flatnonzero(np.diff(np.asarray(theta)) <= 0)
     return int(falls[0]) if len(falls) else len(theta) - 1
 
 
 def mark(axes, x: int, y: float, policy: str, label: str) -> None:
-    """A large marker in a policy's colour; the top lies over the stop, which is the wider one."""
+    """Draw a large marker in a policy's colour; the top lies over the stop, which is the wider one."""
     over = 4 if policy == "retrospective" else 3
     axes.plot(
         x,
@@ -167,7 +169,7 @@ def mark(axes, x: int, y: float, policy: str, label: str) -> None:
 
 
 def by_hand(theta, names: list[str]):
-    """θ along the order of admission for a few tokens, `names` one each, the stop and the top marked."""
+    """Draw θ along the order of admission for a few tokens, `names` one each, the stop and the top marked."""
     fig, axes = figure(width=4.8, height=3.0)
     draw_theta(axes, theta)
     stop, top = stopping_place(theta), int(np.argmax(theta))
@@ -192,7 +194,7 @@ def appendix(
     exact: dict[str, float],
     drawn: dict[str, tuple[float, float, float]],
 ):
-    """Appendix A: θ for each drafted word (left), and the share of the token 0 by policy: exact as a line, `drawn` as
+    """Draw Appendix A: θ for each drafted word (left), and the share of the token 0 by policy: exact as a line, `drawn` as
     (share, low, high) (right)."""
     fig, (left, right) = figure(2, width=4.0, height=3.0)
     for (title, values), colour, line in zip(theta.items(), (BLACK, GREY), ("-", "--")):
@@ -230,8 +232,8 @@ def appendix(
 
 
 def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, list[float]]):
-    """Left, the milliseconds of a step by batch size on two cost tables, the first as a broad band, and the convex view of the second;
-    then θ along the order of admission on each, with where Algorithm 1 stops and the top."""
+    """Draw the milliseconds of a step by batch size on two cost tables (left), the first as a broad band, with the convex view
+    of the second; then θ along the order of admission on each, with Algorithm 1's stop and the top."""
     fig, (time, *hills) = figure(3, width=3.5, height=3.1)
     sizes = range(1, 130)
     lines = (
@@ -258,8 +260,8 @@ def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, lis
 
 
 def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
-    """Throughput over that of verifying whole blocks, {where the cost table comes from: {policy: {requests: Estimate}}}, with
-    intervals."""
+    """Draw throughput over that of verifying whole blocks, {where the cost table comes from: {policy: {requests: Estimate}}},
+    with intervals."""
     fig, panels = figure(len(found), width=4.1, height=3.6, sharey=True)
     for axes, (title, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
@@ -277,7 +279,7 @@ def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
 def board(
     steps: list[Proposal], step: int, policy_name: str, policy, cost_table: CostTable, title: str
 ):
-    """The scheduler board: what `policy` admits of the recorded blocks of one step, and θ along the order of admission.
+    """Draw the scheduler board: the drafts of a step's stored blocks that `policy` admits, and θ along the order of admission.
 
     `steps` are consecutive steps of the same requests; a policy that remembers is shown those it needs before `step`.
     """
@@ -321,7 +323,7 @@ def board(
 
 
 def _draw_grid(axes, alive: torch.Tensor, lengths: torch.Tensor) -> None:
-    """Requests by positions, shaded by survival [R, g], the admitted ones outlined."""
+    """Draw requests by positions, shaded by survival [R, g], the admitted ones outlined."""
     requests, gamma = alive.shape
     image = axes.imshow(
         alive.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower"
@@ -347,7 +349,7 @@ def _draw_grid(axes, alive: torch.Tensor, lengths: torch.Tensor) -> None:
 
 
 def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> float | None:
-    """θ of any lengths [R] on survivals [R, g]; None where the table does not cover the batch."""
+    """Return θ of any lengths [R] on survivals [R, g]; None where the table does not cover the batch."""
     requests, gamma = alive.shape
     tokens = requests + int(lengths.sum())
     if tokens > cost_table.max_batch_tokens:
@@ -357,7 +359,7 @@ def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) 
 
 
 def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> str:
-    """One sentence: why this policy admits these lengths [R] of survivals [R, g] and no more."""
+    """Return one sentence on why this policy admits these lengths [R] of survivals [R, g] and no more."""
     order, theta = throughput(alive, cost_table)
     requests, admitted = len(alive), int(lengths.sum())
     value = value_of(alive, lengths, cost_table)

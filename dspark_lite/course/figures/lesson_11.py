@@ -45,7 +45,7 @@ SHORT_NAMES = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson 
 
 
 def style(name: str) -> dict:
-    """The style of a way to serve: of a policy of DSpark ("lagged", "fixed 7") or of another drafter ("mtp", "plain")."""
+    """Return the style of a way to serve: of a policy of DSpark ("lagged", "fixed 7") or of another drafter ("mtp", "plain")."""
     if name in ("mtp", "plain"):
         return drafter_style(name)
     kind, _, number = name.partition(" ")
@@ -57,7 +57,7 @@ def style(name: str) -> dict:
 
 
 def legend_under(fig, axes) -> None:
-    """The entries of a panel, and those of the paper's two models, in rows of three under all panels."""
+    """Write the entries of a panel, and those of the paper's two models, in rows of three under all panels."""
     fits = [
         Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}")
         for model, line in zip(PAPER_MODELS, ("--", ":"))
@@ -73,7 +73,7 @@ def legend_under(fig, axes) -> None:
 
 
 def ragged_batch(request, visible, cached: int):
-    """The mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
+    """Draw the mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
     fig, axes = figure(width=9.2, height=3.0)
     draw_mask(axes, visible.cpu().numpy(), cached, (SKY, BLUE))
     edges = torch.nonzero(request.diff()).flatten().tolist()
@@ -117,7 +117,8 @@ class Journey(NamedTuple):
 
 
 def timeline(journeys: list[Journey], slots: int, gamma: int):
-    """Slots over steps: in each round the block drafted (frame), verified (shaded) and accepted (filled); above, who waits."""
+    """Draw slots over steps: the drafted (frame), verified (shaded) and accepted (filled) drafts of each round; above, the
+    waiting requests."""
     steps = max(j.admitted + len(j.rounds) for j in journeys)
     waiting = [sum(j.arrived <= step < j.admitted for j in journeys) for step in range(steps)]
     fig, (above, axes) = figure(
@@ -155,7 +156,7 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
 
 
 def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
-    """The rounds of a request in its slot, bottom up, and how it ended."""
+    """Draw the rounds of a request in its slot, bottom up, and how it ended."""
     unit = 0.66 / gamma
     for index, r in enumerate(journey.rounds):
         x, floor = journey.admitted + index + 0.08, slot + 0.95
@@ -184,8 +185,8 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
 
 
 def step_times(costs: StepCosts, device: str):
-    """How much longer a step takes than one that verifies the anchors alone, by the tokens that each request verifies; a line
-    a load."""
+    """Draw the time of a step as a multiple of one that verifies anchors alone, by the tokens that each request verifies; a
+    line a load."""
     fig, axes = figure(width=6.4, height=3.6)
     ends = sorted(
         zip(
@@ -223,8 +224,8 @@ def static_lengths(
     rivals: dict[int, float],
     device: str,
 ):
-    """Throughput over plain decoding's, {load: {length: Estimate}}, of the scheduler, {load: (mean length, Estimate)}, and of MTP-1,
-    {load: ratio}: a panel a load."""
+    """Draw throughput over plain decoding's, a panel a load: {load: {length: Estimate}}, of the scheduler {load: (mean length,
+    Estimate)}, and of MTP-1 {load: ratio}."""
     fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
     for axes, (load, values) in zip(panels.flat, found.items()):
         draw_estimates(
@@ -269,9 +270,9 @@ def static_lengths(
 def figure_8(
     budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str
 ):
-    """Tokens that a request gets verified in a step, its anchor included (left; at most 2 with MTP-1, 8 with DSpark, 6 in the paper), and
-    throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits. Marks of one load stand a
-    little apart, so that none hides another."""
+    """Draw the tokens verified per request and step, anchor included (left; at most 2 with MTP-1, 8 with DSpark, 6 in the
+    paper), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits.
+    Marks of one load stand side by side."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     for axes, drawn in ((left, budgets), (right, over_mtp)):
         for index, (name, values) in enumerate(drawn.items()):
@@ -334,17 +335,17 @@ def figure_8(
 
 
 def paper_line(model: str, what: str, series: str) -> np.ndarray:
-    """Requests a GPU and the value of a fitted line of Figure 8, [2, n]."""
+    """Return requests a GPU and the value of a fitted line of Figure 8, [2, n]."""
     return np.array(paper.numbers()["figure8"]["models"][model][what]["fit"][series]).T
 
 
 def _thin(name: str, line: str) -> dict:
-    """The paper's fitted line in the colour of ours."""
+    """Return the paper's fitted line in the colour of ours."""
     return {**hollow(style(name), line), "marker": "", "linewidth": 1.8, "alpha": 1.0}
 
 
 def figure_7(frontiers: dict[str, np.ndarray], device: str):
-    """Throughput against per-user speed: ours, {name: [n, 2]} (left), and the paper's fits with the levels it compares."""
+    """Draw throughput against per-user speed: ours, {name: [n, 2]} (left), and the paper's fits with the levels it compares."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     for name, points in frontiers.items():
         left.plot(*points.T, **style(name))
@@ -378,8 +379,8 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
 
 
 def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
-    """Writes beside every second point [n, 2] of a frontier, with 1, 4, 16, ... requests under way (throughput over speed), how
-    many: left (-1) or right (1)."""
+    """Write the number of requests under way (throughput over speed) beside every second point [n, 2] of a frontier: left (-1)
+    or right (1)."""
     for speed, total in points:
         if round(np.log2(total / speed)) % 2:
             continue
@@ -397,7 +398,8 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
 
 
 def _draw_anchor(axes, anchor: dict, side: int) -> None:
-    """A level at which the paper compares: the same throughput, and how much faster each user is, said left (-1) or right (1)."""
+    """Draw a level at which the paper compares: equal throughput, and the gain in speed of each user, written left (-1) or
+    right (1)."""
     theirs, ours, level = (
         anchor["sla_tps"],
         anchor["dspark_tps_at_mtp_throughput"],
@@ -432,7 +434,7 @@ def operating_point(
     title: str,
     device: str,
 ):
-    """Where a load stands on the frontier, and what it leaves for each request in one step.
+    """Draw the place of a load on the frontier, and the drafts of each of its requests in one step.
 
     `curves` and `measured` hold [n, 2] by name, the model's and the engine's on `device`; the axes have room for all that was
     measured, so that they stay when other curves are drawn. `lengths` and `accepted` are [R], `survival` [R, g]; requests are
@@ -469,7 +471,7 @@ def operating_point(
 
 
 def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
-    """Drafts drafted, verified and accepted of each request."""
+    """Draw drafts drafted, verified and accepted of each request."""
     x = np.arange(1, len(lengths) + 1)
     axes.bar(
         x, np.full(len(x), gamma), color="white", edgecolor=GREY, linewidth=0.5, label="drafted"
@@ -489,8 +491,8 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
 
 
 def draw_lab_load(lab_load: dict, stored: dict[str, dict[int, float]], stored_label: str):
-    """Throughput over plain decoding by load: of a lab's small serving load (diamonds) and the stored one of the engine, {policy: {load:
-    ratio}} (hollow)."""
+    """Draw throughput over plain decoding by load: of a lab's small serving load (diamonds) and the stored one of the engine,
+    {policy: {load: ratio}} (hollow)."""
     found = {
         (row["policy"], row["concurrency"]): row["tokens_per_second"] for row in lab_load["rows"]
     }

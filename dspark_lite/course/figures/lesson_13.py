@@ -45,8 +45,8 @@ PAPER_LINES = dict(zip(PAPER_MODELS, ("--", ":")))
 
 
 def typical(events: list, steps: int) -> tuple[int, float]:
-    """The first of so many steps in a row that take the median time of all such runs, and what a step takes in that run, in seconds, from
-    the events of serving/pipeline.py: a moment that the machine was busy does not count."""
+    """Return the first step of the run of `steps` steps that takes the median time, and the seconds of a step in it, from the
+    events of serving/pipeline.py. A moment when the machine was busy does not count."""
     begins = {}
     for event in events:
         if event.lane == "device":
@@ -58,9 +58,9 @@ def typical(events: list, steps: int) -> tuple[int, float]:
 
 
 def two_lanes(runs: dict[str, list], steps: int, device: str):
-    """What device and host did in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py}, on one scale. Beside
-    the host's work on a step's text stands the number of that step; 0 is the one before those shown. Bars end at the first and at the
-    last moment of the run."""
+    """Draw the work of device and host in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py},
+    on one scale. A number beside the host's work names the step of its text; 0 is the step before the first. Bars end at the
+    first and at the last moment of the run."""
     fig, panels = figure(
         1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False
     )
@@ -112,9 +112,9 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
 
 
 def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...] = (False, True)):
-    """Two lanes of a made-up engine whose steps take so many milliseconds, a panel for each of `modes`: one after another (False) and
-    overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that has its
-    budget from them."""
+    """Draw two lanes of a made-up engine, times in milliseconds, a panel for each of `modes`: one after another (False) and
+    overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that
+    uses its budget."""
     fig, panels = figure(
         1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False
     )
@@ -168,8 +168,8 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
 def padding_by_spacing(
     shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int
 ):
-    """The share of a pass that is padding (left) and the throughput over that of whole blocks on passes of every size (right),
-    {policy: {spacing: value}}, where passes were captured every so many tokens."""
+    """Draw the share of padding in a pass (left) and the throughput over that of whole blocks on passes of every size (right),
+    {policy: {spacing: value}}, by the tokens between two captured sizes."""
     fig, (left, right) = figure(2, width=4.4, height=3.0)
     for name, values in shares.items():
         left.plot(list(values), 100 * np.array(list(values.values())), **policy_style(name))
@@ -185,7 +185,7 @@ def padding_by_spacing(
 
 
 def drift_series(found, phases):
-    """Tokens per round (above) and ECE (below) while traffic shifts, a line at each change: what a Drift holds."""
+    """Draw tokens per round (above) and ECE (below) of a Drift while traffic shifts, with a line at each change."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
     at, begins = (
         np.array(found.at),
@@ -244,7 +244,7 @@ def drift_series(found, phases):
 
 
 def wrong_heads(found: dict[str, Estimate], load: int, device: str):
-    """Throughput under Algorithm 1 over that of whole blocks, by what was done to the head."""
+    """Draw throughput under Algorithm 1 over that of whole blocks, by the change to the head."""
     fig, axes = figure(width=7.4, height=2.7)
     names = list(found)[::-1]
     colours = [
@@ -277,13 +277,13 @@ def wrong_heads(found: dict[str, Estimate], load: int, device: str):
 
 
 def paper_frontier(model: str, series: str) -> np.ndarray:
-    """The paper's fitted line of Figure 7, [n, 2] of (tokens/s of each user, throughput), speeds rising."""
+    """Return the paper's fitted line of Figure 7, [n, 2] of (tokens/s of each user, throughput), speeds rising."""
     return np.array(paper.numbers()["figure7"]["models"][model]["frontier"][series])
 
 
 def promise_ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of two frontiers [n, 2] of rising speeds: at each speed that both reach, as a share of the rival's fastest, how many times its
-    throughput ours has, [k, 2]; and at each throughput that both reach, as a share of its highest, how many times its speed, [k, 2]."""
+    """Return two curves [k, 2] from two frontiers [n, 2] of rising speeds: ours in multiples of the rival's throughput, by
+    speed as a share of the rival's fastest; and in multiples of its speed, by throughput as a share of its highest."""
     fastest = min(theirs[-1, 0], ours[-1, 0])
     speeds = np.linspace(max(theirs[0, 0], ours[0, 0]), fastest, 60)
     more = np.interp(speeds, *ours.T) / np.interp(speeds, *theirs.T)
@@ -293,8 +293,8 @@ def promise_ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np
 
 
 def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
-    """DSpark over MTP-1 at an equal promised speed (left, the paper's promises marked) and at equal throughput (right), from frontiers
-    [n, 2] of rising speeds: ours filled, the paper's fits as thin lines."""
+    """Draw DSpark over MTP-1 at an equal promised speed (left, the paper's promises marked) and at equal throughput (right),
+    from frontiers [n, 2] of rising speeds: ours filled, the paper's fits as thin lines."""
     fig, (left, right) = figure(2, width=4.4, height=3.1)
     curves = {
         "here": (ours, theirs),
@@ -356,7 +356,7 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
 
 
 def v4_variants(rows: dict[str, dict]):
-    """Weights that a drafter has and those that work for a token (left), and its L1 distance while it was trained (right), {label: row}."""
+    """Draw a drafter's weights and those that work for a token (left), and its L1 distance in training (right), {label: row}."""
     fig, (left, right) = figure(2, width=4.6, height=3.0)
     colours = dict(zip(rows, (BLUE, GREEN, ORANGE, PURPLE, BLACK)))
     places = np.arange(len(rows))[::-1]
@@ -392,7 +392,7 @@ def v4_variants(rows: dict[str, dict]):
 
 
 def drafted_tree(words: list[str], parents: list[int]):
-    """A tree of words, the anchor first, each joined to its parent; depth goes to the right."""
+    """Draw a tree of words, the anchor first, each joined to its parent; depth goes to the right."""
     depth, children = [0], {}
     for node, parent in enumerate(parents, start=1):
         depth.append(depth[parent] + 1)
@@ -400,7 +400,7 @@ def drafted_tree(words: list[str], parents: list[int]):
     height, lines = {}, iter(range(len(words)))
 
     def place(node: int) -> float:
-        """A leaf gets a line of its own, a node stands between its children."""
+        """Return the height of a node: a line of its own for a leaf, else the middle of its children."""
         below = [place(child) for child in children.get(node, [])]
         height[node] = float(np.mean(below)) if below else float(next(lines))
         return height[node]
@@ -437,7 +437,7 @@ def drafted_tree(words: list[str], parents: list[int]):
 
 
 def tree_mask(seen):
-    """Whether each node sees another, bool [N + 1, N + 1], the anchor first."""
+    """Draw which nodes each node sees, bool [N + 1, N + 1], the anchor first."""
     fig, axes = figure(width=3.6, height=3.4)
     axes.imshow(np.asarray(seen), cmap="Blues", vmin=0, vmax=1.4)
     axes.set(
@@ -450,7 +450,7 @@ def tree_mask(seen):
 
 
 def tree_lengths(rows: list[dict]):
-    """Tokens per round of the chain (a line) and of trees by their nodes, greedy and at temperature 1."""
+    """Draw tokens per round of the chain (a line) and of trees by their nodes, greedy and at temperature 1."""
     fig, panels = figure(2, width=4.2, height=3.0, sharey=True)
     for axes, temperature in zip(panels, (0.0, 1.0)):
         found = [row for row in rows if row["temperature"] == temperature]

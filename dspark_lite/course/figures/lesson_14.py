@@ -14,13 +14,13 @@ SHADES = 12.0  # standard errors at which a colour is full
 
 
 def _drawn(axes, places, found: list[Symptom], style: dict, shift: float) -> None:
-    """Symptoms at `places` with twice their standard error."""
+    """Draw symptoms at `places` with twice their standard error."""
     value, error = np.array(found).T
     axes.errorbar(np.asarray(places) + shift, value, 2 * error, capsize=2, elinewidth=1, **style)
 
 
 def _kept_by_position(chart: Chart) -> list[Symptom]:
-    """Conditional acceptance by draft position."""
+    """Return conditional acceptance by draft position."""
     whole = chart.rounds[chart.rounds["whole"] == 1]
     reached = [whole[whole["accepted"] >= k] for k in range(chart.drafts)]
     return [
@@ -30,7 +30,7 @@ def _kept_by_position(chart: Chart) -> list[Symptom]:
 
 
 def _mean_by_round(chart: Chart, column: str) -> list[Symptom]:
-    """The mean of a column over the answers, round by round; whole rounds only."""
+    """Return the mean of a column over the answers, round by round; whole rounds only."""
     rounds = [
         chart.rounds[(chart.rounds["round"] == number) & (chart.rounds["whole"] == 1)]
         for number in range(1, CHART_ROUNDS + 1)
@@ -39,8 +39,8 @@ def _mean_by_round(chart: Chart, column: str) -> list[Symptom]:
 
 
 def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
-    """One patient beside a healthy drafter: accepted length by domain, acceptance by position, accepted drafts by round, and what
-    the draft's cache holds too much; bars are two standard errors."""
+    """Draw one patient beside a healthy drafter: accepted length by domain, acceptance by position, accepted drafts by round,
+    and surplus entries of the draft's cache; bars are two standard errors."""
     fig, panels = figure(4, width=2.75, height=2.7)
     for shown, style, shift in ((healthy, HEALTHY, -0.07), (chart, SICK, 0.07)):
         found = symptoms(shown, domains)
@@ -83,7 +83,8 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
 
 
 def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
-    """All patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from healthy."""
+    """Draw all patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from
+    healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array(
         [[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()]

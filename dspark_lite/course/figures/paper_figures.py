@@ -83,7 +83,7 @@ def legend_below(fig, axes) -> None:
 
 
 def figure_2():
-    """Conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3."""
+    """Draw conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3."""
     fig, panels = figure(len(DOMAINS), width=3.9, height=3.9, sharey=True)
     for axes, domain in zip(panels, DOMAINS):
         for index, name in enumerate(paper.LABELS):
@@ -107,7 +107,7 @@ def figure_2():
 
 
 def table_1():
-    """Accepted length of the five drafters by domain, beside the paper's domain means."""
+    """Draw accepted length of the five drafters by domain, beside the paper's domain means."""
     fig, axes = figure(width=8.4, height=4.2)
     for index, (name, draft) in enumerate(TABLE_1.items()):
         x = np.arange(len(COLUMNS)) + 0.15 * (index - (len(TABLE_1) - 1) / 2)
@@ -137,8 +137,8 @@ def table_1():
 
 
 def lengths_by_head_and_losses():
-    """Accepted length without and with the sequential head, learned from cross-entropy alone and from DSpark's losses, a panel for each
-    domain and one for the mean: where the lines are parallel, either cause works alone."""
+    """Draw accepted length without and with the sequential head, learned from cross-entropy alone and from DSpark's losses, a
+    panel for each domain and one for the mean: where the lines are parallel, either cause works alone."""
     lines = {
         "dflash": ("without a head", studies.SEEDS["dflash"], studies.LOSSES["dflash"]),
         "dspark": ("with the Markov head", studies.LOSSES["dspark"], studies.SEEDS["dspark"]),
@@ -169,7 +169,7 @@ def lengths_by_head_and_losses():
 
 
 def figure_3():
-    """Accepted length of DSpark by depth, and of DFlash at full depth (there 5 layers), a panel a domain."""
+    """Draw accepted length of DSpark by depth, and of DFlash at full depth (there 5 layers), a panel a domain."""
     fig, panels = figure(len(DOMAINS), width=3.9, height=3.7, sharey=True)
     for axes, domain in zip(panels, DOMAINS):
         lengths = [Length(draft, domain) for draft in DEPTHS.values()]
@@ -197,7 +197,7 @@ def figure_3():
 
 
 def figure_4():
-    """Accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain."""
+    """Draw accepted length by draft length (upper row) and the gain of DSpark over DFlash (lower row), a column a domain."""
     fig, (panels, gains) = figure(len(DOMAINS), 2, width=3.6, height=2.9, sharey="row", sharex=True)
     for axes, below, domain in zip(panels, gains, DOMAINS):
         for index, name in enumerate(paper.STUDY):
@@ -222,7 +222,7 @@ def figure_4():
 
 
 def figure_4_latency():
-    """How much longer a full round takes than DFlash's by draft length: the Markov and the RNN head."""
+    """Draw how much longer a full round is than DFlash's by draft length: the Markov and the RNN head."""
     latency = measured(studies.LATENCY)
     fig, axes = figure(width=6.0, height=4.0)
     for shift, name in ((-0.1, "dspark"), (0.1, "dspark_rnn")):
@@ -245,7 +245,7 @@ def figure_4_latency():
 
 
 def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
-    """How much longer one drafter of Table 1 accepts than another, by domain, beside the paper's on one of its targets.
+    """Draw how much longer one drafter of Table 1 accepts than another, by domain, beside the paper's on one of its targets.
 
     The paper's values are there for the drafters that its table has.
     """
@@ -283,8 +283,8 @@ def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
 
 
 def draw_lab_lengths(lengths: dict, label: str):
-    """Accepted length of DSpark by domain: of a lab's models (`lengths`, {domain: estimate}), of the tiny ones, and the paper's, whose
-    prompts are the benchmarks of each domain."""
+    """Draw accepted length of DSpark by domain: of a lab's models (`lengths`, {domain: estimate}), of the tiny ones, and the
+    paper's, whose prompts are the benchmarks of each domain."""
     fig, axes = figure(width=6.0, height=3.2)
     style, x = {**drafter_style("dspark"), "linestyle": "none"}, np.arange(len(lengths))
     tiny = [Length(TABLE_1["dspark"], domain) for domain in lengths]

@@ -12,17 +12,17 @@ BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
 
 
 def benchmark_rows() -> dict[tuple[str, str], dict]:
-    """The rows of the stored benchmark by drafter and domain."""
+    """Return the rows of the stored benchmark by drafter and domain."""
     return {(row["drafter"], row["domain"]): row for row in benchmark()["rows"]}
 
 
 def benchmark() -> dict:
-    """What `python -m dspark_lite bench` has written."""
+    """Return the benchmark that `python -m dspark_lite bench` wrote."""
     return read(BENCHMARK, "python -m dspark_lite bench --json assets/measurements/bench.json")
 
 
 def scoreboard_figure(*drafters: str):
-    """These drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
+    """Draw these drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
     fig, panels = figure(2, width=4.6, height=3.0)
     for axes, column, title in zip(
         panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")
@@ -46,10 +46,10 @@ def scoreboard_figure(*drafters: str):
 
 
 def by_domain(drafter: str, column: str):
-    """A column of the stored benchmark [domains] for a drafter; not a number where it was not measured."""
+    """Return a column of the stored benchmark [domains] for a drafter; nan where it was not measured."""
     return np.array([benchmark_rows()[drafter, domain].get(column, np.nan) for domain in DOMAINS])
 
 
 def cost_in_passes(drafter: str, part: str):
-    """What `part` of a round, draft or verify, costs [domains] in plain passes of the target."""
+    """Return the cost [domains] of `part` of a round, draft or verify, in plain passes of the target."""
     return by_domain(drafter, f"{part}_milliseconds") / by_domain("plain", "verify_milliseconds")

@@ -13,7 +13,7 @@ STRIP_WIDTH, STRIP_GAP, STRIP_HEIGHT = 1.68, 0.42, 0.5  # inches
 
 
 def strip(here: str | tuple[str, ...]):
-    """A round as a row of four boxes, draft, schedule, verify, accept, and back; the steps in `here` are filled."""
+    """Draw a round as a row of four boxes, draft, schedule, verify, accept, and back; the steps in `here` are filled."""
     here = (here,) if isinstance(here, str) else here
     if unknown := set(here) - STRIP_STEPS.keys():
         raise ValueError(

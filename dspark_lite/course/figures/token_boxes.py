@@ -18,27 +18,27 @@ KINDS = {  # what became of a drafted token: (colour, filled, mark)
 
 
 def visible_text(text: str) -> str:
-    """A token's text with blanks and line ends made visible."""
+    """Return a token's text with blanks and line ends made visible."""
     return text.replace("\n", "↵").replace(" ", "·").replace("\t", "→") or "∅"
 
 
 def shown(text: str) -> str:
-    """A token's text as a label of an axis: blanks visible, and a dollar sign starts no formula."""
+    """Return a token's text as a label of an axis: blanks visible, and a dollar sign starts no formula."""
     return visible_text(text).replace("$", r"\$")
 
 
 def token_labels(lab, token_ids) -> list[str]:
-    """Labels of token ids."""
+    """Return labels of token ids."""
     return [shown(lab.tokenizer.decode([token])) for token in torch.as_tensor(token_ids).tolist()]
 
 
 def box_width(text: str, kind: str) -> float:
-    """Inches that a token's box takes, gap included: a letter of the monospace face is 0.602 of its size wide."""
+    """Return inches that a token's box takes, gap included: a letter of the monospace face is 0.602 of its size wide."""
     return (0.602 * len(KINDS[kind][2] + visible_text(text)) + 1.15) * LETTERS / 72
 
 
 def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
-    """One token in a box at x, y (inches); returns where the next box begins."""
+    """Draw one token in a box at x, y (inches); return the left side of the next box."""
     colour, filled, mark = KINDS[kind]
     axes.text(
         x + 0.5 * LETTERS / 72,
@@ -59,7 +59,7 @@ def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
 
 
 def inch_canvas(width: float, height: float):
-    """A figure without frame whose data units are inches, y downwards from 0: (figure, axes)."""
+    """Return a figure without frame whose data units are inches, y downwards from 0: (figure, axes)."""
     fig = plt.figure(figsize=(width, height), layout="none")
     axes = fig.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(-height, 0))
@@ -79,7 +79,7 @@ def tower_box(
     size: float = 8,
     edge: str = GREY,
 ) -> None:
-    """A rounded box around x, y with a text in it."""
+    """Draw a rounded box around x, y with a text in it."""
     rounded_box(axes, x - width / 2, y, width, height, face, edge, corner=0.05, lw=1)
     write(axes, x, y, text, size=size, colour=letters)
 
@@ -119,7 +119,7 @@ def arrow(axes, start: tuple, end: tuple, colour: str, lw: float = 1.1, bend: fl
 
 
 def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """A round's committed tokens and its drafts that came to nothing, each as (text, kind).
+    """Return a round's committed tokens and its unused drafts, each as (text, kind).
 
     After the first refused draft nothing was judged; after a stop token nothing was used.
     """
@@ -133,8 +133,8 @@ def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
 
 
 def likeliest_there(r, target_probs) -> dict[int, str]:
-    """The two likeliest tokens of target_probs [V], the target's distribution after a round's accepted drafts, and the refused draft, each
-    with its kind."""
+    """Return the two likeliest tokens of target_probs [V], the target's distribution after a round's accepted drafts, and the
+    refused draft, each with its kind."""
     kinds = dict.fromkeys(target_probs.topk(2).indices.tolist(), "drafted")
     if (
         r.committed > r.accepted
@@ -144,7 +144,7 @@ def likeliest_there(r, target_probs) -> dict[int, str]:
 
 
 def rounds_figure(lab, generation, first: int = 0, count: int = 8):
-    """The rounds of a generation as rows of tokens; `lab` decodes the ids.
+    """Draw the rounds of a generation as rows of tokens; `lab` decodes the ids.
 
     Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
     refused draft red with a cross, those after it dotted.
@@ -175,7 +175,7 @@ def rounds_figure(lab, generation, first: int = 0, count: int = 8):
 
 
 def _legend(axes, x: float, y: float) -> None:
-    """What the boxes mean: an empty box of each kind and its meaning after it."""
+    """Write the meaning of the boxes: an empty box of each kind and its meaning after it."""
     for kind, meaning in (
         ("kept", "draft, kept"),
         ("added", "the target's own"),
@@ -188,7 +188,7 @@ def _legend(axes, x: float, y: float) -> None:
 
 
 def along_block(fig, axes, texts: list[str], confidence, accepted: int) -> None:
-    """Marks each position's confidence on a figure of one block, names the tokens, shades the refused one and those after."""
+    """Mark each position's confidence on a figure of one block, name the tokens, shade the refused one and those after."""
     position = range(len(texts))
     axes.plot(
         position,

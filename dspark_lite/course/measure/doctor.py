@@ -25,7 +25,7 @@ LIBRARIES = ("huggingface_hub", "ipywidgets")  # beside those that lab.versions 
 
 
 def examine() -> dict:
-    """Everything that `doctor` prints, as JSON knows it: device, dtype, versions, cache, profile, models, download."""
+    """Return everything that `doctor` prints, as JSON knows it: device, dtype, versions, cache, profile, models, download."""
     from huggingface_hub import constants
 
     device, folder = (
@@ -62,7 +62,7 @@ def examine() -> dict:
 
 
 def number_format(device: torch.device) -> dict:
-    """The number format that a checkpoint would be loaded in, and why."""
+    """Return the number format of a loaded checkpoint, and why."""
     chosen = default_dtype(device)
     reasons = {
         torch.float32: "there is no GPU",
@@ -74,7 +74,7 @@ def number_format(device: torch.device) -> dict:
 
 
 def all_versions() -> dict[str, str]:
-    """Versions of Python and the libraries, "not installed" where one is missing."""
+    """Return versions of Python and the libraries, "not installed" where one is missing."""
     found = lab.versions()
     for name in LIBRARIES:
         try:
@@ -85,14 +85,14 @@ def all_versions() -> dict[str, str]:
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes free on the disk of a folder that may not exist yet."""
+    """Return bytes free on the disk of a folder that may not exist yet."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def chosen_profile() -> dict:
-    """The profile that `setup()` would take, and why; a profile that does not exist is told, not raised."""
+    """Return the profile that `setup()` would take, and why; an unknown profile is reported, not raised."""
     try:
         name = lab.choose_profile()
     except DSparkLiteError as error:
@@ -109,7 +109,7 @@ def chosen_profile() -> dict:
 
 
 def ask_hub(seconds: float) -> tuple[dict[str, int], float | None]:
-    """What the Hub tells within `seconds`: bytes by model, and bytes a second of a transfer (None where it tells none).
+    """Return the Hub's answers within `seconds`: bytes by model, and bytes a second of a transfer (None without an answer).
 
     The client tries again and again where there is no network; nobody waits for it here.
     """
@@ -135,7 +135,7 @@ def ask_hub(seconds: float) -> tuple[dict[str, int], float | None]:
 
 
 def is_cached(name: str) -> bool:
-    """Whether the cache holds a model whole, so that it loads without a network."""
+    """Return whether the cache holds a model whole, so that it loads without a network."""
     folder = hub.cached(name)
     try:
         return folder is not None and bool(read_config(folder) and weight_files(folder))
@@ -144,8 +144,8 @@ def is_cached(name: str) -> bool:
 
 
 def fitting(role: str, sizes: dict[str, int], free: int | None) -> dict:
-    """A model of the released profile: bytes on the Hub, alone, beside the target, and of both with a prompt; whether
-    the target with it fits in `free` bytes (None where there is no GPU) and on a T4."""
+    """Return the memory of a model of the released profile: bytes on the Hub, alone, beside the target, and of both with a
+    prompt; whether the target with it fits in `free` bytes (None without a GPU) and on a T4."""
     name, drafter = shapes.RELEASED_MODELS[role], None if role == "target" else role
     parts = shapes.memory(drafter)
     together = sum(parts.values())
@@ -165,7 +165,7 @@ def fitting(role: str, sizes: dict[str, int], free: int | None) -> dict:
 
 
 def download_plan(models: list[dict], rate: float | None, free: int) -> dict:
-    """Bytes that are not in the cache yet, seconds that they take at the measured or the assumed rate, and whether the
+    """Return bytes that are not in the cache yet, seconds that they take at the measured or the assumed rate, and whether the
     disk has room for them."""
     missing = sum(model["file_bytes"] for model in models if not model["cached"])
     speed = rate or ASSUMED_RATE
@@ -179,7 +179,7 @@ def download_plan(models: list[dict], rate: float | None, free: int) -> dict:
 
 
 def machine_report(found: dict) -> list[str]:
-    """What `examine` found, for a reader."""
+    """Return the report of `examine` for a reader."""
     machine = found["device"]
     room = ""
     if machine["free_bytes"] is not None:

@@ -41,7 +41,7 @@ class Summary(NamedTuple):
     size: int
 
     def lines(self) -> list[str]:
-        """Form, kind, taps, vocabulary and size, a line each."""
+        """Return form, kind, taps, vocabulary and size, a line each."""
         config, kind = self.draft.config, self.draft.kind
         lacking = [tensor.removesuffix(".weight") for tensor in LENT if tensor not in self.shapes]
         reduced = f"{config.draft_vocab_size:,} of " if config.draft_vocab_size else ""
@@ -58,7 +58,7 @@ class Summary(NamedTuple):
         ]
 
     def fit(self, target: Target) -> Fit:
-        """Whether the draft fits a target, of which shapes alone are needed."""
+        """Return whether the draft fits a target; the target's shapes are enough."""
         try:
             target.check_rollback()
             check_pair(self.draft.kind, self.draft.config, target)
@@ -92,9 +92,10 @@ def _kind(kind: type, config) -> str:
 
 
 def summarise(name: str, num_target_layers: int | None = None) -> Summary:
-    """The summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the target it is for, where that is known.
+    """Return the summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the target it is for, where that
+    is known.
 
-    Of a Hub id config.json and the headers of the weights are fetched. Raises CheckpointError for what is no draft.
+    Of a Hub id config.json and the headers of the weights are fetched. Raise CheckpointError for anything but a draft.
     """
     folder = _config_folder(name)
     draft = read_draft(name, read_config(folder), num_target_layers)
@@ -110,14 +111,14 @@ def summarise(name: str, num_target_layers: int | None = None) -> Summary:
 
 
 def _config_folder(name: str) -> Path:
-    """A folder with a checkpoint's config.json; nothing else of a Hub id is fetched."""
+    """Return a folder with a checkpoint's config.json; download nothing else of a Hub id."""
     return resolve(name, lambda hub: fetch(hub, ["config.json"]))
 
 
 def target_shape(name: str) -> Target:
-    """A target (embedded name, folder or Hub id) from its config.json alone: on the meta device, without numbers.
+    """Return a target (embedded name, folder or Hub id) from its config.json alone: on the meta device, without numbers.
 
-    Raises CheckpointError for what is no target.
+    Raise CheckpointError for anything but a target.
     """
     folder = _config_folder(name)
     model_class = target_class(name, (read_config(folder).get("architectures") or ["?"])[0])

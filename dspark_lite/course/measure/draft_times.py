@@ -12,7 +12,7 @@ from .lab import Lab
 def draft_times(
     lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int
 ) -> tuple[dict[str, dict[int, float]], float, float]:
-    """Milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
+    """Return milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
 
     Each draft comes right after a verification, as in a round. All works of a drafter take turns, and the least of 12 times counts.
     """
@@ -29,7 +29,8 @@ def draft_times(
 
 
 def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
-    """What is timed of one drafter, by what it is and its drafts; a pass of the target is taken back, so that it can be repeated."""
+    """Return the timed functions of one drafter, by name and drafts; each rolls the target's pass back, so that it can be
+    repeated."""
     read, cache = lab.target.prefill(prompt_ids, drafter.taps)
     state, anchor = drafter.begin(prompt_ids, read.features), prompt_ids[:, -1]
 

@@ -37,8 +37,8 @@ NOTEBOOK = {
 
 @torch.inference_mode()
 def target_quality(lab: Lab, prompts: int) -> dict:
-    """By domain: the share of greedy answers that are right and of facts that chat recalls, the mean entropy in nats per token at temperature 1, the
-    shares of tokens that are nearly certain and that are uncertain, and the mean length of an answer."""
+    """Return by domain: the share of right greedy answers and of facts that chat recalls, the mean entropy in nats per token at
+    temperature 1, the shares of nearly certain and of uncertain tokens, and the mean length of an answer."""
     rows = []
     for domain in tqdm(lab.prompts, desc="target quality", unit="domain", file=sys.stderr):
         wanted = held_out(domain, prompts)
@@ -64,7 +64,7 @@ def target_quality(lab: Lab, prompts: int) -> dict:
 
 
 def token_entropies(target, prompts: list[list[int]], answers: list[list[int]]) -> np.ndarray:
-    """Entropy in nats of the target's next-token distribution at each answer token [N], all answers end to end."""
+    """Return entropy in nats of the target's next-token distribution at each answer token [N], all answers end to end."""
     entropies = []
     for prompt, answer in zip(prompts, answers):
         step = target.model(input_ids=torch.tensor([prompt + answer], device=target.device))
@@ -81,8 +81,8 @@ def gate(
     at_most: float | None = None,
     real: str = "",
 ) -> dict:
-    """Something measured, in a domain or in "all", the bounds within which it has to lie (None: no bound), the real world's
-    figure, and whether the bounds are met."""
+    """Return something measured, in a domain or in "all", the bounds within which it has to lie (None: no bound), the real
+    world's figure, and whether the bounds are met."""
     met = (at_least is None or at_least <= value) and (at_most is None or value <= at_most)
     return {
         "name": name,
@@ -96,7 +96,8 @@ def gate(
 
 
 def target_gates(rows: list[dict]) -> list[dict]:
-    """Gates on what `target_quality` measured: right answers, recalled facts, entropy of chat against math, tokens that are certain."""
+    """Return gates on what `target_quality` measured: right answers, recalled facts, entropy of chat against math, tokens that
+    are certain."""
     by_domain = {row["domain"]: row for row in rows}
     real = {
         domain: "" if domain == "chat" else "{} (Qwen3-8B)" for domain in by_domain
@@ -136,7 +137,7 @@ def target_gates(rows: list[dict]) -> list[dict]:
 
 
 def small_lm_gates(rows: list[dict]) -> list[dict]:
-    """Gates on the small LM's accepted length with as many drafts, rows of `evaluate`."""
+    """Return gates on the small LM's accepted length with as many drafts, rows of `evaluate`."""
     return [
         gate(
             SMALL_LM_LENGTHS,
@@ -151,7 +152,7 @@ def small_lm_gates(rows: list[dict]) -> list[dict]:
 
 
 def measure_gates(lab: Lab, prompts: int) -> dict:
-    """Measures all gates over `prompts` held-out prompts a domain."""
+    """Measure all gates over `prompts` held-out prompts a domain."""
     measured = target_quality(lab, prompts)
     gates = target_gates(measured["rows"]) + small_lm_gates(
         evaluate(lab, ["small_lm"], lab.prompts, gamma=SMALL_LM_LENGTH)["rows"]
@@ -165,7 +166,7 @@ def measure_gates(lab: Lab, prompts: int) -> dict:
 
 
 def gate_line(row: dict) -> str:
-    """A gate for a reader."""
+    """Return a gate as a line for a reader."""
     bounds = " and ".join(
         f"{words} {row[name]:g}"
         for name, words in (("at_least", "at least"), ("at_most", "at most"))

@@ -17,8 +17,8 @@ from . import confidence_results
 
 @cache
 def stored_blocks() -> tuple[torch.Tensor, torch.Tensor]:
-    """Calibrated confidence logits [N, g] of all recorded blocks and the drafts accepted [N]; prompts in a fixed random order, the
-    blocks of a prompt in theirs."""
+    """Return calibrated confidence logits [N, g] of all stored blocks and their accepted drafts [N]; prompts in a fixed random
+    order, the blocks of a prompt in theirs."""
     temperatures = torch.tensor(confidence_results.stored_sts().temperatures)
     prompts = []
     for domain in confidence_results.observations().values():
@@ -36,7 +36,7 @@ def stored_blocks() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def stored_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torch.Tensor]:
-    """Up to `most` consecutive steps of so many requests: their proposals, and the drafts accepted [steps, R].
+    """Return up to `most` consecutive steps of `requests` requests: their proposals, and the accepted drafts [steps, R].
 
     A proposal holds confidences only; what was drafted makes no difference to a policy.
     """
@@ -50,7 +50,7 @@ def stored_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torch.
 
 
 def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
-    """Verification lengths [steps, R] that a policy gives; one that remembers begins without a memory."""
+    """Return the verification lengths [steps, R] of a policy; a policy with a memory begins with an empty one."""
     policy = started(policy)
     return torch.stack([policy(proposal) for proposal in steps])
 
@@ -58,7 +58,7 @@ def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
 def tokens_and_seconds(
     lengths: torch.Tensor, accepted: torch.Tensor, cost_table: CostTable
 ) -> np.ndarray:
-    """What each step commits and how long it takes, [steps, 2], for lengths and accepted drafts [steps, R]."""
+    """Return the committed tokens and the seconds of each step, [steps, 2], from lengths and accepted drafts [steps, R]."""
     requests = lengths.shape[1]
     batch = requests + lengths.sum(1)
     seconds = 1 / cost_table.sps(requests, range(int(batch.max()) + 1))[batch]
@@ -66,5 +66,5 @@ def tokens_and_seconds(
 
 
 def replayed_speed(rows: np.ndarray) -> np.ndarray:
-    """Tokens per second [...] of rows [..., steps, 2]."""
+    """Return tokens per second [...] of rows [..., steps, 2]."""
     return rows[..., 0].sum(-1) / rows[..., 1].sum(-1)

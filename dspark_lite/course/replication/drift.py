@@ -46,19 +46,19 @@ class Drift:
     refits: list[int] = field(default_factory=list)  # blocks at which the temperatures changed
 
     def after(self, phase: int, blocks: int) -> tuple[float, float, float]:
-        """ECE `stored`, `online` and `fresh` so many blocks after a phase began."""
+        """Return the ECE `stored`, `online` and `fresh`, `blocks` blocks after a phase began."""
         begin = self.at[self.phase.index(phase)] - EVERY
         index = self.at.index(begin + blocks)
         return self.stored[index], self.online[index], self.fresh[index]
 
 
 def mean_ece(logits, accepted, temperatures) -> float:
-    """ECE of survival, the mean over positions."""
+    """Return ECE of survival, the mean over positions."""
     return float(np.mean(by_position(logits, accepted, temperatures)["ece"]))
 
 
 def halves(found: Observations) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Logits and accepted drafts of every second prompt, and of the others."""
+    """Return logits and accepted drafts of every second prompt, and of the others."""
     second = np.isin(found.prompts, np.unique(found.prompts)[1::2])
     return [(found.logits[half], found.accepted[half]) for half in (~second, second)]
 
@@ -71,7 +71,7 @@ def drift(
     window: int = 1000,
     seed: int = 0,
 ) -> Drift:
-    """Plays traffic past a calibration: blocks are drawn from one half of a domain's prompts, ECE is measured on the other half."""
+    """Play traffic past a calibration: draw blocks from one half of a domain's prompts, measure ECE on the other half."""
     rng, online, found, seen = (
         np.random.default_rng(seed),
         OnlineSTS(sts, window=window, every=EVERY),
@@ -110,8 +110,8 @@ def drift(
 
 
 def throughput_by_head(load: int, *, seeds: int = 4, requests: int = 400) -> dict[str, Estimate]:
-    """Throughput of Algorithm 1 over that of whole blocks, in the model of the serving engine with so many requests under way, for each
-    of WRONG_HEADS; the mean over seeds of the same traffic for both, and the lowest and highest of them."""
+    """Return the throughput of Algorithm 1 over that of whole blocks, in the model of the serving engine with `load` requests
+    under way, for each of WRONG_HEADS: the mean over seeds of the same traffic, and the lowest and highest of them."""
     record, costs = serving_results.record(), serving_results.engine_costs("dspark")
 
     def speed(policy, blocks, seed) -> float:

@@ -119,7 +119,7 @@ class Acceptance(Quantity):
     position: int
 
     def rows(self, source: str) -> dict:
-        """Return accepted and reached drafts [N, 2]; raises DSparkLiteError if fewer than MIN_ROUNDS rounds reached the position."""
+        """Return accepted and reached drafts [N, 2]. Raise DSparkLiteError if fewer than MIN_ROUNDS rounds reached the position."""
         if source == PAPER:
             rates = paper.conditional_acceptance(self.draft.drafter, self.domain)
             return {self.domain: np.array([[rates[self.position - 1], 1.0]])}
@@ -179,7 +179,7 @@ def longer_round(drafter: str, length: int, context: int | None = None) -> Quant
 
 
 def measured(name: str) -> dict:
-    """Return what tools/measure/experiments.py wrote of a run, or of LATENCY; raises DSparkLiteError where it is missing."""
+    """Return what tools/measure/experiments.py wrote of a run, or of LATENCY. Raise DSparkLiteError where it is missing."""
     return read(MEASUREMENTS / f"{name}.json", "make experiments")
 
 

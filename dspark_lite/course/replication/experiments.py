@@ -30,7 +30,7 @@ class Experiment:
     outcomes: dict[str, tuple[tuple[Quantity, str], ...]]
 
     def words(self) -> str:
-        """Return the experiment as a sentence; raises DSparkLiteError where a measurement is missing."""
+        """Return the experiment as a sentence. Raise DSparkLiteError where a measurement is missing."""
         shown = (
             f"{condition} {', '.join(_shown(*outcome) for outcome in outcomes)}"
             for condition, outcomes in self.outcomes.items()
@@ -64,7 +64,7 @@ def first_drafts(run: str) -> Quantity:
 
 
 def head_and_losses() -> dict[str, dict[str, Estimate]]:
-    """Return how much DSpark's head, and its losses, lengthen what is accepted, over all seeds, by domain and in the mean."""
+    """Return the gains in accepted length of DSpark's head, and of its losses, over all seeds, by domain and in the mean."""
     return {
         title: experiment_results.gains_over_seeds(*pair) for title, pair in HEAD_AND_LOSSES.items()
     }

@@ -92,7 +92,7 @@ def measure_confidence(
     """Return calibration and cost table of a lab's models; None where the stored ones are of these models.
 
     `prompts` of each domain or benchmark fit the calibration, and as many test it; `anew` measures again.
-    Raises RequestError for a drafter without a confidence head.
+    Raise RequestError for a drafter without a confidence head.
     """
     if has_stored_results(lab):
         return None

@@ -7,5 +7,5 @@ PRODUCTION = ROOT / "assets" / "measurements" / "production.json"
 
 
 def production_rows(part: str) -> list[dict]:
-    """The rows of a part: "v4", "heads", "trees" or "wrong_heads"."""
+    """Return the rows of a part: "v4", "heads", "trees" or "wrong_heads"."""
     return read(PRODUCTION, "make production")[part]["rows"]

@@ -39,12 +39,12 @@ LIGHT, HEAVY = 1, 64  # requests under way at the ends of the measurement
 
 
 def serving_run() -> dict:
-    """The measurement: device, turns of a row, and rows by part."""
+    """Return the measurement: device, turns of a row, and rows by part."""
     return read(MEASURED, "make serving")
 
 
 def rows(part: str, **wanted) -> list[dict]:
-    """The rows of a part whose fields have the wanted values."""
+    """Return the rows of a part whose fields have the wanted values."""
     return [
         row
         for row in serving_run()[part]
@@ -53,7 +53,7 @@ def rows(part: str, **wanted) -> list[dict]:
 
 
 def row(part: str, **wanted) -> dict:
-    """The one row of a part that has the wanted values."""
+    """Return the one row of a part that has the wanted values."""
     found = rows(part, **wanted)
     if len(found) != 1:
         raise DSparkLiteError(
@@ -81,22 +81,22 @@ SERVING_MEASURES = {  # of a row: two totals whose ratio it is
 
 
 def totals_by_turn(name: str, row: dict) -> np.ndarray:
-    """The two totals of a measure of a row, by turn: [turns, 2]."""
+    """Return the two totals of a measure of a row, by turn: [turns, 2]."""
     return np.stack(SERVING_MEASURES[name](row), 1)
 
 
 def value(name: str, row: dict) -> float:
-    """A measure of a row without its interval: the sum over turns of one total over that of the other."""
+    """Return a measure of a row without its interval: the sum over turns of one total over that of the other."""
     return float(share_of_rows(totals_by_turn(name, row)))
 
 
 def with_interval(name: str, row: dict) -> Estimate:
-    """A measure of a row and its interval over turns."""
+    """Return a measure of a row with its interval over turns."""
     return bootstrap(lambda groups: share_of_rows(groups[0]), [totals_by_turn(name, row)])
 
 
 def gain(name: str, ours: dict, theirs: dict) -> Estimate:
-    """A measure of one row over that of another of the same load; a resample takes the same turns of both."""
+    """Return a measure of one row over that of another of the same load; a resample takes the same turns of both."""
     turns = ([totals_by_turn(name, row)] for row in (ours, theirs))
     return paired(lambda ours, theirs: share_of_rows(ours[0]) / share_of_rows(theirs[0]), *turns)
 
@@ -129,12 +129,12 @@ class Served(Quantity):
 
 
 def engine_costs(drafter: str) -> StepCosts:
-    """Seconds of a drafter's steps on average, prompts left out, by requests and verified tokens."""
+    """Return the mean seconds of a drafter's steps without prefill, by requests and verified tokens."""
     return step_costs(rows("costs", drafter=drafter), np.mean)
 
 
 def prefill_costs(drafter: str) -> tuple[float, float]:
-    """Seconds of a prefill pass, and of each prompt in it: least squares over the turns."""
+    """Return seconds of a prefill pass, and of each prompt in it: least squares over the turns."""
     turns = np.concatenate(
         [
             np.stack([row["prefills"], row["admitted"], row["prefill_seconds"]], 1)
@@ -146,7 +146,7 @@ def prefill_costs(drafter: str) -> tuple[float, float]:
 
 
 def acceptance_rate(drafter: str) -> float:
-    """The share of a drafter's verified tokens that was accepted while its costs were measured."""
+    """Return the share of a drafter's verified tokens that were accepted in the measurement of its costs."""
     found = rows("costs", drafter=drafter)
     accepted, proposed = (sum(sum(row[part]) for row in found) for part in ("accepted", "proposed"))
     return accepted / proposed
@@ -154,7 +154,7 @@ def acceptance_rate(drafter: str) -> float:
 
 @cache
 def record() -> Record:
-    """The blocks recorded to judge the confidences (lesson 09), all domains, calibrated."""
+    """Return the stored blocks of lesson 09's calibration, all domains, calibrated."""
     return Record.of(
         list(confidence_results.observations().values()), confidence_results.stored_sts()
     )
@@ -163,7 +163,7 @@ def record() -> Record:
 def modelled(
     drafter: str, name: str, concurrency: int, requests: int | None = None
 ) -> list[StepReport]:
-    """Steps of the model of a row of "policies", all slots taken, from `requests` requests."""
+    """Return steps of the model of a row of "policies", all slots taken, from `requests` requests."""
     rng, costs, answers = np.random.default_rng(0), engine_costs(drafter), record()
     if drafter == "mtp":
         answers = answers.drafting_one(acceptance_rate("mtp"), rng)
@@ -175,14 +175,14 @@ def modelled(
 def full_steps(
     model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator
 ) -> list[StepReport]:
-    """Steps of a closed loop of the model with all slots taken, until `requests` of them are answered."""
+    """Return steps of a closed loop of the model with all slots taken, until `requests` of them are answered."""
     return [
         step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency
     ]
 
 
 def frontier(drafter: str, policy: str) -> np.ndarray:
-    """(tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
+    """Return (tokens a second and user, tokens a second in all) at each concurrency, [n, 2] (Figure 7)."""
     return np.array(
         [
             [value(name, row) for name in ("per_user", "throughput")]
@@ -192,13 +192,13 @@ def frontier(drafter: str, policy: str) -> np.ndarray:
 
 
 def by_load(drafter: str, policy: str) -> dict[int, dict]:
-    """The rows of a drafter under a policy by concurrency, rising."""
+    """Return the rows of a drafter under a policy by concurrency, rising."""
     found = rows("policies", drafter=drafter, policy=policy)
     return {row["concurrency"]: row for row in sorted(found, key=lambda row: row["concurrency"])}
 
 
 def budgets_by_load() -> dict[str, dict[int, Estimate]]:
-    """Tokens verified per request by way to serve and concurrency (Figure 8)."""
+    """Return tokens verified per request, by way of serving and concurrency (Figure 8)."""
     return {
         name: {load: with_interval("budget", row) for load, row in by_load(*way).items()}
         for name, way in WAYS.items()
@@ -206,7 +206,7 @@ def budgets_by_load() -> dict[str, dict[int, Estimate]]:
 
 
 def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
-    """DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
+    """Return DSpark's throughput over MTP-1's at the same concurrency, by policy (Figure 8)."""
     base = by_load(*WAYS["mtp"])
     return {
         name: {load: gain("throughput", row, base[load]) for load, row in by_load(*way).items()}
@@ -216,18 +216,18 @@ def throughput_over_mtp() -> dict[str, dict[int, Estimate]]:
 
 
 def frontiers() -> dict[str, np.ndarray]:
-    """The frontier [n, 2] of plain decoding and of each way to serve (Figure 7)."""
+    """Return the frontier [n, 2] of plain decoding and of each way of serving (Figure 7)."""
     return {name: frontier(*way) for name, way in (("plain", ("plain", "all")), *WAYS.items())}
 
 
 def speed_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How much faster each user is on the frontier `ours` [n, 2] at the throughput of the point `theirs` [2], as a
+    """Return how much faster each user is on the frontier `ours` [n, 2] at the throughput of the point `theirs` [2], as a
     fraction; nan where our frontier does not reach that throughput."""
     return _between(ours[:, 1], ours[:, 0], theirs[1]) / theirs[0] - 1
 
 
 def throughput_gain(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """How much higher throughput is on the frontier `ours` [n, 2] at the speed per user of the point `theirs` [2], as a
+    """Return how much higher throughput is on the frontier `ours` [n, 2] at the speed per user of the point `theirs` [2], as a
     fraction; nan where our frontier does not reach that speed."""
     return _between(ours[:, 0], ours[:, 1], theirs[0]) / theirs[1] - 1
 
@@ -248,7 +248,7 @@ class FrontierGain(Quantity):
     def estimate(self, source: str = RESULTS) -> Estimate:
         """Return the gain with its interval over turns; a resample takes, at each load, the same turns of both drafters.
 
-        Raises DSparkLiteError where DSpark's frontier does not reach that point.
+        Raise DSparkLiteError where DSpark's frontier does not reach that point.
         """
         loads = list(by_load("mtp", "all"))
         turns = (

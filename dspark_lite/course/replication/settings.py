@@ -21,11 +21,11 @@ class Setting(NamedTuple):
     theirs: str | None = None
 
     def paper(self) -> str:
-        """The paper's value in words."""
+        """Return the paper's value in words."""
         return self.theirs or listed(paper.claim(self.name))
 
     def here(self) -> str:
-        """Our value in words; raises DSparkLiteError where a measurement is missing."""
+        """Return our value in words. Raise DSparkLiteError if a measurement is missing."""
         return self.ours.format_map(_Measurements())
 
 
@@ -37,7 +37,7 @@ class _Measurements(dict):
 
 
 def listed(value) -> str:
-    """A number or a list of numbers in words."""
+    """Return a number or a list of numbers in words."""
     return ", ".join(
         f"{number:,.10g}" for number in (value if isinstance(value, list) else [value])
     )
