@@ -181,7 +181,7 @@ def test_the_papers_margins_are_its_own_numbers_unless_a_claim_compares_with_the
 
 def test_every_claim_of_the_text_has_its_row_and_no_other():
     covered = [key for claim in claims.CLAIMS for key in claim.keys]
-    covered += [setting.name for setting in settings.SETTINGS if setting.theirs is None]
+    covered += [setting.name for setting in settings.SETTINGS if setting.words is None]
     named = {claim["claim"] for claim in paper.numbers()["text_claims"]}
     assert len(named) > 60 and set(covered) == named
     twice = {key for key in covered if covered.count(key) > 1}
@@ -276,7 +276,7 @@ def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
     )
     recipe, here = (
         experiment_results.measured("tiny-dspark")["recipe"],
-        {setting.name: setting.ours for setting in settings.SETTINGS},
+        {setting.name: setting.results for setting in settings.SETTINGS},
     )
     prompts, loss = recipe["data"]["prompts"].values(), recipe["loss"]
     assert here["training samples"] == f"{sum(prompts):,}" and len(set(prompts)) == 1

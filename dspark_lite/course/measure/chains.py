@@ -1,4 +1,4 @@
-"""How an autoregressive drafter does on the target's features and on its own output: chains of passes from every place of a text
+"""Acceptance of an autoregressive drafter on the target's features and on its own output: chains of passes from every place of a text
 (the training-time test of lesson 06)."""
 
 import torch

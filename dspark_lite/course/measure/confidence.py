@@ -1,5 +1,5 @@
-"""What a confidence head says in rollouts and what becomes of it; calibrating a drafter on one half of a lab's prompts and
-reporting on the other; checking a stored calibration."""
+"""Confidences in rollouts and their outcomes: a calibration on one half of a lab's prompts, a report on the other half, and a check of
+a stored calibration."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What this machine has, which profile it gets, what fits, and how long downloads take: before anything is downloaded.
+"""A report on this machine before any download: hardware, profile, models that fit, and the time of downloads.
 
 Works without a GPU and without a network. The Hub is asked for sizes and for a second of a transfer; where it does not
 answer within HUB_SECONDS, sizes are the known ones of the released files and the rate is assumed.

@@ -1,4 +1,4 @@
-"""What a draft is and whether it fits a target, from config.json and the headers of its weights: no numbers are read or fetched."""
+"""The form of a draft and its fit to a target, from config.json and the headers of its weights; no weights are read or downloaded."""
 
 from pathlib import Path
 from typing import NamedTuple

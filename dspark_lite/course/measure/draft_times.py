@@ -1,4 +1,4 @@
-"""What drafts of one to gamma tokens cost, beside a pass of the target (lesson 06)."""
+"""The time of drafts of one to gamma tokens, beside a pass of the target (lesson 06)."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What block verification gains over the token rule, on the very same blocks.
+"""The gain of block verification over the token rule, on the same blocks.
 
 A rule's accepted drafts are taken in expectation over its own coins, given the block: the two rules then differ by nothing but
 the rule. The blocks are those that the token rule's rounds begin with.

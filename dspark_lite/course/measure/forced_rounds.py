@@ -1,4 +1,4 @@
-"""Rounds of decoding whose outcome is forced: what a round costs where the weights are random.
+"""Rounds of decoding with a forced outcome: the time of a round with random weights.
 
 Random weights agree on nothing, so nothing would be accepted. Here each round does all its work, and then commits as
 many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.

@@ -1,5 +1,4 @@
-"""A checkpoint under the glass (lesson 08): what its files hold, whether each tensor finds its place, how exact each
-module is."""
+"""A checkpoint under the glass (lesson 08): the tensors of its files, their places in our modules, and the error of each module."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Files of measurements: what each says of where it was made, and the journal from which a stopped one resumes."""
+"""Files of measurements: their header, and the journal from which a stopped measurement resumes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A device that only waits: the steps of an engine, replayed at the pace of hardware that is not here."""
+"""A device that only waits: the steps of an engine, replayed at the pace of other hardware."""
 
 import time
 from dataclasses import replace

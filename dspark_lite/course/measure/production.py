@@ -1,4 +1,4 @@
-"""What lessons beside the thirteenth show of drafters that were trained here for minutes: V4's parts, heads on one backbone, trees."""
+"""Short trainings for the lessons beside the thirteenth: V4's parts, heads on one backbone, trees."""
 
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""Memory and time of the released shapes with random weights: what lesson 08 takes on a GPU, without a download.
+"""Memory and time of the released shapes with random weights: lesson 08's needs on a GPU, without a download.
 
 Checkpoints of random numbers are written to a temporary folder in the released format and loaded as the real ones
 are, in float16 or bfloat16, with the memory capped at a T4's. Random weights agree on nothing, so acceptance is forced to a pattern

@@ -1,4 +1,4 @@
-"""What a round should take on a GPU, before anybody has measured it: bytes over bandwidth, arithmetic, launches.
+"""A prediction of a round's time on a GPU: bytes over bandwidth, arithmetic, launches.
 
 At batch 1 every pass reads all its weights once, for one token or for a block of eight, so its time has a floor: bytes
 read over the memory's bandwidth (or arithmetic over the peak, where that is more). Eager PyTorch adds the host's time

@@ -1,5 +1,4 @@
-"""What a round costs a batch as drafts grow longer (Figure 4, right): one verification, the parallel pass, the
-sequential loop."""
+"""The time of a batch's round by draft length (Figure 4, right): one verification, the parallel pass, the sequential loop."""
 
 import sys
 from functools import partial

@@ -1,4 +1,4 @@
-"""Measuring the serving engine: what its steps cost, and what policies give at each load.
+"""Measurements of the serving engine: the times of its steps, and the policies at each load.
 
 A load is a closed loop at fixed concurrency: each request that ends is replaced at once. Configurations of one load
 take turns of a few steps each, so that a busy moment of the machine meets all of them; those of one drafter share an

@@ -1,4 +1,4 @@
-"""The models of the released profile by their shapes alone: bytes of files, of weights, of what a request adds.
+"""The models of the released profile by their shapes alone: bytes of files, of weights, of a request.
 
 Nothing is downloaded: shapes come from assets/reference (the drafts' as DeepSeek published them, the language models'
 and the sizes of their files as Qwen did), and modules are built without numbers (the meta device). All sizes are in

@@ -1,4 +1,4 @@
-"""A model of the serving engine: step times from measured costs, drafts from recorded blocks, all else as it is.
+"""A model of the serving engine: step times from measured costs, drafts from stored blocks, everything else as in the engine.
 
 Requests arrive, wait for a slot, and go from round to round as in engine.py, and the policies are the very same. What a
 round costs is looked up (measure/step_costs.py), and what a drafter would have said and the target accepted is replayed from

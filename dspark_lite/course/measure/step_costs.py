@@ -1,4 +1,4 @@
-"""What a whole step of a serving engine costs, by the requests that share it and the tokens that it verifies.
+"""The time of a whole step of a serving engine, by its requests and its verified tokens.
 
 The scheduler maximises expected tokens per second, theta = (R + admitted survivals) * SPS (paper, section 3.2.2), and the
 seconds in it are those of the step: drafting, the host's work and committing count like verification. At a given number

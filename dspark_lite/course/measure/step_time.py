@@ -1,4 +1,4 @@
-"""Measuring what a target's pass costs: SPS(B), the cost table of its tokens, or SGLang's additive table, of the requests that share it as well."""
+"""The time of a target's pass: SPS(B), the cost table of its tokens, or SGLang's additive table of requests and tokens."""
 
 import sys
 from functools import partial

@@ -1,4 +1,4 @@
-"""Which trainings are measured for the paper's table and figures, by name: their file in assets/measurements/experiments."""
+"""The trainings behind the paper's table and figures, by name of their file in assets/measurements/experiments."""
 
 from typing import NamedTuple
 

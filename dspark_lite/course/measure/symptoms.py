@@ -1,4 +1,4 @@
-"""What a decoder shows while it runs: the chart of a clinic's patient, and how far each symptom is from a healthy one's.
+"""Symptoms of a decoder: the chart of a clinic's patient, and the distance of each symptom from a healthy one's.
 
 A chart is measured on the first rounds of answers, so that a slow decoder costs no more time than a fast one. A symptom is
 a ratio of sums over rounds; its standard error comes from the answers, because the rounds of one answer resemble each other.

@@ -1,5 +1,5 @@
-"""The target's own quality: how often it is right, and how uncertain its answers are. And the gates, what must hold of target and text
-before any drafter is compared: each is a bound on something measured, beside the figure of the real world that it is taken from."""
+"""The target's quality: how often it is right, and how uncertain its answers are. Gates are bounds that target and text must meet
+before drafters are compared, each beside the figure of the real world that it comes from."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A static confidence threshold, swept (Figure 5): what it saves and what it costs, from rollouts."""
+"""A sweep of the static confidence threshold (Figure 5), from rollouts."""
 
 import sys
 from pathlib import Path

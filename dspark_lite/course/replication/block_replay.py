@@ -1,4 +1,4 @@
-"""Recorded blocks played side by side: what a policy would have verified of them, and what each step would have cost.
+"""Replays of stored blocks, side by side: the drafts that a policy would have verified, and the time of each step.
 
 R requests decode side by side, each through its own prompts, block after block as recorded. What was accepted of a whole
 block says what would have been accepted of any prefix. The next block is the recorded one whatever was verified, so a replay

@@ -1,4 +1,4 @@
-"""One value per quantity: what lessons and pages may quote from the recorded measurements as `⟦canon.name⟧`.
+"""One value per quantity: lessons and pages quote stored measurements as `⟦canon.name⟧`.
 
 Nothing is stored: the values are computed from assets/measurements whenever a text is filled in, so a new measurement changes
 every text that quotes it at the next build.

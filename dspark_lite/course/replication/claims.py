@@ -1,4 +1,4 @@
-"""What the paper claims in numbers, and which of our measurements to hold against it: a row for each claim.
+"""The paper's claims in numbers beside our measurements: a row for each claim.
 
 A row names its section and who states it: the paper, or this course where the inequality is ours. `results` are the quantities that
 we measured and `margins` those that must be above zero; the paper's numbers are named by their text_claims in paper_numbers.json, or

@@ -1,4 +1,4 @@
-"""What was measured of the tiny profile's confidences: assets/measurements/confidence, written by tools/measure/confidence.py."""
+"""Results on the tiny profile's confidences: assets/measurements/confidence, written by tools/measure/confidence.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What changes while a service runs: traffic that drifts, a head that turns out wrong, and what either costs. Recorded blocks, replayed."""
+"""A service in change: traffic that drifts, a head that turns out wrong, and the cost of either, from replays of stored blocks."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from dspark_lite.course.measure.simulator import EngineModel
 from . import serving_results
 
 EVERY = 200  # blocks between two points of a series, and between two checks
-WRONG_HEADS = {  # what is done to calibrated logits: (times, plus)
+WRONG_HEADS = {  # changes of calibrated logits: (times, plus)
     "as calibrated": (1.0, 0.0),
     "4 times as sure": (4.0, 0.0),
     "2 nats too sure": (1.0, 2.0),
@@ -25,7 +25,7 @@ WRONG_HEADS = {  # what is done to calibrated logits: (times, plus)
 
 
 class Phase(NamedTuple):
-    """So many `blocks` of one domain's traffic, the head's logits `times` as large as recorded."""
+    """`blocks` blocks of one domain's traffic, with the stored logits times `times`."""
 
     domain: str
     times: float
@@ -34,8 +34,8 @@ class Phase(NamedTuple):
 
 @dataclass
 class Drift:
-    """Series by block: where each point stands, in which phase; tokens per round of the last EVERY blocks; the mean ECE on held-out
-    blocks of the phase's traffic of the calibration as it was `stored`, of the one kept `online`, and of a `fresh` fit to that traffic."""
+    """Series by point: its block and its phase; tokens per round of the last EVERY blocks; the mean ECE on held-out blocks of the
+    phase's traffic, of the `stored` calibration, of the `online` one, and of a `fresh` fit to that traffic."""
 
     at: list[int] = field(default_factory=list)
     phase: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What the paper's Table 1 and Figures 2 to 4 show, measured here and as the paper prints it.
+"""Quantities of the paper's Table 1 and Figures 2 to 4, measured here and as the paper prints them.
 
 Our numbers are in assets/measurements/experiments, one file per drafter, written by tools/measure/experiments.py; `paper.py` has
 the paper's. All drafters answered the same prompts, so a comparison draws the same prompts for both.

@@ -1,5 +1,5 @@
-"""What was measured of the serving engine: assets/measurements/serving, written by tools/measure/serving.py; and the model of the
-engine, given what its steps cost.
+"""Results on the serving engine: assets/measurements/serving, written by tools/measure/serving.py; and the model of the engine with
+the measured costs of its steps.
 
 A row holds the totals of turns of a few steps; a measure is a ratio of such totals, and its interval a bootstrap over turns.
 """
