@@ -100,11 +100,18 @@ def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
         confidence_results.paper,
         "calibration",
         lambda position: {
-            "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))
+            "before": dict(
+                zip(("predicted", "observed", "count"), map(np.array, before[position]))
+            ),
+            "ece_before": 0.3,
+            "ece_after": 0.1,
+            "auc": 0.7,
         },
     )
     for summary, value in ((min, 0.075), (max, 0.3)):
         close(confidence_results.Forecast("excess", summary).estimate(PAPER), value)
+    close(confidence_results.Forecast("ece gain", min).estimate(PAPER), 0.2)
+    close(confidence_results.Forecast("auc above chance", max).estimate(PAPER), 0.2)
 
 
 def test_appendix_a_is_computed_and_a_wrong_number_is_told(monkeypatch):

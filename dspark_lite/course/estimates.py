@@ -35,10 +35,7 @@ class Estimate:
 
 
 class Quantity:
-    """A number that we measured and the paper prints. Sums, differences and ratios of quantities are quantities.
-
-    A subclass gives `rows` and `values`, or overrides `estimate` where its interval is not a bootstrap of rows.
-    """
+    """A number that we measured and the paper prints. Sums, differences and ratios of quantities are quantities."""
 
     def __add__(self, other) -> "Quantity":
         return Combined(np.add, (self, other))
@@ -49,24 +46,47 @@ class Quantity:
     def __truediv__(self, other) -> "Quantity":
         return Combined(np.divide, (self, other))
 
-    def rows(self, source: str) -> dict:
-        """Return arrays [N, ...] from RESULTS or PAPER, by name of their rows; the paper has one row.
+    def estimate(self, source: str = RESULTS) -> Estimate:
+        """Return the value with its interval, from RESULTS or PAPER.
 
-        Quantities whose arrays have the same name were measured on the same rows. Raises DSparkLiteError if the
-        source has no such number.
+        Raise DSparkLiteError if the source has no such number.
         """
         raise NotImplementedError
 
-    def values(self, drawn: dict["Quantity", list[np.ndarray]]) -> np.ndarray:
+    def value(self, source: str = RESULTS) -> float:
+        """Return the value without its interval."""
+        return self.estimate(source).value
+
+
+class Sampled(Quantity):
+    """A quantity whose interval is a bootstrap of rows. Only such quantities add, subtract and divide."""
+
+    def rows(self, source: str) -> dict:
+        """Return arrays [N, ...] by name of their rows; the paper has one row.
+
+        Quantities whose arrays have the same name were measured on the same rows.
+        """
+        raise NotImplementedError
+
+    def values(self, drawn: dict["Sampled", list[np.ndarray]]) -> np.ndarray:
         """Return the values [R] of R resamples, from the arrays [R, N, ...] of each part."""
         raise NotImplementedError
 
-    def parts(self) -> tuple["Quantity", ...]:
+    def parts(self) -> tuple["Sampled", ...]:
         """Return the quantities whose rows are resampled."""
         return (self,)
 
     def estimate(self, source: str = RESULTS) -> Estimate:
         """Return the value with its interval; a resample draws the same rows for all parts."""
+        return bootstrap(*self._statistic(source))
+
+    def value(self, source: str = RESULTS) -> float:
+        """Return the value of the rows as they are."""
+        statistic, groups = self._statistic(source)
+        return float(statistic([group[None] for group in groups])[0])
+
+    def _statistic(self, source: str) -> tuple:
+        """Return the function of drawn row numbers that `bootstrap` takes, and the row numbers."""
         arrays = {part: part.rows(source) for part in self.parts()}
         sizes = {name: len(rows) for named in arrays.values() for name, rows in named.items()}
 
@@ -79,30 +99,30 @@ class Quantity:
                 }
             )
 
-        return bootstrap(statistic, [np.arange(size) for size in sizes.values()])
+        return statistic, [np.arange(size) for size in sizes.values()]
 
 
 @dataclass(frozen=True)
-class Combined(Quantity):
+class Combined(Sampled):
     """A NumPy function of quantities and numbers."""
 
     function: np.ufunc
     operands: tuple
 
-    def parts(self) -> tuple[Quantity, ...]:
+    def parts(self) -> tuple[Sampled, ...]:
         """Return the parts of all operands."""
         return tuple(
             part
             for operand in self.operands
-            if isinstance(operand, Quantity)
+            if isinstance(operand, Sampled)
             for part in operand.parts()
         )
 
-    def values(self, drawn: dict[Quantity, list[np.ndarray]]) -> np.ndarray:
+    def values(self, drawn: dict[Sampled, list[np.ndarray]]) -> np.ndarray:
         """Return the function of the operands' values."""
         return self.function(
             *(
-                operand.values(drawn) if isinstance(operand, Quantity) else operand
+                operand.values(drawn) if isinstance(operand, Sampled) else operand
                 for operand in self.operands
             )
         )

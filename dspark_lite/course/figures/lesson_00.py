@@ -23,12 +23,15 @@ from .token_boxes import (
     LETTERS,
     arrow,
     box_width,
+    column_widths,
     draw_box,
+    draw_row,
     inch_canvas,
     judged_tokens,
     likeliest_there,
     rounded_box,
     visible_text,
+    write_row,
 )
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
@@ -95,10 +98,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
         "verified": judged,
         "committed": committed,
     }
-    columns = [
-        max(box_width(*row[k]) for row in rows.values() if k < len(row))
-        for k in range(max(map(len, rows.values())))
-    ]
+    columns = column_widths(rows.values())
     asked, label, line, letters = wrap(request, 118), 0.95, 0.36, 78
     top = 0.5 + 0.2 * len(asked)
     fig, axes = inch_canvas(
@@ -119,7 +119,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
         *((name, top + 0.5 + line * k) for k, name in enumerate(rows)),
     ]
     for name, y in names:
-        axes.text(0.02, -y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
+        write_row(axes, 0.02, -y, name)
     for k, words in enumerate(asked):
         axes.text(
             label,
@@ -144,8 +144,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
     anchor_at = label + 0.1 + 0.602 * len(so_far) * (LETTERS - 1) / 72
     draw_box(axes, anchor_at, -top - 0.1, lab.tokenizer.decode(before[-1:]), "anchor")
     for (_, y), row in zip(names[2:], rows.values()):
-        for column, token in enumerate(row):
-            draw_box(axes, label + sum(columns[:column]), -y, *token)
+        draw_row(axes, label, -y, row, columns)
     if r.committed > r.accepted:
         _target_there(axes, lab, r, label, -names[-1][1] - line, target_probs)
     return fig
@@ -153,12 +152,10 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
 
 def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
     """Draw a row at x, y: the likeliest tokens after the accepted drafts and the refused draft, each with its probability."""
-    axes.text(0.02, y, "target's p", fontsize=LETTERS, va="center_baseline", color=GREY)
+    write_row(axes, 0.02, y, "target's p")
     for token, kind in likeliest_there(r, target_probs).items():
         x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
-        axes.text(
-            x, y, f"{target_probs[token]:.2f}", fontsize=LETTERS, va="center_baseline", color=GREY
-        )
+        write_row(axes, x, y, f"{target_probs[token]:.2f}")
         x += 0.5
 
 

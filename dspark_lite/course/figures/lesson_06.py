@@ -18,7 +18,7 @@ from .style import (
     measured_on,
     write,
 )
-from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
+from .token_boxes import arrow, column_widths, draw_row, inch_canvas, tower_box, write_row
 
 
 def wirings():
@@ -90,27 +90,16 @@ def chain_figure(lab, before: list[int], drafts: list[int]):
         "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
         "drafts": [(texts[k + 2], "drafted") for k in passes],
     }
-    columns = [max(0.62, *(box_width(*row[k]) for row in rows.values())) + 0.1 for k in passes]
+    columns = [max(0.62, width) + 0.1 for width in column_widths(rows.values())]
     label, line = 0.95, 0.36
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 5)
     for k in passes:
-        axes.text(
-            label + sum(columns[:k]),
-            -line / 2,
-            f"pass {k + 1}",
-            fontsize=LETTERS,
-            va="center_baseline",
-        )
+        write_row(axes, label + sum(columns[:k]), -line / 2, f"pass {k + 1}", BLACK)
     for index, (name, row) in enumerate(rows.items(), 1):
-        axes.text(0.02, -line * (index + 0.5), name, fontsize=LETTERS, va="center_baseline")
-        for column, token in enumerate(row):
-            draw_box(axes, label + sum(columns[:column]), -line * (index + 0.5), *token)
-    axes.text(
-        0.02,
-        -line * 4.5,
-        "black: made by the target; grey: made by the drafter",
-        fontsize=LETTERS,
-        va="center_baseline",
+        write_row(axes, 0.02, -line * (index + 0.5), name, BLACK)
+        draw_row(axes, label, -line * (index + 0.5), row, columns)
+    write_row(
+        axes, 0.02, -line * 4.5, "black: made by the target; grey: made by the drafter", BLACK
     )
     return fig
 

@@ -15,7 +15,16 @@ from .style import (
     figure,
     write,
 )
-from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
+from .token_boxes import (
+    arrow,
+    box_width,
+    column_widths,
+    draw_box,
+    draw_row,
+    inch_canvas,
+    tower_box,
+    write_row,
+)
 
 PART_COLOURS = {
     "embedding": GREY,
@@ -244,21 +253,17 @@ def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
 
 def blocks(rows: dict[str, list[tuple[str, str]]], anchor: str):
     """Draw rows of tokens in boxes, {label: [(text, kind)]}, position under position, after the anchor in the first row."""
-    columns = [
-        max(box_width(*row[k]) for row in rows.values() if k < len(row))
-        for k in range(max(map(len, rows.values())))
-    ]
+    columns = column_widths(rows.values())
     start, line = 0.12 + 0.075 * max(map(len, rows)), 0.36
     label = start + max(box_width(anchor, "anchor"), 0.6) + 0.1
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 7), line * (len(rows) + 1) + 0.1)
-    axes.text(start, -line / 2, "anchor", fontsize=LETTERS, va="center_baseline", color=GREY)
+    write_row(axes, start, -line / 2, "anchor")
     draw_box(axes, start, -1.5 * line, anchor, "anchor")
     for k in range(len(columns)):
         x = label + sum(columns[:k]) + 0.08
-        axes.text(x, -line / 2, str(k + 1), fontsize=LETTERS, va="center_baseline", color=GREY)
+        write_row(axes, x, -line / 2, str(k + 1))
     for number, (name, row) in enumerate(rows.items(), 1):
         y = -line * (number + 0.5)
-        axes.text(0.02, y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
-        for k, token in enumerate(row):
-            draw_box(axes, label + sum(columns[:k]), y, *token)
+        write_row(axes, 0.02, y, name)
+        draw_row(axes, label, y, row, columns)
     return fig

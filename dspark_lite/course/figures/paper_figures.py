@@ -59,7 +59,7 @@ def draw(
 ) -> None:
     """Draw quantities at `x`, `times` as large: our results filled with intervals, the paper's hollow."""
     draw_estimates(axes, x, [quantity.estimate().scaled(times) for quantity in quantities], style)
-    theirs = [times * quantity.estimate(PAPER).value for quantity in quantities]
+    theirs = [times * quantity.value(PAPER) for quantity in quantities]
     axes.plot(np.add(x, paper_shift), theirs, **hollow(style, line))
 
 
@@ -96,9 +96,7 @@ def figure_2():
                 **hollow(style),
             )
         axes.set(xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
-        dflash, dspark = (
-            -fall(TABLE_1[name], (domain,)).estimate().value for name in ("dflash", "dspark")
-        )
+        dflash, dspark = (-fall(TABLE_1[name], (domain,)).value() for name in ("dflash", "dspark"))
         axes.set_title(f"{domain}: from first to last {dflash:+.2f} DFlash, {dspark:+.2f} DSpark")
         axes.label_outer()
     measured_on(panels[-1], device())
@@ -125,7 +123,7 @@ def table_1():
     axes.set_ylim(bottom=1)
     longest = {}
     for place, words in zip(COLUMNS, [*DOMAINS, "the mean"]):
-        first = max(TABLE_1, key=lambda name: Length(TABLE_1[name], place).estimate().value)
+        first = max(TABLE_1, key=lambda name: Length(TABLE_1[name], place).value())
         longest.setdefault(drafter_style(first)["label"], []).append(words)
     axes.set_title(
         "Longest here: "
@@ -180,15 +178,15 @@ def figure_3():
         )
         draw(axes, [FULL_DEPTH], [rival], style, line="none")
         level = {"color": style["color"], "linewidth": 1}
-        axes.axhline(rival.estimate().value, **level)
-        axes.axhline(rival.estimate(PAPER).value, linestyle="--", **level)
+        axes.axhline(rival.value(), **level)
+        axes.axhline(rival.value(PAPER), linestyle="--", **level)
         axes.set(
             xlabel=f"layers (full: {FULL_DEPTH} here, {PAPER_FULL_DEPTH} there)",
             xticks=list(DEPTHS),
         )
         axes.set_xticklabels(["full" if n == FULL_DEPTH else f"{n}" for n in DEPTHS])
         two_layers = gain(DEPTHS[2], FULL_DFLASH, domain)
-        here, there = two_layers.estimate().value, two_layers.estimate(PAPER).value
+        here, there = two_layers.value(), two_layers.value(PAPER)
         axes.set_title(f"{domain}: 2 layers {here:+.0%} on DFlash (paper {there:+.0%})")
     panels[0].set(ylabel=ACCEPTED_LENGTH, ylim=(1, None))
     measured_on(panels[-1], device())
@@ -212,7 +210,7 @@ def figure_4():
     panels[0].set(ylabel="accepted length\n(tokens per round)", ylim=(1, None))
     gains[0].set_ylabel("DSpark over DFlash (%)")
     growth = {domain: length_gain(domain, 16) - length_gain(domain, 8) for domain in DOMAINS}
-    grows = [domain for domain, more in growth.items() if more.estimate().value > 0]
+    grows = [domain for domain, more in growth.items() if more.value() > 0]
     fig.suptitle(
         f"From draft length 8 to 16 the gain over DFlash grows on {', '.join(grows) or 'no domain'}"
     )
@@ -231,7 +229,7 @@ def figure_4_latency():
     zero_line(axes)
     axes.set(xlabel=DRAFT_LENGTH, ylabel="round longer than DFlash's (%)", xticks=LENGTHS)
     longest = longer_round("dspark", max(LENGTHS))
-    here, there = longest.estimate(), longest.estimate(PAPER).value
+    here, there = longest.estimate(), longest.value(PAPER)
     axes.set_title(
         f"A round with the Markov head at length {max(LENGTHS)}: {here.value:+.1%} [{here.low:+.1%}, {here.high:+.1%}] here,\n"
         f"{there:+.1%} in the paper"
@@ -262,7 +260,7 @@ def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
         drafts = [of_table_1(name, target=target) for name in (ours, theirs)]
         axes.plot(
             np.arange(len(COLUMNS)) + 0.12,
-            [100 * gain(*drafts, place).estimate(PAPER).value for place in COLUMNS],
+            [100 * gain(*drafts, place).value(PAPER) for place in COLUMNS],
             **look,
             color=BLACK,
             marker="D",
@@ -293,7 +291,7 @@ def draw_lab_lengths(lengths: dict, label: str):
     draw_estimates(axes, x, [length.estimate() for length in tiny], look)
     axes.plot(
         x + 0.1,
-        [length.estimate(PAPER).value for length in tiny],
+        [length.value(PAPER) for length in tiny],
         **{**hollow(style, "none"), "label": f"paper ({TARGET})"},
     )
     axes.set(xticks=x, xticklabels=list(lengths), ylabel=ACCEPTED_LENGTH, ylim=(1, None))

@@ -58,6 +58,25 @@ def draw_box(axes, x: float, y: float, text: str, kind: str) -> float:
     return x + box_width(text, kind)
 
 
+def column_widths(rows) -> list[float]:
+    """Return the inches of each column of rows of tokens, each (text, kind)."""
+    rows = list(rows)
+    return [
+        max(box_width(*row[k]) for row in rows if k < len(row)) for k in range(max(map(len, rows)))
+    ]
+
+
+def draw_row(axes, x: float, y: float, row: list[tuple[str, str]], columns: list[float]) -> None:
+    """Draw a row of tokens at x, y, each in its column."""
+    for k, token in enumerate(row):
+        draw_box(axes, x + sum(columns[:k]), y, *token)
+
+
+def write_row(axes, x: float, y: float, text: str, colour: str = GREY) -> None:
+    """Write a text from x on, on the line of the boxes at y."""
+    axes.text(x, y, text, fontsize=LETTERS, va="center_baseline", color=colour)
+
+
 def inch_canvas(width: float, height: float):
     """Return a figure without frame whose data units are inches, y downwards from 0: (figure, axes)."""
     fig = plt.figure(figsize=(width, height), layout="none")
@@ -156,14 +175,7 @@ def rounds_figure(lab, generation, first: int = 0, count: int = 8):
     fig, axes = inch_canvas(max(label + widest + gap, 8.2), line * (len(rows) + 1) + 0.1)
     for number, (committed, lost) in enumerate(rows):
         y = -line * (number + 0.5)
-        axes.text(
-            0.02,
-            y,
-            f"round {first + number + 1}",
-            fontsize=LETTERS,
-            va="center_baseline",
-            color=GREY,
-        )
+        write_row(axes, 0.02, y, f"round {first + number + 1}")
         x = label
         for token in committed:
             x = draw_box(axes, x, y, *token)
@@ -183,7 +195,7 @@ def _legend(axes, x: float, y: float) -> None:
         ("unread", "after a refusal or the end: not used"),
     ):
         x = draw_box(axes, x, y, "a", kind)
-        axes.text(x, y, meaning, fontsize=LETTERS, va="center_baseline", color=GREY)
+        write_row(axes, x, y, meaning)
         x += 0.072 * len(meaning) + 0.25
 
 

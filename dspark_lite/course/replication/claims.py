@@ -70,7 +70,7 @@ class Claim:
 
     def paper(self) -> dict[str, float]:
         """Return the paper's numbers by label, those of its figures before those of its text."""
-        numbers = {label: self.results[label].estimate(PAPER).value for label in self.figure}
+        numbers = {label: self.results[label].value(PAPER) for label in self.figure}
         for labels, name in self.text.items():
             labels = (labels,) if isinstance(labels, str) else labels
             numbers |= dict(zip(labels, paper.claim_values(name), strict=True))

@@ -24,6 +24,15 @@ CALIBRATION, SWEEP = (
 )
 STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
 WRITTEN_BY = "make confidence"
+MEASURES = (
+    "ece",
+    "ece calibrated",
+    "ece gain",
+    "auc",
+    "auc above chance",
+    "excess",
+)  # of a position
+SUMMARIES = (min, max, np.mean)  # over positions
 
 
 def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
@@ -31,25 +40,25 @@ def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
     return float(np.mean(predicted) - np.mean(observed))
 
 
-FORECAST_MEASURES = {  # of a position: from survival as predicted raw and calibrated, and as observed
-    "ece": lambda raw, calibrated, observed: ece(raw, observed),
-    "ece calibrated": lambda raw, calibrated, observed: ece(calibrated, observed),
-    "ece gain": lambda raw, calibrated, observed: ece(raw, observed) - ece(calibrated, observed),
-    "auc": lambda raw, calibrated, observed: auc(raw, observed),
-    "auc above chance": lambda raw, calibrated, observed: auc(raw, observed) - 0.5,
-    "excess": lambda raw, calibrated, observed: excess(raw, observed),
-}
-PAPER_MEASURES = {  # the same of a position of Figure 6
-    "ece": lambda found: found["ece_before"],
-    "ece calibrated": lambda found: found["ece_after"],
-    "ece gain": lambda found: found["ece_before"] - found["ece_after"],
-    "auc": lambda found: found["auc"],
-    "auc above chance": lambda found: found["auc"] - 0.5,
-    "excess": lambda found: np.average(
-        found["before"]["predicted"] - found["before"]["observed"], weights=found["before"]["count"]
-    ),
-}
-SUMMARIES = (min, max, np.mean)  # over positions
+def forecasts(raw: np.ndarray, calibrated: np.ndarray, observed: np.ndarray) -> dict[str, float]:
+    """Return the measures of a position, from survival [N] as predicted raw and calibrated, and as observed."""
+    before, after, area = ece(raw, observed), ece(calibrated, observed), auc(raw, observed)
+    return _measures(before, after, area, excess(raw, observed))
+
+
+def paper_forecasts(position: int) -> dict[str, float]:
+    """Return the measures of a position in Figure 6."""
+    found = paper.calibration(position)
+    predicted, observed, count = (
+        found["before"][name] for name in ("predicted", "observed", "count")
+    )
+    promised = float(np.average(predicted - observed, weights=count))
+    return _measures(found["ece_before"], found["ece_after"], found["auc"], promised)
+
+
+def _measures(before: float, after: float, area: float, promised: float) -> dict[str, float]:
+    values = (before, after, before - after, area, area - 0.5, promised)
+    return dict(zip(MEASURES, values, strict=True))
 
 
 def calibration_run() -> dict:
@@ -130,7 +139,7 @@ class Rise(Quantity):
 
 @dataclass(frozen=True)
 class Forecast(Quantity):
-    """One of SUMMARIES over the positions of one of FORECAST_MEASURES; Figure 6 has four positions."""
+    """One of SUMMARIES over the positions of one of MEASURES; Figure 6 has four positions."""
 
     measure: str
     summary: Callable
@@ -138,27 +147,24 @@ class Forecast(Quantity):
     def estimate(self, source: str = RESULTS) -> Estimate:
         """Return the summary with its interval over prompts."""
         if source == PAPER:
-            positions = map(paper.calibration, (1, 3, 5, 7))
-            return Estimate.exactly(
-                self.summary([PAPER_MEASURES[self.measure](found) for found in positions])
-            )
-        return all_summaries(self.measure)[self.summary]
+            positions = map(paper_forecasts, (1, 3, 5, 7))
+            return Estimate.exactly(self.summary([found[self.measure] for found in positions]))
+        return all_summaries()[self.measure, self.summary]
 
 
 @cache
-def all_summaries(measure: str) -> dict:
-    """Return each of SUMMARIES of a measure, from the same resamples."""
+def all_summaries() -> dict[tuple[str, Callable], Estimate]:
+    """Return each of SUMMARIES of each measure, from the same resamples."""
     fitted = stored_sts().temperatures
+    keys = [(measure, summary) for measure in MEASURES for summary in SUMMARIES]
 
     def summaries(logits, accepted):
         raw, calibrated = (survivals(logits, temperatures).T for temperatures in (None, fitted))
         observed = survived(accepted, len(raw)).T
-        values = [
-            FORECAST_MEASURES[measure](*position) for position in zip(raw, calibrated, observed)
-        ]
-        return [summary(values) for summary in SUMMARIES]
+        found = [forecasts(*position) for position in zip(raw, calibrated, observed)]
+        return [summary([values[measure] for values in found]) for measure, summary in keys]
 
-    return dict(zip(SUMMARIES, _over_prompts(summaries)))
+    return dict(zip(keys, _over_prompts(summaries)))
 
 
 def _over_prompts(statistics) -> list[Estimate]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity, share_of_rows
+from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity, Sampled, share_of_rows
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.course.result_files import read
@@ -67,7 +67,7 @@ DRAFT_LENGTHS = {  # by drafter and draft length
 
 
 @dataclass(frozen=True)
-class Length(Quantity):
+class Length(Sampled):
     """Accepted length in a domain or, as "all", in the mean over domains; over several trainings, their mean.
 
     A resample redraws prompts, and the trainings where there are several.
@@ -108,7 +108,7 @@ class Length(Quantity):
 
 
 @dataclass(frozen=True)
-class Acceptance(Quantity):
+class Acceptance(Sampled):
     """Conditional acceptance in a domain at a draft position (from 1): of the rounds that reached it, the share that accepted it.
 
     Figure 2 has it for the drafters of Table 1.
@@ -140,7 +140,7 @@ class Acceptance(Quantity):
 
 
 @dataclass(frozen=True)
-class RoundTime(Quantity):
+class RoundTime(Sampled):
     """Time of a full round at a draft length: milliseconds here, multiples of DFlash's in the paper.
 
     It is the median turn, the mean over contexts or that at one `context`. All drafters took the same turns.

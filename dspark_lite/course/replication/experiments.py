@@ -44,8 +44,9 @@ def form(spec: str, *quantities: Quantity) -> tuple[tuple[Quantity, str], ...]:
 
 
 def _shown(quantity: Quantity, spec: str) -> str:
-    found = quantity.estimate()
-    return interval(found, spec) if spec in FORMS else format(found.value, spec)
+    if spec in FORMS:
+        return interval(quantity.estimate(), spec)
+    return format(quantity.value(), spec)
 
 
 def percent(found: Estimate) -> str:
@@ -74,7 +75,7 @@ def overheads_by_context() -> dict[int, float]:
     """Return how much longer DSpark's rounds are than DFlash's at draft length 16, by the tokens of the context: the target's
     pass grows with them, the head's loop does not."""
     return {
-        context: longer_round("dspark", 16, context).estimate().value
+        context: longer_round("dspark", 16, context).value()
         for context in experiment_results.contexts(experiment_results.measured(LATENCY))
     }
 

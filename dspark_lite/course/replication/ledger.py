@@ -115,7 +115,7 @@ def _paper_margins(claim: Claim, theirs: dict[str, float]) -> dict[str, float]:
     if claim.relation in (BELOW_PAPER, AS_PAPER):
         return {}
     margins = claim.margins.items()
-    return {label: margin.estimate(PAPER).value for label, margin in margins} or theirs
+    return {label: margin.value(PAPER) for label, margin in margins} or theirs
 
 
 def _tested(claim: Claim) -> str:

@@ -17,6 +17,7 @@ from dspark_lite.course.estimates import (
     RESULTS,
     Estimate,
     Quantity,
+    Sampled,
     bootstrap,
     paired,
     share_of_rows,
@@ -102,7 +103,7 @@ def gain(name: str, ours: dict, theirs: dict) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Served(Quantity):
+class Served(Sampled):
     """One of SERVING_MEASURES of a drafter under a policy at a load; Figure 8 has the lagged budget at LIGHT and HEAVY load."""
 
     measure: str
