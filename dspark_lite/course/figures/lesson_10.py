@@ -82,7 +82,7 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         label="median: SPS(B)",
     )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("A larger batch takes longer")
+    axes.set_title("Steps per second, by what a step carries")
     axes.legend()
     measured_on(axes, device)
     return fig

@@ -49,9 +49,9 @@ class Lab:
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str | Path):
-        """Return the drafter of this name, folder or Hub id; the lab lets go of the one before, so two never share the memory.
+        """Return the drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
 
-        Raise DSparkLiteError for another name.
+        Raises DSparkLiteError for another name.
         """
         if not isinstance(name, (str, Path)):
             raise RequestError(
@@ -71,15 +71,15 @@ class Lab:
             self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
         return self._held[1]
 
-    def encode(self, prompt: str) -> torch.Tensor:
-        """Return token ids [1, n] of a user's first turn, chat template applied, thinking off. Raise RequestError for anything
-        but a text."""
+    def encode(self, prompt: str, *, enable_thinking: bool = False) -> torch.Tensor:
+        """Return token ids [1, n] of a user's first turn, chat template applied; raises RequestError for what is no text."""
         if not isinstance(prompt, str):
             raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
-        return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
+        ids = chat_ids(self.tokenizer, prompt, enable_thinking=enable_thinking)
+        return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:
-        """Return the text of token ids without special tokens. Raise RequestError for anything else."""
+        """Return the text of token ids, special tokens left out; raises RequestError for what are none."""
         try:
             return self.tokenizer.decode(token_ids, skip_special_tokens=True)
         except (TypeError, KeyError, OverflowError):  # which of them depends on the object
@@ -94,7 +94,7 @@ class Lab:
     def costs(self, path: Path | str):
         """Return the cost table in a file of SGLang's, of either form, for scheduling steps of this lab's target.
 
-        Raise RequestError for one that was measured on another device, of another target or with other versions.
+        Raises RequestError for one that was measured on another device, of another target or with other versions.
         """
         found = load_costs(path)
         check_origin(found.origin, self.target)
@@ -157,7 +157,7 @@ def setup(
     greedy texts of every drafter are equal to plain decoding's; in 16 bit they may part at near-ties. With `fast`, as that of
     `generate`, the lab's measurements of single requests take the fast path.
 
-    Raise DSparkLiteError for an unknown profile or option, a target that cannot read text, and CheckpointError where weights
+    Raises DSparkLiteError for an unknown profile or option, a target that cannot read text, and CheckpointError where weights
     cannot be had, or the device does not compute in the format.
     """
     profile = choose_profile(profile)
@@ -202,10 +202,9 @@ def _number_format(asked: str | None) -> torch.dtype | None:
 
 
 def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
-    """Let this process take at most `gigabytes` 10^9 bytes of a GPU (None: all of it); return the bytes that it may take, None
-    on a CPU.
+    """Let this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that it may take, None on a CPU.
 
-    Raise RequestError for anything but a number above 0.
+    Raises RequestError for what is no number above 0.
     """
     try:
         asked = None if gigabytes is None else float(gigabytes)

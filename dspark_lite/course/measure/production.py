@@ -1,6 +1,7 @@
-"""Short trainings for the lessons beside the thirteenth: V4's parts, heads on one backbone, trees."""
+"""What lessons beside the thirteenth show of drafters that were trained here for minutes: V4's parts, heads on one backbone, trees."""
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from dspark_lite.common.timing import clock
 from dspark_lite.course.extensions.trees import generate_with_tree
 from dspark_lite.drafters import DSpark
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training.drafts import train_draft
-from dspark_lite.training.loop import read_log
+from dspark_lite.training.recipe import DraftRecipe
+from dspark_lite.training.train import read_log, train_draft
 from ..data.answers import answered_rows
 from ..data.recipes import load_recipe, train
 from ..data.selector import Selector
@@ -33,10 +34,10 @@ TREE_NODES = (7, 15, 31)
 TIMED_BLOCKS = 30
 
 
-def cached_rows(lab: Lab, recipe: dict, folder: Path):
-    """Return the target's answers to a recipe's prompts, and what it computes on them."""
-    rows = answered_rows(lab.target, recipe["data"], folder / "answers.jsonl")
-    return build_cache(lab.target, rows, recipe["config"]["target_layer_ids"], folder / "cache")
+def cached_rows(lab: Lab, recipe: DraftRecipe, folder: Path):
+    """Return the target's answers to a recipe's prompts with its hidden states."""
+    rows = answered_rows(lab.target, recipe.data, folder / "answers.jsonl")
+    return build_cache(lab.target, rows, recipe.config.target_layer_ids, folder / "cache")
 
 
 def counted(generations: list) -> list[list[float]]:
@@ -45,7 +46,7 @@ def counted(generations: list) -> list[list[float]]:
 
 
 def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str, list]:
-    """Return tokens and rounds of each prompt, by domain."""
+    """Return tokens and rounds of each of so many prompts, by domain."""
     return {
         domain: counted(rollouts(lab, drafter, texts[:prompts], temperature=temperature))
         for domain, texts in lab.prompts.items()
@@ -66,7 +67,7 @@ def block_milliseconds(lab: Lab, drafter) -> float:
 
 
 def v4_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
-    """Train one of V4_VARIANTS, all by the same recipe; return its costs and its accepted length."""
+    """Train one of V4_VARIANTS, all by the same recipe, and says what it costs and brings."""
     began = time.monotonic()
     drafter = train_draft(
         load_recipe("production-v4"),
@@ -102,13 +103,13 @@ HEAD_KINDS = {
 
 
 def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
-    """Return the row of one of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and
-    the gated one as a selector."""
+    """Return one of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated
+    one as a selector."""
     recipe, (kind, head) = load_recipe("production-heads"), HEAD_KINDS[name]
     if kind is None:
-        drafter = lab.drafter(recipe["initial"])
+        drafter = lab.drafter(recipe.initial)
     else:
-        recipe = {**recipe, "config": {**recipe["config"], "markov_head_type": head}}
+        recipe = replace(recipe, config=replace(recipe.config, markov_head_type=head))
         drafter = train_draft(recipe, lab.target, cache, folder / head, kind=kind)
     return {
         "name": name,
@@ -118,7 +119,7 @@ def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
 
 
 def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
-    """Return the row of the lab's DSpark with trees of `nodes` nodes; 0 is its chain."""
+    """Return the lab's DSpark with trees of so many nodes; 0: its chain."""
     drafter = lab.drafter("dspark")
     if not nodes:
         return {
@@ -154,8 +155,8 @@ def retold_lab(lab: Lab, folder: Path, prompts: int) -> Lab:
 
 
 def retold_row(lab: Lab, name: str, prompts: int, folder: Path | None = None) -> dict:
-    """Return the accepted length of the untouched target's DSpark by a lab's target; with the `folder` of a retold one, after a
-    fine-tuning on its answers."""
+    """Return how long the DSpark of the untouched target is accepted by a lab's; with the `folder` of a retold one, after a
+    fine-tuning, there, on that one's answers."""
     began, drafter = time.monotonic(), "dspark"
     if folder:
         drafter = str(

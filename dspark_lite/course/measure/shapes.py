@@ -1,4 +1,4 @@
-"""The models of the released profile by their shapes alone: bytes of files, of weights, of a request.
+"""The models of the released profile by their shapes alone: bytes of files, of weights, of what a request adds.
 
 Nothing is downloaded: shapes come from assets/reference (the drafts' as DeepSeek published them, the language models'
 and the sizes of their files as Qwen did), and modules are built without numbers (the meta device). All sizes are in
@@ -57,7 +57,7 @@ def config(role: str) -> dict:
 
 
 def build(role: str, shape: dict):
-    """Return a model of this config: a Target for "target", else a drafter, with torch's initial numbers."""
+    """Return a model of this config: a Target for "target", else a drafter, with whatever numbers torch begins with."""
     architecture = shape["architectures"][0]
     if architecture in DRAFTS:
         kind = DRAFTS[architecture]
@@ -96,11 +96,6 @@ def file_bytes(role: str) -> int:
     return ITEM * parameter_count(module(role))
 
 
-def weight_bytes(role: str) -> int:
-    """Return bytes of a model's weights in memory, alone."""
-    return ITEM * parameter_count(module(role))
-
-
 def keys_values(role: str, tokens: int) -> int:
     """Return bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
     return (
@@ -111,7 +106,7 @@ def keys_values(role: str, tokens: int) -> int:
 
 
 def activations(role: str | None, tokens: int) -> int:
-    """Return about how many bytes a pass over `tokens` tokens and a verified block of the drafter's hold at most.
+    """Return bytes at most of what a pass over `tokens` tokens and a verified block of the drafter's hold meanwhile, about.
 
     With taps, transformers keeps every layer's hidden states of the prompt; three copies of the widest layer, and of
     each position of a block logits in 16 bit, logits, probabilities and residual in float32.
@@ -127,7 +122,7 @@ def activations(role: str | None, tokens: int) -> int:
 
 def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
     """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `held` counts, with the
-    room that drafts' buffers have, and "activations". Raise DSparkLiteError for a drafter that the profile does not have."""
+    room that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
     room = sum(keys_values(one, tokens) for one in ("target", role) if one)
     return {
         **held(module("target"), module(role) if role else None, tokens),
@@ -137,6 +132,6 @@ def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
 
 
 def fits(role: str | None, available: float) -> bool:
-    """Return whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in `available` bytes of a GPU, CUDA's
-    own memory included."""
+    """Return whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in `available` bytes of a GPU, what
+    CUDA takes included."""
     return sum(memory(role).values()) + CUDA <= available

@@ -1,4 +1,4 @@
-"""A model of the serving engine: step times from measured costs, drafts from stored blocks, everything else as in the engine.
+"""A model of the serving engine: step times from measured costs, drafts from recorded blocks, all else as it is.
 
 Requests arrive, wait for a slot, and go from round to round as in engine.py, and the policies are the very same. What a
 round costs is looked up (measure/step_costs.py), and what a drafter would have said and the target accepted is replayed from
@@ -17,7 +17,7 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, chosen_lengths, started
 from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.course.measure.step_costs import StepCosts
+from dspark_lite.scheduling.policies import Costs
 from dspark_lite.serving.requests import StepReport
 
 
@@ -39,7 +39,7 @@ class Record:
         """Return the blocks of scheduling/calibration.py's observations, a list of one entry a domain, with calibrated logits.
 
         Those leave out the block that the end of an answer cuts short. An end falls into a long block more often than
-        into a short one, and anywhere in it: so each answer is longer by the mean of that.
+        into a short one, and anywhere in it: so many tokens as that makes on average are added to each answer.
         """
         logits = np.concatenate([found.logits for found in observations]) / np.array(
             sts.temperatures
@@ -77,22 +77,22 @@ class EngineModel:
     it. `submit`, then `step` until `idle`, as with the engine.
 
     `now` is the model's clock: it moves by what a step takes, and whoever waits for an arrival sets it. With the policy
-    fixed(0) and the costs of a target alone it decodes plainly. Raise RequestError for more slots than the costs cover.
+    fixed(0) and the costs of a target alone it decodes plainly. `shares` [A, 2] holds the tokens that each recorded answer
+    has written, and its equal shares of the seconds of its rounds. Raises RequestError for more slots than the costs cover.
     """
 
     def __init__(
         self,
         record: Record,
-        costs: StepCosts,
+        costs: Costs,
         policy=None,
         *,
         slots: int,
         prefill: tuple[float, float] = (0.0, 0.0),
     ):
-        if slots > costs.requests[-1]:
+        if slots > costs.most_tokens(slots):
             raise RequestError(
-                f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked "
-                "for, so measure more"
+                f"the step costs do not cover {slots} requests; measure more, or take fewer slots"
             )
         self.record, self.costs, self.policy, self.prefill, self.now = (
             record,
@@ -104,10 +104,16 @@ class EngineModel:
         self.answer = np.full(slots, -1)
         self.written, self.rounds = np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
+        self.shares = np.zeros((len(record.tokens), 2))
         self._waiting: deque[tuple[int, float]] = deque()
         self._drafts = torch.zeros(
             slots, record.gamma, dtype=torch.long
         )  # which tokens they are does not matter here
+
+    @property
+    def running(self) -> int:
+        """Return how many slots are taken."""
+        return int((self.answer >= 0).sum())
 
     @property
     def idle(self) -> bool:
@@ -115,11 +121,11 @@ class EngineModel:
         return not self._waiting and (self.answer < 0).all()
 
     def submit(self, answer: int, arrived: float) -> None:
-        """Take in a request that arrived at a time of the model's clock, with a stored answer."""
+        """Take in a request that arrived at a time of the model's clock and will get a recorded answer."""
         self._waiting.append((answer, arrived))
 
     def step(self) -> StepReport:
-        """Admit waiting requests and play one round; `seconds` are those of "prefill" and "round"."""
+        """Admit what waits and makes one round; `seconds` are those of "prefill" and "round"."""
         report = StepReport(seconds={"prefill": 0.0, "round": 0.0})
         if self._waiting:
             self._admit(report)
@@ -158,6 +164,8 @@ class EngineModel:
         report.verified, report.committed = report.proposed + len(rows), int(committed.sum())
         report.seconds["round"] = self.costs.seconds(len(rows), report.verified)
         self.now += report.seconds["round"]
+        charged = report.seconds["round"] / len(rows)
+        np.add.at(self.shares, answer, np.stack([committed, np.full(len(rows), charged)], 1))
         self.written[rows] += committed
         self.rounds[rows] += 1
         for row in rows[self.written[rows] >= record.tokens[answer]]:
