@@ -20,7 +20,7 @@ import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.files import ROOT, read_object, write_json, write_text
-from dspark_lite.common.origin import DECIDING, device_name, folder_name, versions
+from dspark_lite.common.origin import TIMED_LIBRARIES, device_name, folder_name, versions
 from tools.errors import report_errors
 from dspark_lite.course.measure.forced_rounds import paper_pattern
 from dspark_lite.course.measure.journal import check_writable, commit
@@ -227,7 +227,7 @@ def is_done(path, size):
         return False
     held, here = read_object(path), versions()
     return held.get("size") == vars(size) and all(
-        held["versions"].get(name) == here[name] for name in DECIDING
+        held["versions"].get(name) == here[name] for name in TIMED_LIBRARIES
     )
 
 
