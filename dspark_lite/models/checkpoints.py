@@ -1,4 +1,4 @@
-"""Load and save targets and drafters by embedded name, folder or Hub id ("org/name", "org/name@revision").
+"""Load and save targets and drafters by embedded name, folder or Hub id.
 
 A checkpoint is safetensors and JSON. Nothing in it is executed.
 """
@@ -47,7 +47,10 @@ OTHER_HEAD = 0.05  # relative distance from which two LM heads are different wei
 
 
 def resolve(name: str, fetched=download) -> Path:
-    """Return the folder of a checkpoint; for a Hub id, `fetched(name)`. Raise CheckpointError if there is none."""
+    """Return the folder of a checkpoint; for a Hub id, `fetched(name)`.
+
+    Raise CheckpointError if there is none.
+    """
     name = str(name)
     if Path(name).name == name and (EMBEDDED / name).is_dir():
         return EMBEDDED / name
@@ -191,9 +194,10 @@ def target_class(name: str, architecture: str):
 
 @contextmanager
 def _quiet_transformers(bars: bool):
-    """Silence transformers' report of missing weights, which we check ourselves, and without `bars` its progress bar.
+    """Silence transformers' report of missing weights and, without `bars`, its progress bar.
 
-    Its switch also turns the Hub client's bars on and off. So it stays untouched if either is off.
+    We check the weights ourselves. The switch of the bar also switches the Hub client's bars, so it
+    stays untouched if either is off.
     """
     from huggingface_hub.utils import are_progress_bars_disabled
     from transformers.utils import logging
@@ -212,7 +216,10 @@ def _quiet_transformers(bars: bool):
 
 
 def _load_tokenizer(folder: Path):
-    """Return the tokenizer of a checkpoint, or None without one. Raise ValueError for damaged files."""
+    """Return the tokenizer of a checkpoint, or None without one.
+
+    Raise ValueError for damaged files.
+    """
     from transformers import AutoTokenizer
 
     if not (folder / "tokenizer.json").exists():
@@ -224,7 +231,7 @@ def _load_tokenizer(folder: Path):
 
 
 def _check_filled(name: str, report: dict) -> None:
-    """Raise CheckpointError if transformers filled parameters with random numbers because the files lack them."""
+    """Raise CheckpointError if transformers filled missing weights with random numbers."""
     mismatched = [entry[0] for entry in report["mismatched_keys"]]
     if mismatched or report["missing_keys"]:
         tensor = sorted([*mismatched, *report["missing_keys"]])[0]
@@ -256,14 +263,14 @@ def _device(name: str, device, profile: str | None) -> torch.device:
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """Return float32 on a CPU; on a GPU bfloat16, or float16 if the GPU only emulates bfloat16 (T4)."""
+    """Return float32 on a CPU; on a GPU bfloat16, or float16 if bfloat16 is emulated (T4)."""
     if device.type != "cuda":
         return torch.float32
     return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
 
 
 def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
-    """Raise CheckpointError for bfloat16 on a GPU that emulates it, which torch counts as support."""
+    """Raise CheckpointError for bfloat16 on a GPU that emulates it. torch calls it supported."""
     if dtype == torch.bfloat16 and default_dtype(device) == torch.float16:
         major, minor = torch.cuda.get_device_capability(device)
         raise CheckpointError(
@@ -273,10 +280,11 @@ def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
 
 
 def load_drafter(name: str, target):
-    """Load a drafter for `target`: a published draft in any form, a small language model, or "prompt_lookup".
+    """Load a drafter for `target`.
 
-    Warn if its target has more positions, scales them, or has another LM head. Raise
-    CheckpointError for a drafter of another target, and for a drafter that cannot be loaded.
+    `name` is a published draft in any form, a small language model, or "prompt_lookup". Warn if the
+    target has more positions, scales them, or has another LM head. Raise CheckpointError for a
+    drafter of another target, and for a drafter that cannot be loaded.
     """
     if not isinstance(target, Target):
         raise CheckpointError(
@@ -301,15 +309,19 @@ def load_drafter(name: str, target):
 
 
 def load_draft_alone(folder: Path):
-    """Load a trained draft without its target, in float32 on the CPU. It cannot decode, but its passes can be compared.
+    """Load a trained draft without its target, in float32 on the CPU.
 
-    Raise CheckpointError if the folder holds no draft, or a draft without its embedding or LM head.
+    It cannot decode, but its passes can be compared. Raise CheckpointError if the folder holds no
+    draft, or a draft without its embedding or LM head.
     """
     return _load(folder, read_draft(str(folder), read_config(folder)), None)
 
 
 def _load(folder: Path, draft: PublishedDraft, target):
-    """Load a draft from its files. Raise CheckpointError if the files or the memory do not suffice."""
+    """Load a draft from its files.
+
+    Raise CheckpointError if the files or the memory do not suffice.
+    """
     try:
         return load_draft(folder.name, draft, weight_files(folder), target)
     except torch.OutOfMemoryError as error:
@@ -317,7 +329,10 @@ def _load(folder: Path, draft: PublishedDraft, target):
 
 
 def _load_small_lm(name: str, target) -> SmallLM:
-    """Load a small language model for `target`. It reads ids that padding added to the target as zeros."""
+    """Load a small language model for `target`.
+
+    It reads ids that padding added to the target as zeros.
+    """
     small = load_target(name, device=target.device, dtype=target.dtype)
     added = added_ids(small.vocab_size, target)
     _check_equal("a vocabulary of", small.vocab_size + added, target.vocab_size, "tokens")
@@ -327,7 +342,10 @@ def _load_small_lm(name: str, target) -> SmallLM:
 
 
 def check_loaded(drafter, target):
-    """Return a drafter that was loaded before. Raise CheckpointError if its target had another shape or dtype."""
+    """Return a drafter that was loaded before.
+
+    Raise CheckpointError if its target had another shape or dtype.
+    """
     if not isinstance(drafter, Drafter):
         raise CheckpointError(
             f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned"
@@ -344,7 +362,10 @@ def check_loaded(drafter, target):
 
 
 def check_pair(kind: type, config: DraftConfig, target) -> None:
-    """Raise CheckpointError unless a drafter of this class and config was made for a target of this shape."""
+    """Raise CheckpointError unless a drafter was made for a target of this shape.
+
+    `kind` and `config` are the drafter's class and config.
+    """
     vocab_size = within_vocabulary(config, target).vocab_size
     _check_equal("a vocabulary of", vocab_size, target.vocab_size, "tokens")
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
@@ -375,7 +396,7 @@ def _positions(target) -> dict:
 
 
 def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
-    """Return why a draft or a small language model is weaker than the target far into a text, a predicate each.
+    """Return why a drafter is weaker than the target far into a text, a predicate each.
 
     The text is the target's all the same.
     """
@@ -395,7 +416,10 @@ def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
 
 
 def other_head(drafter, target) -> list[str]:
-    """Return a warning if a block draft's LM head differs from its target's. Training copies and freezes that head."""
+    """Return a warning if a block draft's LM head differs from its target's.
+
+    Training copies and freezes that head.
+    """
     head = of_target(target).get("lm_head.weight")
     if head is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
         return []
@@ -409,9 +433,9 @@ def other_head(drafter, target) -> list[str]:
 
 
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
-    """Write a draft in the released format: config.json, with `extra` fields, and model.safetensors in bfloat16.
+    """Write a draft in the released format: config.json and model.safetensors, in bfloat16.
 
-    Each file is whole or not there.
+    `extra` are more fields of config.json. Each file is whole or not there.
     """
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
     rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}

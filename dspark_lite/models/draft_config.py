@@ -95,9 +95,10 @@ def _check_parts(kind: type, flat: dict) -> None:
 
 
 def _read_positions(kind: type, flat: dict) -> None:
-    """Set `rope_theta`, and for Gemma 4 `partial_rotary_factor`, from either place that transformers uses.
+    """Set `rope_theta`, and for Gemma 4 `partial_rotary_factor`.
 
-    Raise CheckpointError for scaled positions, and for two places that disagree.
+    transformers writes the base in two places. Raise CheckpointError if they disagree, and for
+    scaled positions.
     """
     rope, older = flat.get("rope_parameters") or {}, flat.get("rope_scaling") or {}
     if kind is Gemma4DSpark:

@@ -165,8 +165,8 @@ SPECULATORS_TYPES = [name for name, form in FORMS.items() if form.publisher == S
 class PublishedDraft(NamedTuple):
     """A draft as its config.json describes it.
 
-    `names` is its row of FORMS. `max_positions` counts the positions that it was trained for; `target` is the name of its
-    target. Both are None if config.json does not give them.
+    `names` is its row of FORMS. `max_positions` counts the positions that it was trained for;
+    `target` is the name of its target. Both are None if config.json does not give them.
     """
 
     names: Form
@@ -263,7 +263,7 @@ def _form(name: str, config: dict) -> Form:
 
 
 def _layer_fields(name: str, given: dict) -> dict:
-    """Return the fields of a `transformer_layer_config`, with transformers' defaults for its type of model.
+    """Return the fields of a `transformer_layer_config`, with transformers' defaults.
 
     Raise CheckpointError for layers that are not drafted here.
     """
@@ -294,7 +294,7 @@ def _layer_fields(name: str, given: dict) -> dict:
 
 
 def _check_speculators(name: str, form: Form, config: dict, fields: dict) -> None:
-    """Raise CheckpointError for a draft of speculators that is not drafted here, or that its config.json leaves open."""
+    """Raise CheckpointError for parts of a speculators draft that are open or not drafted here."""
     if config.get("target_hidden_size") not in (None, fields["hidden_size"]):
         raise CheckpointError(
             f"{name} is for a target of hidden size {config['target_hidden_size']}, its own is {fields['hidden_size']}; only drafts "
@@ -309,7 +309,7 @@ def _check_speculators(name: str, form: Form, config: dict, fields: dict) -> Non
         raise CheckpointError(
             f"{name} does not say how many tokens it drafts (speculators_config, proposal_methods, speculative_tokens)"
         )
-    # speculators 0.9 writes `sample_from_anchor`. Older files have no such field and do not predict from the anchor.
+    # speculators 0.9 writes `sample_from_anchor`. Older files do not, nor predict from the anchor.
     gamma, block = fields.get("gamma"), fields.get("block_size")
     if form.kind is DSpark and "sample_from_anchor" not in config and gamma and gamma == block:
         raise CheckpointError(

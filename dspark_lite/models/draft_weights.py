@@ -1,4 +1,4 @@
-"""The tensors of a draft: check them against its config, read them, and share its target's copies of them.
+"""The tensors of a draft: check them, read them, and share its target's copies of them.
 
 A draft uses its target's embedding and LM head if its files leave them out, and shares their memory
 if its files hold equal copies.
@@ -40,7 +40,10 @@ def added_ids(vocab_size: int, target) -> int:
 
 
 def within_vocabulary(config: DraftConfig, target) -> DraftConfig:
-    """Return the config of a draft over the ids of a padded target. The draft still draws from its own ids only."""
+    """Return the config of a draft over the ids of a padded target.
+
+    The draft still draws from its own ids only.
+    """
     if not added_ids(config.vocab_size, target):
         return config
     return replace(
@@ -51,7 +54,10 @@ def within_vocabulary(config: DraftConfig, target) -> DraftConfig:
 
 
 def widen_embedding(model, vocab_size: int, added: int) -> None:
-    """Add rows of zeros to the embedding of a transformers model for `added` ids. The LM head stays as it is."""
+    """Add rows of zeros to the embedding of a transformers model for `added` ids.
+
+    The LM head stays as it is.
+    """
     for module in model.modules():
         if isinstance(module, nn.Embedding) and module.num_embeddings == vocab_size:
             module.weight = nn.Parameter(
@@ -74,7 +80,7 @@ def stored_shapes(form: Form, files: list[Path]) -> dict[str, tuple[int, ...]]:
 
 
 def check_tensors(name: str, draft: PublishedDraft, shapes: dict[str, tuple], optional) -> None:
-    """Raise CheckpointError unless a draft's files hold the tensors of its config, each in its shape.
+    """Raise CheckpointError unless a draft's files hold the tensors of its config.
 
     Tensors in `optional` may be missing.
     """
@@ -102,7 +108,7 @@ def check_tensors(name: str, draft: PublishedDraft, shapes: dict[str, tuple], op
 
 
 def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
-    """Load a draft's drafter for `target`, in its dtype and on its device; without one, in float32 on the CPU.
+    """Load a draft for `target`, in its dtype and on its device (None: float32 on the CPU).
 
     Raise CheckpointError if the files do not hold the tensors of its config.
     """
@@ -145,7 +151,10 @@ def read_tensors(
 
 
 def check_values(tensor: str, path: Path, value: torch.Tensor, integers: bool = False) -> None:
-    """Raise CheckpointError for a tensor with infinite or undefined values, or of integers unless `integers`."""
+    """Raise CheckpointError for a tensor with infinite or undefined values.
+
+    Integers are wrong too, unless `integers`.
+    """
     if not (integers or value.is_floating_point()):
         raise CheckpointError(
             f"tensor {tensor} of {path} holds {value.dtype}; a draft's weights are floating-point numbers, not quantised"
@@ -204,7 +213,7 @@ def _output_ids(name: str, config: DraftConfig, tensors: dict) -> torch.Tensor |
 def _completed(
     config: DraftConfig, tensors: dict, shared: dict, ids: torch.Tensor | slice
 ) -> dict[str, torch.Tensor]:
-    """Return a draft's tensors with those that only the target has, and with a row for each of the target's ids.
+    """Return a draft's tensors with its target's, and with a row for each of the target's ids.
 
     `config` counts the target's ids, `ids` are the target's ids of the draft's outputs. An id that
     the draft was not trained on gets a row of zeros.
@@ -222,7 +231,7 @@ def _completed(
 
 
 def _scale_as_target(drafter, form: Form, target, shared: dict) -> None:
-    """Set the target's soft cap if the drafter uses its LM head, and in z-lab's form the scale of its embedding."""
+    """Set the soft cap of the target's LM head, and in z-lab's form its embedding's scale."""
     head = shared.get("lm_head.weight")
     if head is not None and drafter.lm_head.weight.data_ptr() == head.data_ptr():
         drafter.logit_softcap = getattr(target.config, "final_logit_softcapping", None)

@@ -25,7 +25,7 @@ from .draft_weights import MAPS, SHARED_TENSORS, check_tensors, check_values, st
 
 
 class EngineFormat(NamedTuple):
-    """The drafts that an engine runs (sequential heads, Gemma 4, Eagle3), and its serving command."""
+    """The drafts that an engine runs (heads, Gemma 4, Eagle3), and its serving command."""
 
     heads: tuple[str, ...]
     gemma4: bool
@@ -67,7 +67,9 @@ ZERO_RANK = 8  # of the Markov head of zeros
 
 
 def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
-    """Write a draft to `folder` in the form of an engine, with a model card. Return the command that serves it.
+    """Write a draft to `folder` in the form of an engine, with a model card.
+
+    Return the command that serves it.
 
     `name` is an embedded name, a folder or a Hub id, `engine` a key of ENGINES or "speculators",
     `target` the name of the target in the command. Raise RequestError for an unknown engine and for
@@ -110,7 +112,7 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
 
 
 def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
-    """Raise CheckpointError for a draft that an engine does not run, or that speculators has no form for."""
+    """Raise CheckpointError for a draft that an engine does not run or speculators lacks."""
     kind, config = draft.kind, draft.config
     if engine == SPECULATORS:
         if kind is Gemma4DSpark:
@@ -149,7 +151,10 @@ def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
 
 
 def _stored_tensors(name: str, draft: PublishedDraft, source: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a draft as its files store them. Raise CheckpointError if a tensor is missing or wrong."""
+    """Return the tensors of a draft as its files store them.
+
+    Raise CheckpointError if a tensor is missing or wrong.
+    """
     files = weight_files(source)
     check_tensors(name, draft, stored_shapes(draft.names, files), optional=SHARED_TENSORS)
     tensors = {tensor: value for path in files for tensor, value in load_file(path).items()}
@@ -227,7 +232,7 @@ def _speculators_config(draft: PublishedDraft, target: str) -> dict:
 def _speculators_tensors(
     draft: PublishedDraft, tensors: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return a draft's tensors by speculators' names, with `t2d` [V] if its vocabulary is reduced."""
+    """Return a draft's tensors by speculators' names, with `t2d` [V] if it needs one."""
     _, form = _speculators_form(draft)
     renamed = {
         form.stored_name(name): form.reordered(name, value) for name, value in tensors.items()
@@ -239,7 +244,10 @@ def _speculators_tensors(
 
 
 def _write_folder(folder: Path, config: dict, tensors: dict, card: str) -> None:
-    """Write a draft and its model card to `folder`. If writing breaks off, the folder stays as it was."""
+    """Write a draft and its model card to `folder`.
+
+    If writing breaks off, the folder stays as it was.
+    """
     parent = folder.resolve().parent
     parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{folder.name}.", dir=parent) as temporary:
@@ -268,7 +276,7 @@ CARD_FIELDS = (
 
 
 def model_card(config: dict, engine: str, command: str, target: str) -> str:
-    """Return a README.md for the Hub: the draft's target, the fields that engines read, and the serving command."""
+    """Return a README.md for the Hub: the target, the fields that engines read, the command."""
     fields = "\n".join(
         f"| `{name}` | `{json.dumps(config[name])}` |" for name in CARD_FIELDS if name in config
     )

@@ -1,4 +1,4 @@
-"""Fetch the files of a model that we read from the Hub into its cache, and check each against its hash.
+"""Fetch a model's files from the Hub into its cache, and check each against its hash.
 
 The client follows HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE.
 """
@@ -70,7 +70,10 @@ def _wanted(name: str, patterns: list[str]) -> dict:
 
 
 def cached(name: str) -> Path | None:
-    """Return the folder of a model in the cache, or None if the cache lacks a file. Asks the disk only."""
+    """Return the folder of a model in the cache, or None if the cache lacks a file.
+
+    Asks the disk only.
+    """
     from huggingface_hub import snapshot_download
 
     try:
@@ -94,7 +97,9 @@ def file_sizes(name: str) -> dict[str, int]:
 
 
 def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Return shape and bytes of each tensor of a model on the Hub. Fetches the headers of its files only.
+    """Return shape and bytes of each tensor of a model on the Hub.
+
+    Fetches the headers of its files only.
 
     Raise CheckpointError with cause and cure if they cannot be fetched.
     """
@@ -210,8 +215,8 @@ def _check_hash(name: str, path: Path) -> None:
     """Compare a file in the cache with its hash, once. The client compares lengths only.
 
     The hash is the name of the file that its link leads to. A cache without links (Windows without
-    developer mode) has no hashes, so nothing is compared. Raise CheckpointError if the hash differs,
-    and delete the file: the next call fetches it again.
+    developer mode) has no hashes, so nothing is compared. Raise CheckpointError if the hash
+    differs, and delete the file: the next call fetches it again.
     """
     blob = path.parent / path.readlink() if path.is_symlink() else path
     if not (HASH.fullmatch(blob.name) and blob.exists()):

@@ -11,7 +11,10 @@ def kv_bytes(config, item: int) -> int:
 
 
 def of_target(target) -> dict[str, torch.Tensor]:
-    """Return a target's embedding and LM head by their names in a draft. Quantised weights are left out."""
+    """Return a target's embedding and LM head by their names in a draft.
+
+    Quantised weights are left out.
+    """
     modules = {
         "embed_tokens.weight": target.model.get_input_embeddings(),
         "lm_head.weight": target.model.get_output_embeddings(),
@@ -25,10 +28,10 @@ def of_target(target) -> dict[str, torch.Tensor]:
 
 
 def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
-    """Return the bytes of a target, of a drafter (None: no drafter) and of their keys and values for `tokens` tokens.
+    """Return the bytes of a target, a drafter, and keys and values of `tokens` tokens.
 
-    Weights that both use count as the target's. The room that a growing cache keeps free is not
-    counted. Models on the meta device give the bytes that they would take.
+    `drafter` may be None. Weights that both use count as the target's. The room that a growing
+    cache keeps free is not counted. Models on the meta device give the bytes that they would take.
     """
     models = [network(model) for model in (target, drafter) if model is not None]
     # On the meta device every address is 0, so a tensor of the same name counts as shared.
