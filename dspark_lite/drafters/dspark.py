@@ -82,11 +82,12 @@ class Backbone(Draft):
     def packed_hidden(
         self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask
     ) -> torch.Tensor:
-        """Hidden states [B, K, g, H] of K blocks packed after one context (training).
+        """Run one pass over K blocks that are packed after one context, in training.
 
-        features [B, n, taps * H]; anchor_ids and anchors [B, K] are the anchor tokens and their
-        positions; mask [B, 1, K * g, n + K * g], dense or block-sparse, says what each slot may see
-        (training/blocks.py); without one, `packed_attention` writes it out.
+        Return the hidden states [B, K, g, H] of all slots. `features` [B, n, taps * H] belong to the
+        context, `anchor_ids` [B, K] and positions `anchors` [B, K] to the blocks. `mask`
+        [B, 1, K * g, n + K * g] is dense or block-sparse (training/blocks.py); None: a slot sees the
+        context before its anchor and its own block, by `packed_attention`.
         """
         context = self.context(features)  # [B, n, H]
         positions = torch.arange(context.shape[1], device=context.device)
@@ -102,45 +103,37 @@ class Backbone(Draft):
                 hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n]
                 mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
             else:
-                keys, values = (
-                    torch.cat(pair, 2) for pair in zip(past, own)
-                )  # [B, m, n + K * g, d]
-                mixed = (
-                    attend(queries, keys, values, mask, attention.scale).transpose(1, 2).flatten(2)
-                )
+                # keys, values: [B, m, n + K * g, d]
+                keys, values = (torch.cat(pair, 2) for pair in zip(past, own))
+                mixed = attend(queries, keys, values, mask, attention.scale)
+            mixed = mixed.transpose(1, 2).flatten(2)  # [B, K * g, n * d]
             x = layer.after_attention(x, attention.o_proj(mixed))
         return self.norm(x).unflatten(1, ids.shape[1:])
 
 
+# With a dense mask and `attend` instead, a training step on a CPU takes 1.23 times the time in
+# bfloat16 and 1.05 in float32 (64 blocks after 230 tokens), 1.33 in float32 (150 after 400).
 def packed_attention(
     queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """What queries [B, m * r, K * g, d] of K packed blocks mix of the context's keys and values [B,
-    m, n, d] and of those of their own block, `own` [B, m, K * g, d]; `hidden_from` [B, K, n] is
-    -inf where a block must not look. [B, K * g, m * r * d].
+    """Return the attention [B, m * r, K * g, d] of queries of K packed blocks, without a dense mask.
 
-    For where no block-sparse kernel serves: no slot is compared with the other blocks, of which
-    there may be a hundred and fifty.
+    A query sees the context's keys and values [B, m, n, d] and those of its own block among `own`
+    [B, m, K * g, d]. `hidden_from` [B, K, n] is -inf where a block must not look. No slot is
+    compared with another block.
     """
     blocks = hidden_from.shape[1]
-    # The block's own keys and values are [B, m, K, g, d].
-    (keys, values), (own_keys, own_values) = (
-        context,
-        (part.unflatten(2, (blocks, -1)) for part in own),
-    )
-    grouped = (
-        (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
-    )  # [B, m, r, K, g, d]
-    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, grouped.shape[2:5]) + hidden_from[
-        :, None, None, :, None
-    ]
+    keys, values = context
+    own_keys, own_values = (part.unflatten(2, (blocks, -1)) for part in own)  # [B, m, K, g, d]
+    grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
+    shape = grouped.shape  # [B, m, r, K, g, d]
+    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, shape[2:5])  # [B, m, r, K, g, n]
+    scores = scores + hidden_from[:, None, None, :, None]
     own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, r, K, g, g]
     weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
     seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
-    mixed = (seen.flatten(2, 4) @ values).unflatten(2, grouped.shape[2:5]) + among @ own_values[
-        :, :, None
-    ]
-    return mixed.flatten(3, 4).flatten(1, 2).transpose(1, 2).flatten(2)
+    mixed = (seen.flatten(2, 4) @ values).unflatten(2, shape[2:5]) + among @ own_values[:, :, None]
+    return mixed.flatten(3, 4).flatten(1, 2)
 
 
 class MarkovHead(nn.Module):
