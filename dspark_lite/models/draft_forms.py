@@ -235,12 +235,9 @@ def at(config: dict, *paths: str):
     for path in paths:
         value = config
         for part in path.split("."):
-            if not value:
-                break
-            value = value[int(part)] if part.isdigit() else value.get(part)
-        else:
-            if value is not None and value != []:
-                return value
+            value = (value[int(part)] if part.isdigit() else value.get(part)) if value else None
+        if value not in (None, []):
+            return value
     return None
 
 
