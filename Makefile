@@ -7,15 +7,15 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving extensions production gpu judges drafts \
-  engine site release grade slides exam project
+COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving machines extensions production gpu judges drafts \
+  site release grade slides exam project
 
 .PHONY: $(COMMANDS) wheel fork test-matrix $(SETS:%=test-%) test-site
 
 # course.py says what each does, installs what it needs and starts it. notebooks: from notebooks/src to notebooks/ and
 # notebooks/solutions/, executed, and the tables in README.md and docs/. record: measure the lessons' minutes on this machine;
-# `make notebooks` then writes them into headers and tables. gpu: unattended, and a stopped run goes on; ARGS=--small tries all
-# of it out on small shapes, on a CPU too. For release, grade, slides, exam, project and fork see docs/teaching/README.md.
+# `make notebooks` then writes them into headers and tables. gpu: ARGS=--small tries it out on narrow models, on a CPU too. For
+# release, grade, slides, exam, project and fork see docs/teaching/README.md.
 $(COMMANDS):
 	$(PYTHON) course.py $@ $(ARGS)
 

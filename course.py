@@ -102,6 +102,12 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
         "course",
         ["-m", "tools.measure.serving"],
     ),
+    "machines": (
+        "recorded rounds replayed on this CPU, on GPUs by their roofline, on the paper's machine",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.machines"],
+    ),
     "extensions": (
         "what block verification gains over the token rule",
         "tools/measure",
@@ -116,27 +122,21 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     ),
     "gpu": (
         "what the course says of a GPU, measured on one",
-        "tools/gpu",
-        "tests",
-        ["-m", "tools.gpu.gpu"],
+        "tools/gpu.py",
+        "course",
+        ["-m", "tools.gpu"],
     ),
     "judges": (
         "ask outside programs whether they agree",
         "tools/judges",
         "course",
-        ["-m", "tools.judges.judges"],
+        ["-m", "tools.judges.run"],
     ),
     "drafts": (
         "load every form of draft and compare",
-        "tools/judges/drafts.py",
+        "tools/measure/drafts.py",
         "tests",
-        ["-m", "tools.judges.drafts"],
-    ),
-    "engine": (
-        "ask vLLM's server on this machine",
-        "tools/engine",
-        "course",
-        ["-m", "tools.engine.engine"],
+        ["-m", "tools.measure.drafts"],
     ),
     "site": (
         "the web edition, in build/site/html",

@@ -263,7 +263,6 @@ MEASURING = {
     "evaluate": "--json",
     "bench": "--json",
     "bench --shapes tiny": "--json",
-    "quality": "--json",
     "doctor": "--json",
     "profile": "--out",
     "profile --out sps.json": "--json",
@@ -303,7 +302,7 @@ def test_a_result_that_could_not_be_written_is_refused_before_it_is_measured(
 
 
 def test_other_commands(capfd, tmp_path, monkeypatch):
-    assert "--prompts is 0" in refused(capfd, "quality", "--prompts", "0")
+    assert "--prompts is 0" in refused(capfd, "evaluate", "--prompts", "0")
     assert "there is no recipe 'nonsense'" in refused(capfd, "train", "nonsense")
     assert "has no draft" in refused(capfd, "parity", tmp_path)
     monkeypatch.setenv("DSPARK_PROFILE", "huge")

@@ -9,7 +9,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.measure.draft_summary import summarise, target_shape
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.export import export
-from tools.judges.hub_server import FETCHED, Hub, write_headers
+from tools.hub_server import FETCHED, Hub, write_headers
 
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())
 TARGETS = json.loads((ROOT / "assets" / "reference" / "released_targets.json").read_text())

@@ -17,8 +17,7 @@ from dspark_lite.course.estimates import bootstrap
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.drafters import PromptLookup
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.course.measure import evaluation, journal, target_quality
+from dspark_lite.course.measure import evaluation, journal
 from dspark_lite.course.measure.evaluation import (
     acceptance_by_position,
     count_estimates,
@@ -35,7 +34,6 @@ from dspark_lite.course.measure.evaluation import (
 from dspark_lite.course.measure.journal import Journal, check_writable, commit
 from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 from dspark_lite.course.measure.speed import speed_lead
-from dspark_lite.course.measure.target_quality import token_entropies
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.common.fingerprint import fingerprint
 
@@ -107,21 +105,6 @@ def test_macro_gain_compares_the_same_prompts():
     ours = [group * [1.2, 1.0] for group in theirs]
     gain = relative_gain(ours, theirs)
     assert (gain.value, gain.low, gain.high) == pytest.approx((0.2, 0.2, 0.2))
-
-
-def test_entropy_of_an_answer_token_is_in_nats_that_of_the_distribution_it_was_drawn_from():
-    target, _ = toy_models(vocab_size=5)
-    prompts, answers = [[1, 2], [3]], [[4, 0, 1], [2]]
-    drawn_from = [
-        target.prefill(torch.tensor([prompt + answer[:k]]))[0].logits[0, -1].softmax(-1)
-        for prompt, answer in zip(prompts, answers)
-        for k in range(len(answer))
-    ]
-    wanted = [torch.special.entr(probs).sum().item() for probs in drawn_from]
-    assert (
-        token_entropies(target, prompts, answers).tolist() == pytest.approx(wanted, rel=1e-4)
-        and len(set(wanted)) == 4
-    )
 
 
 # On the tiny profile -------------------------------------------------------------------------------------------------
@@ -253,19 +236,6 @@ def test_a_lead_in_speed_is_resampled_by_prompts():
     assert found.value == pytest.approx((40 / 3) / (40 / 5) - 1)
     assert (found.low, found.high) == pytest.approx((3 / 2 - 1, 2 / 1 - 1)), (
         "the one prompt twice, or the other"
-    )
-
-
-def test_quality_writes_what_is_right_and_how_uncertain_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(target_quality, "ANSWER_TOKENS", 10)
-    assert main(["quality", "--prompts", "2", "--json", str(tmp_path / "q.json")]) == 0
-    rows = json.loads((tmp_path / "q.json").read_text())["rows"]
-    assert [row["domain"] for row in rows] == list(DOMAINS)
-    assert all(
-        0 <= row["right"] <= 1
-        and ("recalled" in row) == (row["domain"] == "chat")
-        and row["entropy_nats"] > 0
-        for row in rows
     )
 
 

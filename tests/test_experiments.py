@@ -6,6 +6,7 @@ import pytest
 from made_measurements import latency, measurement
 
 from dspark_lite.common.files import write_json
+from dspark_lite.course.data import estimate
 from dspark_lite.course.measure.studies import Run
 from tools.measure import experiments
 
@@ -87,11 +88,8 @@ def test_a_drafter_that_others_begin_from_is_measured_before_them(work, monkeypa
 
 
 def test_an_estimate_says_what_is_left_and_starts_nothing(work, capsys, monkeypatch):
-    monkeypatch.setattr(
-        experiments.Speed,
-        "measured",
-        lambda device, precision: experiments.Speed(1e11, 1e11, 1e10, "as told"),
-    )
+    for speed in ("operations_a_second", "bytes_a_second"):
+        monkeypatch.setattr(estimate, speed, lambda *_: 1e11)
     (experiments.WORK / "tiny-dflash.json").unlink()
     assert experiments.main(["--estimate"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -50,20 +50,16 @@ QUOTING = (
 # Lesson 05 will find ⟦05.tau:.1f⟧; measured were ⟦canon.tau_dspark:.1f⟧.
 """
 )
-PAGE = (
-    "Up to <!--⟦05.tau:.1f-->?<!--⟧--> tokens per round, <!--⟦canon.tau_dspark:.3f-->old<!--⟧-->.\n"
-)
 MEASURED = {"canon": {"tau_dspark": 5.72}}
 
 
 @pytest.fixture
 def course(tmp_path, monkeypatch):
-    """A repository of two lessons and a page, and a drafter; returns its folder."""
+    """A repository of two lessons and a drafter; returns its folder."""
     (tmp_path / "notebooks/src").mkdir(parents=True)
     (tmp_path / "dspark_lite").symlink_to(notebooks.ROOT / "dspark_lite")
     (tmp_path / "notebooks/src/03_quoting.py").write_text(QUOTING)
     (tmp_path / "notebooks/src/05_measured.py").write_text(LESSON)
-    (tmp_path / "README.md").write_text(PAGE)
     (tmp_path / "notebooks/drafter.json").write_text(json.dumps({"tau": 4.375, "drafts": 5}))
     monkeypatch.setattr(notebooks, "ROOT", tmp_path)
     monkeypatch.setattr(notebooks, "SOURCES", tmp_path / "notebooks/src")
@@ -111,10 +107,6 @@ def test_numbers_are_filled_in_and_a_hand_that_edits_one_is_seen(course, capsys)
     assert prose(course, "03_quoting") == ["Lesson 05 will find 4.4; measured were 5.7."], (
         "of a lesson that was built later"
     )
-    assert (
-        (course / "README.md").read_text()
-        == "Up to <!--⟦05.tau:.1f-->4.4<!--⟧--> tokens per round, <!--⟦canon.tau_dspark:.3f-->5.720<!--⟧-->.\n"
-    )
     assert said_by(capsys, "--check") == (0, [])
 
     built = nbformat.read(course / "notebooks/05_measured.ipynb", as_version=4)
@@ -135,18 +127,12 @@ def test_numbers_are_filled_in_and_a_hand_that_edits_one_is_seen(course, capsys)
     )
 
     rewrite(course / "notebooks/05_measured.ipynb", "commits 4.38 tokens", "commits 4.83 tokens")
-    rewrite(course / "README.md", "4.4", "4.5")
     code, sentences = said_by(capsys, "--check")
-    assert code == 1 and len(sentences) == 3
+    assert code == 1 and len(sentences) == 2
     assert (
         sentences[0].startswith("05_measured: cell 3 differs")
         and "4.83" in sentences[0]
         and "4.38" in sentences[0]
-    )
-    assert (
-        sentences[1].startswith("README.md: ")
-        and "-->4.5<" in sentences[1]
-        and "-->4.4<" in sentences[1]
     )
 
 
@@ -192,7 +178,10 @@ def test_a_lesson_that_does_not_run_stops_no_other_and_a_claim_that_cannot_be_tr
         f"{name}{edition}, cell {said}"
         for name, said in (
             ("03_quoting", "3 (`raise ValueError('broken')`): ValueError: broken"),
-            ("05_measured", "6: a claim cannot be tried: NameError: name 'missing' is not defined"),
+            (
+                "05_measured",
+                "6 (`#@title A check of the text around it, for whoever builds the course`): NameError: name 'missing' is not defined",
+            ),
         )
         for edition in ("", " (solutions)")
     ]
@@ -266,11 +255,9 @@ def test_a_value_that_is_missing_unused_or_ambiguous_is_named(course, text, cell
     assert problems(course, text, *cells) == [sentence]
 
 
-def test_a_value_that_only_another_lesson_or_a_page_quotes_is_used(course):
+def test_a_value_that_only_another_lesson_quotes_is_used(course):
     assert problems(course, "", code_cell(tau=4.0)) == []
     (course / "notebooks/src/03_quoting.py").unlink()
-    assert problems(course, "", code_cell(tau=4.0)) == [], "README.md quotes it"
-    (course / "README.md").unlink()
     assert problems(course, "", code_cell(tau=4.0)) == [
         "05_measured, no text uses `tau`, which a cell glues"
     ]
@@ -295,24 +282,6 @@ def test_a_value_that_only_another_lesson_or_a_page_quotes_is_used(course):
 )
 def test_formats(value, spec, text):
     assert fill.shown(value, spec) == text
-
-
-def test_a_page_keeps_its_marks_and_what_is_not_marked():
-    values = {"canon.tau": 4.25, "05.n": 3}
-    text = "`⟦name:format⟧` <!--⟦canon.tau:.1f-->9<!--⟧--> <!--⟦05.n-->\n<!--⟧-->| <!-- end -->"
-    expected = (
-        "`⟦name:format⟧` <!--⟦canon.tau:.1f-->4.2<!--⟧--> <!--⟦05.n-->3<!--⟧-->| <!-- end -->"
-    )
-    assert fill.fill_page(text, values) == (expected, []) and fill.fill_page(expected, values) == (
-        expected,
-        [],
-    )
-    for wrong, sentence in (
-        ("<!--⟦canon.tau:.1f-->9", "not a pair"),
-        ("<!--⟦canon.tua:.1f-->9<!--⟧-->", "there are canon.tau"),
-    ):
-        kept, (told,) = fill.fill_page(wrong, values)
-        assert kept == wrong and sentence in told
 
 
 def with_outputs_of(course, name="05_measured"):
@@ -345,7 +314,6 @@ def test_text_imports_and_comments_are_written_without_executing(course, capsys)
         3,
         4,
     ] and built.cells[3].outputs[0].metadata[MIME]
-    (course / "README.md").unlink()
     assert said_by(capsys, "--check", "--only", "05") == (0, [])
 
 

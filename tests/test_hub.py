@@ -15,7 +15,7 @@ from dspark_lite.course.names import PROFILES
 from dspark_lite.decoding import generate
 from dspark_lite.models import hub as hub_client
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
-from tools.judges.hub_server import Hub
+from tools.hub_server import Hub
 
 TARGET, DRAFT = PROFILES["released"]["target"], PROFILES["released"]["dspark"]
 WEIGHTS = "model.safetensors"

@@ -12,7 +12,7 @@ from dspark_lite.course.exercises.lesson_08 import as_in_the_engine
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
-from tools.judges import judge_llama_cpp, judge_transformers, judges, speculators_cases
+from tools.judges import judge_llama_cpp, judge_speculators, judge_transformers, questions, run
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)
 PROMPTS = [
@@ -87,7 +87,7 @@ TEXTS, DRAFTS, COMMITTED = (
     ],
 )
 def test_an_engine_is_compared_text_by_text_and_round_by_round(drafter, answer, wanted):
-    rows = judges.compared("engine", ASKED, {"version": "1", "answers": {drafter: [answer]}})
+    rows = questions.compared("engine", ASKED, {"version": "1", "answers": {drafter: [answer]}})
     assert [(row["compared"], row["agreed"], row["of"]) for row in rows] == wanted
 
 
@@ -98,7 +98,7 @@ def test_the_first_block_is_compared_by_position():
         "answers": {"dspark": [{"tokens": [1, 2], "accepted": [2, 0, 1]}]},
         "logits": {"dspark": [[1.0, 2.0001], [0.0, 0.502]]},
     }
-    row = judges.compared("engine", asked, found)[2]
+    row = questions.compared("engine", asked, found)[2]
     assert (row["compared"], row["agreed"], row["of"]) == (
         "dspark, logits of the first block",
         1,
@@ -110,7 +110,7 @@ def test_the_first_block_is_compared_by_position():
 def test_speculators_answers_are_compared_slot_by_slot_and_its_drafts_tensor_by_tensor(tmp_path):
     save_draft(tmp_path / "draft", DRAFTERS["dspark"], TARGET)
     drafter = load_drafter(str(tmp_path / "draft"), TARGET)
-    _, answer = speculators_cases.answered(TARGET, drafter, PROMPTS[0])
+    _, answer = judge_speculators.answered(TARGET, drafter, PROMPTS[0])
     ours = {f"dspark/0/{what}": value for what, value in answer.items()}
     found = {name: value.clone() for name, value in ours.items()}
     found["dspark/0/logits"] += 1e-4
@@ -123,7 +123,7 @@ def test_speculators_answers_are_compared_slot_by_slot_and_its_drafts_tensor_by_
     }
     with torch.no_grad():
         drafter.fc.weight[0, 0] += 1
-    rows = speculators_cases.compared(TARGET, asked, {"dspark": drafter}, ours)
+    rows = judge_speculators.compared(TARGET, asked, {"dspark": drafter}, ours)
     logits, confidence, tensors = rows.values()
     assert (logits, confidence) == ([True, False, True, True], [True, True, True, False])
     assert tensors.count(False) == 1 and len(tensors) == len(drafter.state_dict())
@@ -146,10 +146,10 @@ def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake
 
 def test_the_recorded_judges_agree_and_their_page_says_so():
     rows, text = (
-        json.loads(judges.MEASURED.read_text())["rows"],
-        (judges.ROOT / "docs" / "judges.md").read_text(),
+        json.loads(run.MEASURED.read_text())["rows"],
+        (run.ROOT / "docs" / "judges.md").read_text(),
     )
-    assert {row["judge"] for row in rows} == set(judges.JUDGES)
+    assert {row["judge"] for row in rows} == set(run.JUDGES)
     asked = [row for row in rows if "not_run" not in row]
     assert all(row["agreed"] == row["of"] for row in asked)
     table = text[text.index("| judge | asked | agreed |") :]

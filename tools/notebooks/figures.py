@@ -21,7 +21,7 @@ PICTURE = FOLDER / "round.png"
 
 
 def served(figure, *measured):
-    """A figure of lesson 11, of what these functions give and the device."""
+    """Return a figure of lesson 11, of what these functions return and the device."""
     return figure(*(give() for give in measured), serving_results.serving_run()["device"])
 
 
@@ -93,7 +93,7 @@ def table_page():
 
 
 def main(folder=FOLDER):
-    """Write everything; returns the exit code, 1 where a measurement is missing."""
+    """Write everything; return the exit code, 1 if a measurement is missing."""
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     save(round_picture(), folder / PICTURE.name)

@@ -1,8 +1,8 @@
-"""Fill the numbers of a text in from the values that were recorded under their names.
+"""Fill the numbers of a lesson's text in from the values that were recorded under their names.
 
-A lesson's markdown says `⟦name:format⟧`, and a cell of the lesson calls `glue(name=value)` (dspark_lite/course/lesson_text.py). README.md and
-the pages in notebooks/ and docs/, which have no source apart from themselves, keep the value between two comments:
-`<!--⟦canon.name:format-->4.1<!--⟧-->`. `05.name` is a value of lesson 05, `canon.name` one of canonical_values().
+A lesson's markdown says `⟦name:format⟧`, and a cell of the lesson calls `glue(name=value)` (dspark_lite/course/lesson_text.py). `05.name`
+is a value of lesson 05, `canon.name` one of canonical_values(). A page has no source apart from itself, so it names no number: what it
+shows of measurements stands in tables (tools/notebooks/readme.py).
 
 A format is one of Python's, or one that ends in ` %` (a percentage after a space), or `words` or `Words` ("five", "Five"; digits
 from thirteen on).
@@ -10,16 +10,13 @@ from thirteen on).
 
 import re
 from difflib import get_close_matches
-from itertools import zip_longest
 
 import nbformat
 
 from dspark_lite.course.lesson_text import MIME
 from dspark_lite.course.replication.canonical import canonical_values
-from dspark_lite.common.files import write_text
 
 PLACEHOLDER = re.compile(r"⟦([\w.]+)(?::([^⟦⟧]+))?⟧")
-MARKED = re.compile(r"(<!--⟦(\w+\.\w+)(?::([^⟦⟧]+?))?-->)[^⟦⟧]*?(<!--⟧-->)")
 WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 
@@ -29,12 +26,12 @@ def placeholders(text):
 
 
 def quotes(text):
-    """Return the names in a lesson or a page that belong to other places, such as `05.name`."""
-    return set(re.findall(r"⟦(\w+\.\w+)", text))
+    """Return the names in a lesson that belong to other places, such as `05.name`."""
+    return {name for name, _ in placeholders(text) if "." in name}
 
 
 def shown(value, spec):
-    """Return a value in its format; raises ValueError or TypeError where that is not possible."""
+    """Return a value in its format. Raises ValueError or TypeError if that is not possible."""
     if spec in ("words", "Words"):
         number = round(value)
         word = WORDS[number] if 0 <= number < len(WORDS) else f"{number:,}"
@@ -46,46 +43,31 @@ def shown(value, spec):
     return format(value, spec)
 
 
-def filled(name, spec, values, problems):
-    """Return the value of this name in its format; None, and a sentence more in `problems`, where there is none."""
-    if name not in values:
-        near = get_close_matches(name, values) or [known for known in values if "." not in known]
-        problems.append(f"⟦{name}⟧: no value has this name; there are {', '.join(near) or 'none'}")
-        return None
-    try:
-        return shown(values[name], spec or "")
-    except (TypeError, ValueError) as error:
-        problems.append(f"⟦{name}:{spec or ''}⟧, which is {values[name]!r}: {error}")
-        return None
-
-
 def fill(text, values):
     """Return a lesson's markdown with its placeholders filled in, and a sentence for each that cannot be."""
     problems = []
-    text = PLACEHOLDER.sub(
-        lambda match: filled(*match.groups(), values, problems) or match[0], text
-    )
+
+    def filled(match):
+        name, spec = match[1], match[2] or ""
+        if name not in values:
+            near = get_close_matches(name, values) or [
+                known for known in values if "." not in known
+            ]
+            there = ", ".join(near) or "none"
+            problems.append(f"⟦{name}⟧: no value has this name; there are {there}")
+            return match[0]
+        try:
+            return shown(values[name], spec)
+        except (TypeError, ValueError) as error:
+            problems.append(f"⟦{name}:{spec}⟧, which is {values[name]!r}: {error}")
+            return match[0]
+
+    text = PLACEHOLDER.sub(filled, text)
     if not problems and re.search("[⟦⟧]", text):
         problems.append(
             "a ⟦ or ⟧ that is no part of a placeholder; a placeholder is ⟦name⟧ or ⟦name:format⟧"
         )
     return text, problems
-
-
-def fill_page(text, values):
-    """Return a page with the values between its comments made anew, and a sentence for each that cannot be."""
-    problems = []
-
-    def keep_marks(match):
-        begin, name, spec, end = match.groups()
-        value = filled(name, spec, values, problems)
-        return match[0] if value is None else begin + value + end
-
-    if re.search(r"<!--⟦\w+\.", MARKED.sub("", text)):
-        problems.append(
-            "a value whose comments are not a pair; the form is `<!--⟦canon.name:format-->4.1<!--⟧-->`"
-        )
-    return MARKED.sub(keep_marks, text), problems
 
 
 def recorded(notebook):
@@ -111,58 +93,22 @@ def quoted_values(names, root):
     return values
 
 
-def pages(root):
-    """Return the texts without a source in which values are filled in."""
-    return [path for pattern in ("README.md", "docs/*.md") for path in sorted(root.glob(pattern))]
-
-
 def fill_in(notebook, outputs, lesson, root):
     """Fill the text of a generated notebook in, from the values in the executed notebook `outputs` and those of other places.
 
-    Returns a sentence for each placeholder without a value, and each value that is recorded twice or used nowhere.
+    Return a sentence for each placeholder without a value, and each value that is recorded twice or used nowhere.
     """
     own, wrong = recorded(outputs)
-    texts = [
-        (number, cell)
-        for number, cell in enumerate(notebook.cells, start=1)
-        if cell.cell_type == "markdown"
-    ]
+    cells = list(enumerate(notebook.cells, start=1))
+    texts = [(number, cell) for number, cell in cells if cell.cell_type == "markdown"]
     names = {name for _, cell in texts for name, _ in placeholders(cell.source)}
     values = own | quoted_values(names, root)
     for number, cell in texts:
         cell.source, unfilled = fill(cell.source, values)
         wrong += [f"cell {number}: {sentence}" for sentence in unfilled]
     if unused := own.keys() - names:
-        elsewhere = [
-            path.read_text(encoding="utf-8")
-            for path in [*root.glob("notebooks/src/**/*.py"), *pages(root)]
-        ]
-        unused -= {
-            name.partition(".")[2]
-            for text in elsewhere
-            for name in quotes(text)
-            if name.startswith(f"{lesson[:2]}.")
-        }
+        sources = root.glob("notebooks/src/**/*.py")
+        elsewhere = set().union(*(quotes(path.read_text(encoding="utf-8")) for path in sources))
+        unused = {name for name in unused if f"{lesson[:2]}.{name}" not in elsewhere}
     wrong += [f"no text uses `{name}`, which a cell glues" for name in sorted(unused)]
     return [f"{lesson}, {sentence}" for sentence in wrong]
-
-
-def fill_pages(root, write=True):
-    """Fill the values of the pages in, or only compare them; returns a sentence for each that has no value or differs."""
-    problems = []
-    for path in pages(root):
-        text = path.read_text(encoding="utf-8")
-        expected, wrong = fill_page(text, quoted_values(quotes(text), root))
-        problems += [f"{path.name}, {sentence}" for sentence in wrong]
-        if expected != text and write:
-            write_text(path, expected)
-        elif expected != text:
-            problems.append(f"{path.name}: {first_difference(text, expected)}")
-    return problems
-
-
-def first_difference(committed, expected):
-    """Return the first line of a text that differs from the one expected, and that one."""
-    pairs = zip_longest(committed.split("\n"), expected.split("\n"), fillvalue="nothing")
-    ours, theirs = next((ours, theirs) for ours, theirs in pairs if ours != theirs)
-    return f"`{ours}` should be `{theirs}`"

@@ -18,7 +18,7 @@ TURNS = 5  # of each, in turn, so that a slow moment of the machine meets both
 
 
 def record():
-    """Decode one prompt plainly and with DSpark, greedily; returns the race."""
+    """Decode one prompt plainly and with DSpark, greedily; return the race."""
     lab = setup("tiny", prompts=PROMPTS)
     drafter = lab.drafter("dspark")
 

@@ -3,26 +3,15 @@ forms of drafts and what was inspected into docs/drafts.md, what teachers read o
 
 import sys
 
-from tools.notebooks.build import (
-    ROOT,
-    LessonError,
-    badge,
-    effort,
-    lesson_sources,
-    minutes,
-    more_sources,
-    notebook_path,
-    read_cells,
-    title,
-)
-
 from dspark_lite.common.files import write_text
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.course.result_files import read
-from tools.errors import report_errors
 from dspark_lite.course.figures.scoreboard import benchmark, benchmark_rows
+from tools.errors import report_errors
 from tools.kit import teaching
+from tools.notebooks.build import ROOT, LessonError, badge, effort, lesson_sources, minutes
+from tools.notebooks.build import more_sources, notebook_path, read_cells, title
 
 README = ROOT / "README.md"
 TEACHING = ROOT / "docs" / "teaching"
@@ -68,19 +57,14 @@ def beside():
 def drafters():
     """Return the stored benchmark as a markdown table: times as fast as plain decoding, and tokens per round."""
     found, overall = benchmark_rows(), benchmark()["macro_speedup"]
-    lines = [
-        "| drafter | times as fast as plain decoding | tokens per round: "
-        + ", ".join(DOMAINS)
-        + " |",
-        "|---|---|---|",
-    ]
-    for name in sorted(
-        (name for name in overall if name != "plain"), key=overall.get, reverse=True
-    ):
+    names = sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
+    rows = []
+    for name in names:
         lengths = ", ".join(f"{found[name, domain]['accepted_length']:.1f}" for domain in DOMAINS)
-        lines.append(f"| {DRAFTER_LABELS[name]} | {overall[name]:.1f} | {lengths} |")
+        rows.append(f"| {DRAFTER_LABELS[name]} | {overall[name]:.1f} | {lengths} |")
+    head = f"| drafter | times as fast as plain decoding | tokens per round: {', '.join(DOMAINS)} |"
     note = f"(Mean over {len(DOMAINS)} domains, temperature {benchmark()['temperature']:g}, the tiny models on {benchmark()['device']}.)"
-    return "\n".join([*lines, "", note])
+    return "\n".join([head, "|---|---|---|", *rows, "", note])
 
 
 def judges():
@@ -105,23 +89,12 @@ def forms():
         if row["judge"] == "speculators" and "not_run" not in row
     }
     for row in recorded("drafts")["forms"]:
-        judge = "the drafter itself" + (
-            ", speculators"
-            if row["form"].startswith("speculators") and row["drafter"] in asked
-            else ""
-        )
-        lines.append(
-            [
-                row["drafter"],
-                row["form"],
-                f"{row['greedy']} of {row['of']}",
-                f"{row['sampled']} of {row['of']}",
-                judge,
-            ]
-        )
-    return markdown(
-        ["drafter", "form", "greedy, drafts and tokens equal", "sampled", "judge"], lines
-    )
+        too = row["form"].startswith("speculators") and row["drafter"] in asked
+        equal = (f"{row[how]} of {row['of']}" for how in ("greedy", "sampled"))
+        judge = "the drafter itself" + ", speculators" * too
+        lines.append([row["drafter"], row["form"], *equal, judge])
+    head = ["drafter", "form", "greedy, drafts and tokens equal", "sampled", "judge"]
+    return markdown(head, lines)
 
 
 def inspected():
@@ -141,19 +114,8 @@ def inspected():
                 fits,
             ]
         )
-    return markdown(
-        [
-            "draft",
-            "made for",
-            "kind, layers",
-            "taps",
-            "ids",
-            "weights",
-            "fetched",
-            rows[0]["asked"],
-        ],
-        lines,
-    )
+    head = ["draft", "made for", "kind, layers", "taps", "ids", "weights", "fetched"]
+    return markdown([*head, rows[0]["asked"]], lines)
 
 
 TABLES = {

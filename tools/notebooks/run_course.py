@@ -51,7 +51,7 @@ def save_figures(notebook, lesson):
 
 
 def run_lesson(path, bar):
-    """Execute one notebook, keep its copy and figures; returns its seconds, start of the kernel included."""
+    """Execute one notebook, keep its copy and figures; return its seconds, start of the kernel included."""
     notebook = nbformat.read(path, as_version=4)
     bar.set_description(path.stem)
     start = time.perf_counter()
@@ -64,8 +64,8 @@ def run_lesson(path, bar):
 
 
 def run_lessons(paths):
-    """Execute the notebooks, those that took longest when they were recorded first, so that no core waits for a long one at the end;
-    returns (seconds by lesson, one sentence for each lesson that failed)."""
+    """Execute the notebooks, the longest first, so that no core waits for a long one at the end; return
+    (seconds by lesson, one sentence for each lesson that failed)."""
     seconds, failures = {}, []
     recorded = recorded_seconds()
     total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
@@ -93,50 +93,37 @@ def measurement(seconds):
 
 
 def bench(prompts):
-    """Measure every drafter with `python -m dspark_lite bench`; returns its rows."""
+    """Measure every drafter with `python -m dspark_lite bench`; return its rows."""
     path = BUILD / "bench.json"
-    command = [
-        sys.executable,
-        "-m",
-        "dspark_lite",
-        "bench",
-        "--json",
-        str(path),
-        "--prompts",
-        str(prompts),
-    ]
-    finished = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **KERNEL_SETTINGS}, stdout=subprocess.DEVNULL
-    )
-    if finished.returncode:
-        raise LessonError(
-            f"`python -m dspark_lite bench` ended with exit code {finished.returncode}."
-        )
+    asked = f"-m dspark_lite bench --prompts {prompts} --json".split()
+    environment = {**os.environ, **KERNEL_SETTINGS}
+    quiet = {"cwd": ROOT, "env": environment, "stdout": subprocess.DEVNULL}
+    code = subprocess.run([sys.executable, *asked, str(path)], **quiet).returncode
+    if code:
+        raise LessonError(f"`python -m dspark_lite bench` ended with exit code {code}.")
     return json.loads(path.read_text())["rows"]
 
 
 def closing_table(rows):
     """Return the bench rows as text: a line a drafter, accepted length and speed in a column a domain and one for their mean."""
-    domains = list(dict.fromkeys(row["domain"] for row in rows))
-    drafters = list(dict.fromkeys(row["drafter"] for row in rows))
-    cells = {(row["drafter"], row["domain"]): row for row in rows}
+    domains, drafters = (
+        list(dict.fromkeys(row[of] for row in rows)) for of in ("domain", "drafter")
+    )
     width, half = max(len("drafter"), *map(len, drafters)) + 2, 8 * (len(domains) + 1)
     heads = "".join(f"{head:>8}" for head in (*domains, "mean"))
     lines = [
         f"{'':{width}}{'tokens per round':>{half}}   {'speed, plain = 1':>{half}}",
         f"{'drafter':{width}}{heads}   {heads}",
     ]
+
+    def columns(drafter, field):
+        found = {row["domain"]: row[field] for row in rows if row["drafter"] == drafter}
+        values = [found.get(domain, math.nan) for domain in domains]
+        values.append(sum(values) / len(values))
+        return "".join(f"{'-':>8}" if math.isnan(value) else f"{value:8.2f}" for value in values)
+
     for drafter in drafters:
-        halves = []
-        for field in ("accepted_length", "speedup"):
-            values = [
-                cells[drafter, domain][field] if (drafter, domain) in cells else math.nan
-                for domain in domains
-            ]
-            values.append(sum(values) / len(values))
-            halves.append(
-                "".join(f"{'-':>8}" if math.isnan(value) else f"{value:8.2f}" for value in values)
-            )
+        halves = (columns(drafter, field) for field in ("accepted_length", "speedup"))
         lines.append(f"{drafter:{width}}{'   '.join(halves)}")
     return "\n".join(lines)
 
@@ -156,27 +143,19 @@ Open the lessons:      make lab
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--record", action="store_true", help="keep the seconds in assets/measurements/lessons.json"
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        metavar="NN",
-        help="some lessons, by their two digits, or names beside them",
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    says = "keep the seconds in assets/measurements/lessons.json"
+    parser.add_argument("--record", action="store_true", help=says)
+    says = "some lessons, by their two digits, or names beside them"
+    parser.add_argument("--only", nargs="+", metavar="NN", help=says)
     options = parser.parse_args(arguments)
     if options.only and options.record:
         parser.error("--record measures all lessons; leave out --only.")
-    found = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")) + sorted(
-        (ROOT / "notebooks" / MORE).glob("*.ipynb")
-    )
-    paths = [
-        path for path in found if not options.only or {path.name[:2], path.stem} & set(options.only)
-    ]
+    lessons = ROOT / "notebooks"
+    found = sorted(lessons.glob("[0-9][0-9]_*.ipynb")) + sorted((lessons / MORE).glob("*.ipynb"))
+    only = set(options.only or [])
+    paths = [path for path in found if not only or {path.name[:2], path.stem} & only]
     if not paths:
         print("No such lesson in notebooks/; `make notebooks` writes them.", file=sys.stderr)
         return 1
@@ -187,14 +166,8 @@ def main(arguments=None):
     if not failures:
         try:
             prompts = 1 if options.only else BENCH_PROMPTS
-            print(
-                CLOSING.format(
-                    prompts=prompts,
-                    table=closing_table(bench(prompts)),
-                    lessons=len(seconds),
-                    minutes=spent / 60,
-                )
-            )
+            counts = {"prompts": prompts, "lessons": len(seconds), "minutes": spent / 60}
+            print(CLOSING.format(table=closing_table(bench(prompts)), **counts))
         except LessonError as error:
             failures.append(str(error))
     for sentence in failures:

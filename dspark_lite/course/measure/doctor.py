@@ -1,80 +1,62 @@
-"""What this machine has, which profile it gets, what fits, and how long downloads take: before anything is downloaded.
-
-Works without a GPU and without a network. The Hub is asked for sizes and for a second of a transfer; where it does not
-answer within HUB_SECONDS, sizes are the known ones of the released files and the rate is assumed.
-"""
+"""What fits this machine, and which versions it has: one screen, without a GPU and without a network too."""
 
 import os
 import shutil
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from threading import Thread
 
 import torch
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
-from dspark_lite.course.formats import duration, size
+from dspark_lite.course.formats import size
 from dspark_lite.models import hub
 from dspark_lite.models.checkpoints import default_dtype, read_config, weight_files
 from . import lab, shapes
 
-HUB_SECONDS, PROBE_SECONDS = 5.0, 1.0
-ASSUMED_RATE = 25e6  # bytes a second
 LIBRARIES = ("huggingface_hub", "ipywidgets")  # beside those that lab.versions names
 
 
 def examine() -> dict:
-    """Everything that `doctor` prints, as JSON knows it: device, dtype, versions, cache, profile, models, download."""
+    """Return everything that `doctor` prints, as JSON has it: device, dtype, versions, profile, cache, models.
+
+    On a CPU capability, free_bytes and total_bytes of the device are None, and so is `fits` of a model.
+    """
     from huggingface_hub import constants
 
-    device, folder = (
-        torch.device("cuda" if torch.cuda.is_available() else "cpu"),
-        Path(constants.HF_HUB_CACHE),
-    )
-    machine = {
-        "name": lab.device_name(device),
-        "capability": None,
-        "free_bytes": None,
-        "total_bytes": None,
-    }  # None: a CPU
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    free = total = capability = None
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info()
-        machine |= {
-            "capability": list(torch.cuda.get_device_capability()),
+        capability = list(torch.cuda.get_device_capability())
+    cache = Path(constants.HF_HUB_CACHE)
+    return {
+        "device": {
+            "name": lab.device_name(device),
+            "capability": capability,
             "free_bytes": free,
             "total_bytes": total,
-        }
-    sizes, rate = ask_hub(HUB_SECONDS)
-    models, disk = (
-        [fitting(role, sizes, machine["free_bytes"]) for role in shapes.RELEASED_MODELS],
-        free_disk(folder),
-    )
-    return {
-        "device": machine,
+        },
         "dtype": number_format(device),
         "versions": all_versions(),
         "profile": chosen_profile(),
-        "models": models,
-        "cache": {"folder": str(folder), "free_bytes": disk},
-        "download": download_plan(models, rate, disk),
+        "cache": {"folder": str(cache), "free_bytes": free_disk(cache)},
+        "models": [fitting(role, free) for role in shapes.RELEASED_MODELS],
     }
 
 
 def number_format(device: torch.device) -> dict:
-    """The number format that a checkpoint would be loaded in, and why."""
+    """Return the number format that a checkpoint is loaded in, and why."""
     chosen = default_dtype(device)
     reasons = {
         torch.float32: "there is no GPU",
         torch.bfloat16: "the GPU's compute capability is at least 8.0",
-        torch.float16: "bfloat16 needs compute capability 8.0; below it is emulated, whatever is_bf16_supported "
-        "says",
+        torch.float16: "bfloat16 needs compute capability 8.0; below, it is emulated, whatever is_bf16_supported says",
     }
     return {"name": str(chosen).removeprefix("torch."), "why": reasons[chosen]}
 
 
 def all_versions() -> dict[str, str]:
-    """Versions of Python and the libraries, "not installed" where one is missing."""
+    """Return the versions of Python and the libraries, "not installed" for one that is missing."""
     found = lab.versions()
     for name in LIBRARIES:
         try:
@@ -84,58 +66,50 @@ def all_versions() -> dict[str, str]:
     return found
 
 
+def chosen_profile() -> dict:
+    """Return the profile that `setup()` takes, and why; the name is None if DSPARK_PROFILE names no profile."""
+    try:
+        name = lab.choose_profile()
+    except DSparkLiteError as error:
+        return {"name": None, "why": f"DSPARK_PROFILE is set, but {error}"}
+    if "DSPARK_PROFILE" in os.environ:
+        return {"name": name, "why": "DSPARK_PROFILE says so"}
+    if not torch.cuda.is_available():
+        return {"name": name, "why": "there is no GPU"}
+    free = "at least" if name == "released" else "less than"
+    return {
+        "name": name,
+        "why": f"the GPU has {free} {lab.MIN_FREE_MEMORY / 2**30:.0f} GiB free",
+    }
+
+
 def free_disk(folder: Path) -> int:
-    """Bytes free on the disk of a folder that may not exist yet."""
+    """Return the bytes free on the disk of a folder that may not exist yet."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
-def chosen_profile() -> dict:
-    """The profile that `setup()` would take, and why; a profile that does not exist is told, not raised."""
-    try:
-        name = lab.choose_profile()
-    except DSparkLiteError as error:
-        return {"name": None, "why": f"DSPARK_PROFILE is set, but {error}"}
-    free = f"the GPU has {'at least' if name == 'released' else 'less than'} {lab.MIN_FREE_MEMORY / 2**30:.0f} GiB free"
-    why = (
-        "DSPARK_PROFILE says so"
-        if "DSPARK_PROFILE" in os.environ
-        else free
-        if torch.cuda.is_available()
-        else "there is no GPU"
-    )
-    return {"name": name, "why": why}
+def fitting(role: str, free: int | None) -> dict:
+    """Return a model of the released profile: bytes of its files, and of target, this drafter and a prompt together.
 
-
-def ask_hub(seconds: float) -> tuple[dict[str, int], float | None]:
-    """What the Hub tells within `seconds`: bytes by model, and bytes a second of a transfer (None where it tells none).
-
-    The client tries again and again where there is no network; nobody waits for it here.
+    `fits` says whether they fit in `free` bytes (None: there is no GPU), `fits_t4` whether they fit on a T4.
     """
-    sizes, rates = {}, []
-
-    def ask():
-        with suppress(
-            Exception
-        ):  # no network, or a Hub that refuses: what it would have said is known or assumed
-            files = {name: hub.file_sizes(name) for name in shapes.RELEASED_MODELS.values()}
-            sizes.update({name: sum(found.values()) for name, found in files.items()})
-            weights = {
-                (name, file): count
-                for name, found in files.items()
-                for file, count in found.items()
-            }
-            rates.append(hub.transfer_rate(*max(weights, key=weights.get), PROBE_SECONDS))
-
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return dict(sizes), rates[0] if rates else None
+    drafter = None if role == "target" else role
+    together = sum(shapes.memory(drafter).values())
+    return {
+        "role": role,
+        "name": shapes.RELEASED_MODELS[role],
+        "cached": is_cached(shapes.RELEASED_MODELS[role]),
+        "file_bytes": shapes.file_bytes(role),
+        "together_bytes": together,
+        "fits": None if free is None else together <= free,
+        "fits_t4": shapes.fits(drafter, shapes.T4),
+    }
 
 
 def is_cached(name: str) -> bool:
-    """Whether the cache holds a model whole, so that it loads without a network."""
+    """Return whether the Hub's cache holds a model whole, so that it loads without a network."""
     folder = hub.cached(name)
     try:
         return folder is not None and bool(read_config(folder) and weight_files(folder))
@@ -143,103 +117,38 @@ def is_cached(name: str) -> bool:
         return False
 
 
-def fitting(role: str, sizes: dict[str, int], free: int | None) -> dict:
-    """A model of the released profile: bytes on the Hub, alone, beside the target, and of both with a prompt; whether
-    the target with it fits in `free` bytes (None where there is no GPU) and on a T4."""
-    name, drafter = shapes.RELEASED_MODELS[role], None if role == "target" else role
-    parts = shapes.memory(drafter)
-    together = sum(parts.values())
-    return {
-        "role": role,
-        "name": name,
-        "cached": is_cached(name),
-        "file_bytes": sizes.get(name, shapes.file_bytes(role)),
-        "size_from": "Hub" if name in sizes else "known",
-        "alone_bytes": shapes.weight_bytes(role),
-        "beside_bytes": parts["drafter" if drafter else "target"],
-        "request_bytes": parts["keys and values"] + parts["activations"],
-        "together_bytes": together,
-        "fits": None if free is None else together <= free,
-        "fits_t4": shapes.fits(drafter, shapes.T4),
-    }
-
-
-def download_plan(models: list[dict], rate: float | None, free: int) -> dict:
-    """Bytes that are not in the cache yet, seconds that they take at the measured or the assumed rate, and whether the
-    disk has room for them."""
-    missing = sum(model["file_bytes"] for model in models if not model["cached"])
-    speed = rate or ASSUMED_RATE
-    return {
-        "missing_bytes": missing,
-        "bytes_per_second": speed,
-        "rate": "measured" if rate else "assumed",
-        "seconds": missing / speed,
-        "disk_has_room": missing <= free,
-    }
-
-
 def machine_report(found: dict) -> list[str]:
-    """What `examine` found, for a reader."""
-    machine = found["device"]
-    room = ""
+    """Return what `examine` found as lines."""
+    machine, cache, room = found["device"], found["cache"], ""
     if machine["free_bytes"] is not None:
-        room = (
-            f", compute capability {'.'.join(map(str, machine['capability']))}, {size(machine['free_bytes'])} of "
-            f"{size(machine['total_bytes'])} free"
-        )
-    cached = [model["name"] for model in found["models"] if model["cached"]]
+        capability = ".".join(map(str, machine["capability"]))
+        free, total = (size(machine[name]) for name in ("free_bytes", "total_bytes"))
+        room = f", compute capability {capability}, {free} of {total} free"
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    missing = sum(model["file_bytes"] for model in found["models"] if not model["cached"])
+    full = "; the disk has no room for it: set HF_HOME to a folder on another disk"
     return [
         f"device: {machine['name']}{room}",
         f"number format: {found['dtype']['name']} ({found['dtype']['why']})",
-        "versions: "
-        + ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
-        f"Hub cache: {found['cache']['folder']}, {size(found['cache']['free_bytes'])} free on its disk; whole in it: "
-        + (", ".join(cached) or "none of the models below"),
+        f"versions: {versions}",
         f"profile: {found['profile']['name']} ({found['profile']['why']})",
-        "",
-        f"what fits (16 bit, a prompt of {shapes.PROMPT_TOKENS:,} tokens; a T4 has {size(shapes.T4)}, of which CUDA "
-        f"takes about {size(shapes.CUDA)}):",
-        *_fitting_lines(found["models"]),
-        "",
-        _download_line(found),
+        f"the released models, in 16 bit, with a prompt of {shapes.PROMPT_TOKENS:,} tokens:",
+        *_table(found["models"]),
+        f"to download: {size(missing)}; the cache is {cache['folder']}, {size(cache['free_bytes'])} free"
+        + full * (missing > cache["free_bytes"]),
     ]
 
 
-def _fitting_lines(models: list[dict]) -> list[str]:
-    rows = [
-        (
-            "",
-            "on the Hub",
-            "alone",
-            "beside target",
-            "K/V, activations",
-            "all together",
-            "here",
-            "on a T4",
-        )
-    ]
-    fields = ("file_bytes", "alone_bytes", "beside_bytes", "request_bytes", "together_bytes")
-    answers = {None: "no GPU", True: "fits", False: "does not fit"}
+def _table(models: list[dict]) -> list[str]:
+    """Return a line for each model, in columns."""
+    says = {None: "no GPU", True: "fits", False: "does not fit"}
+    rows = [("", "file", "with the target", "here", "on a T4", "cached")]
     for model in models:
-        sizes = (model[field] for field in fields)
-        rows.append(
-            (model["name"], *map(size, sizes), answers[model["fits"]], answers[model["fits_t4"]])
-        )
+        sizes = size(model["file_bytes"]), size(model["together_bytes"])
+        fits = says[model["fits"]], says[model["fits_t4"]]
+        rows.append((model["name"], *sizes, *fits, "yes" if model["cached"] else "no"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
         "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip()
         for row in rows
     ]
-
-
-def _download_line(found: dict) -> str:
-    loading = found["download"]
-    if not loading["missing_bytes"]:
-        return "download: nothing, the cache holds all of them"
-    known = all(model["size_from"] == "Hub" for model in found["models"])
-    sizes = "as the Hub lists them" if known else "known sizes, the Hub did not answer"
-    full = "; the disk of the cache has no room for it: set HF_HOME to a folder on another disk"
-    return (
-        f"download: {size(loading['missing_bytes'])} ({sizes}), {duration(loading['seconds'])} at "
-        f"{size(loading['bytes_per_second'])}/s ({loading['rate']}){'' if loading['disk_has_room'] else full}"
-    )

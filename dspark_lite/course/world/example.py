@@ -44,11 +44,6 @@ def is_right(example: Example, answer: str) -> bool:
     return bool(code) and str(traced) in shown and runs_right(code, name, cases)
 
 
-def recalled(example: Example, answer: str) -> float:
-    """The share of the facts a chat example asks for that its answer states."""
-    return sum(fact in answer for fact in example.check) / len(example.check)
-
-
 def runs_right(code: str, name: str, cases: list) -> bool:
     """Runs a generated function in a process of its own, isolated from this one and stopped after a few seconds."""
     program = (

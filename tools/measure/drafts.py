@@ -1,9 +1,9 @@
-"""Are drafts in other forms the same drafts, and what does `inspect` fetch: `make drafts`.
+"""Load every form of a draft and compare; inspect every released draft: `make drafts`.
 
-Each tiny drafter is written in every form that it has and loaded again; every draft, every number of accepted drafts
-and every token is compared with the drafter's own, and the exit code is 1 where one differs. Each released draft is
-inspected on a Hub on loopback that has its config and its tensors' shapes. To assets/measurements/drafts.json and
-docs/drafts.md; a stopped run goes on.
+Each tiny drafter is written in every form that it has and loaded again. Every draft, every number of accepted drafts and every
+token is compared with the drafter's own; the exit code is 1 if one differs. Each released draft is inspected on a Hub on loopback
+that has its config and its tensors' shapes. The results go to assets/measurements/drafts.json and docs/drafts.md; a stopped run
+resumes.
 """
 
 import argparse
@@ -26,27 +26,27 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.models.export import export
 from tools.judges.questions import lab_of, prompts_of
-from tools.judges.hub_server import Hub, write_headers
-from tools.judges.speculators_cases import FILLING, TINY
+from tools.hub_server import Hub, write_headers
+from tools.judges.judge_speculators import FILLING, TINY
 
 MEASURED = ROOT / "assets" / "measurements" / "drafts.json"
-LENT = ("embed_tokens.weight", "lm_head.weight")
+SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")
 HEADS = ("markov_rank", "markov_head_type", "enable_confidence_head", "confidence_head_with_markov")
 
 
-def without_lent(source, folder):
-    """A copy of a draft without embedding and LM head."""
+def without_shared(source, folder):
+    """Copy a draft without embedding and LM head; return the copy's folder."""
     shutil.copytree(source, folder)
     tensors = load_file(folder / "model.safetensors")
     save_file(
-        {name: value for name, value in tensors.items() if name not in LENT},
+        {name: value for name, value in tensors.items() if name not in SHARED_TENSORS},
         folder / "model.safetensors",
     )
     return folder
 
 
 def set_config(folder, **fields):
-    """Changes fields of a draft's config; one set to `...` is removed."""
+    """Change fields of a draft's config; one set to `...` is removed."""
     config = json.loads((folder / "config.json").read_text()) | fields
     (folder / "config.json").write_text(
         json.dumps({name: value for name, value in config.items() if value is not ...})
@@ -54,14 +54,14 @@ def set_config(folder, **fields):
 
 
 def forms(scratch):
-    """(drafter, form, folder of the drafter, function that writes the form and returns its folder) of every case."""
+    """Yield (drafter, form, folder of the drafter, function that writes the form and returns its folder) for every case."""
     for name, tiny in TINY.items():
         own, place = EMBEDDED / tiny, scratch / name
         yield (
             name,
             "DeepSpec without embedding and LM head",
             own,
-            partial(without_lent, own, place / "bare"),
+            partial(without_shared, own, place / "bare"),
         )
         yield name, "speculators", own, partial(in_speculators, own, place / "speculators")
         yield (
@@ -79,20 +79,20 @@ def forms(scratch):
 
 
 def in_speculators(own, folder, **fields):
-    """A draft in the form of speculators."""
+    """Write a draft in the form of speculators; return its folder."""
     export(str(own), "speculators", folder)
     set_config(folder, **fields)
     return folder
 
 
 def bare_in_speculators(own, folder):
-    """A draft in the form of speculators without embedding and LM head."""
-    return without_lent(in_speculators(own, folder / "whole"), folder / "bare-speculators")
+    """Write a draft in the form of speculators without embedding and LM head; return its folder."""
+    return without_shared(in_speculators(own, folder / "whole"), folder / "bare-speculators")
 
 
 def z_lab(own, folder):
-    """A DFlash as z-lab publishes one: fields nested, neither embedding nor LM head."""
-    without_lent(own, folder)
+    """Write a DFlash as z-lab publishes one: fields nested, neither embedding nor LM head."""
+    without_shared(own, folder)
     config = json.loads((folder / "config.json").read_text())
     nested = {name: config[name] for name in ("mask_token_id", "target_layer_ids")}
     removed = dict.fromkeys([*nested, "sample_from_anchor", *HEADS], ...)
@@ -107,7 +107,7 @@ def z_lab(own, folder):
 
 
 def played(lab, folder, prompts, temperature, max_new_tokens):
-    """Per prompt [1, n] what a draft drafts in each round, how much of it is accepted, and the text."""
+    """Return for each prompt [1, n] the text, and what is drafted and how much accepted in each round."""
     drafter, found = load_drafter(str(folder), lab.target), []
     for seed, ids in enumerate(prompts):
         answer = generate(
@@ -125,7 +125,7 @@ def played(lab, folder, prompts, temperature, max_new_tokens):
 
 
 def compared(lab, journal, scratch, tokens):
-    """A row a form: in how many of the prompts everything is equal, greedily and sampled."""
+    """Return a row for each form: in how many of the prompts everything is equal, greedily and sampled."""
     prompts, rows = [lab.encode(prompt) for prompt in prompts_of(lab)], []
 
     def kept(key, write):
@@ -158,7 +158,7 @@ def compared(lab, journal, scratch, tokens):
 
 
 def inspected(scratch):
-    """A row a released draft: what `inspect` says, whether it fits the first of the targets at hand, and the bytes fetched."""
+    """Return a row for each released draft: what `inspect` says, whether it fits the first target, and the bytes fetched."""
     manifest, targets = (reference(f"released_{what}.json") for what in ("manifest", "targets"))
     target_name, rows = next(iter(targets)), []
     (scratch / target_name).mkdir(parents=True)

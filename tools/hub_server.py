@@ -78,7 +78,7 @@ class Hub:
         self.stop()
 
     def start(self) -> None:
-        """Listens, on the ports of the last time if it was stopped."""
+        """Listen, on the ports of the last time if it was stopped."""
         self._servers = [
             _Server(self, name, port) for name, port in zip(("hub", "cdn"), self._ports)
         ]
@@ -87,7 +87,7 @@ class Hub:
             Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
-        """Refuses connections from now on."""
+        """Refuse connections from now on."""
         for server in self._servers:
             server.shutdown()
             server.server_close()
@@ -95,11 +95,11 @@ class Hub:
 
     @property
     def endpoint(self) -> str:
-        """What HF_ENDPOINT must be."""
+        """Return what HF_ENDPOINT must be."""
         return f"http://127.0.0.1:{self._ports[0]}"
 
     def environment(self, home: Path, **others: str) -> dict[str, str]:
-        """The environment of a process whose Hub this is and whose HF_HOME is `home`; nothing else of HF_ is kept."""
+        """Return the environment of a process whose Hub this is and whose HF_HOME is `home`, without other variables HF_."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -138,7 +138,7 @@ class Hub:
             yield
 
     def sent(self) -> list[str]:
-        """Names of the files that were asked for in a GET, in order, from the hub or its CDN."""
+        """Return the names of the files that were asked for in a GET, in order, from the hub or its CDN."""
         found = [
             re.fullmatch(rf"/{MODEL}/(resolve|blob)/[^/]+/(.+)", request.path)
             for request in self.requests
@@ -147,13 +147,13 @@ class Hub:
         return [match.group(3) for match in found if match]
 
     def commit(self, model: str, revision: str) -> str:
-        """The commit hash of a revision."""
+        """Return the commit hash of a revision."""
         return hashlib.sha1(
             json.dumps(self._listing(self.models[model][revision])).encode()
         ).hexdigest()
 
     def answer(self, request: Request) -> Reply:
-        """The reply to a request, before a transfer breaks off."""
+        """Return the reply to a request, before a transfer breaks off."""
         if self.down:
             return Reply(self.down)
         if request.at == "cdn":
@@ -223,7 +223,7 @@ class Hub:
         )
 
     def _folder(self, model: str, revision: str) -> Path | None:
-        """What a revision, or the commit that one names, holds."""
+        """Return the folder of a revision, or of the commit that one names; None if there is none."""
         revisions = self.models[model]
         return revisions.get(revision) or {
             self.commit(model, name): folder for name, folder in revisions.items()
@@ -237,7 +237,7 @@ class Hub:
         )
 
     def _listing(self, folder: Path) -> list[dict]:
-        """Path, size and hashes of each file, as the Hub lists them."""
+        """Return path, size and hashes of each file, as the Hub lists them."""
         files = []
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             size, sha1, sha256 = _size_and_hashes(path, path.stat().st_mtime_ns)
@@ -270,7 +270,7 @@ def _json(value) -> Reply:
 
 @lru_cache(maxsize=None)
 def _size_and_hashes(path: Path, changed: int) -> tuple[int, str, str]:
-    """Size, git's SHA-1 and SHA-256 of a file that was last `changed` then."""
+    """Return size, git's SHA-1 and SHA-256 of a file that was last `changed` then."""
     content = path.read_bytes()
     return (
         len(content),
@@ -291,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Speaks HTTP for a Hub: ranges, bodies and their breaking off."""
 
     def do_GET(self):
-        """Answers with a body."""
+        """Answer with a body."""
         hub = self.server.hub
         request = Request(
             self.server.name,
@@ -309,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @staticmethod
     def _part(reply: Reply, asked: str | None) -> Reply:
-        """What a Range header "bytes=N-" or "bytes=N-M" leaves of a reply."""
+        """Return what a Range header "bytes=N-" or "bytes=N-M" leaves of a reply."""
         if reply.status != 200 or not asked:
             return reply
         size, (first, last) = len(reply.body), re.fullmatch(r"bytes=(\d+)-(\d*)", asked).groups()
@@ -336,11 +336,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body[: cuts.pop(0)] if cuts else reply.body)
 
     def log_message(self, *_):
-        """Quiet."""
+        """Print nothing."""
 
 
 def write_headers(folder: Path, config: dict, tensors: dict[str, list[int]]) -> int:
-    """Writes a config and a safetensors file of the real shapes, whose numbers are not there; their bytes if they were."""
+    """Write a config and a safetensors file with the real shapes and no numbers; return the bytes that the numbers would take."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     header, at = {}, 0

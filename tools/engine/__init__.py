@@ -1,1 +1,0 @@
-"""vLLM's server, asked as an application would."""

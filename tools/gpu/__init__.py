@@ -1,1 +1,0 @@
-"""What the course says of a GPU, measured on one."""
