@@ -17,11 +17,9 @@ from dspark_lite.models.checkpoints import (
     target_class,
 )
 from dspark_lite.models.draft_forms import PublishedDraft, read_draft
-from dspark_lite.models.draft_weights import check_tensors
+from dspark_lite.models.draft_weights import SHARED_TENSORS, check_tensors
 from dspark_lite.models.hub import fetch, fetch_header
 from .inspection import stored
-
-LENT = ("embed_tokens.weight", "lm_head.weight")
 
 
 class Fit(NamedTuple):
@@ -43,7 +41,9 @@ class Summary(NamedTuple):
     def lines(self) -> list[str]:
         """Return form, kind, taps, vocabulary and size, a line each."""
         config, kind = self.draft.config, self.draft.kind
-        lacking = [tensor.removesuffix(".weight") for tensor in LENT if tensor not in self.shapes]
+        lacking = [
+            tensor.removesuffix(".weight") for tensor in SHARED_TENSORS if tensor not in self.shapes
+        ]
         reduced = f"{config.draft_vocab_size:,} of " if config.draft_vocab_size else ""
         of_layers = f" of {config.num_target_layers}" if config.num_target_layers else ""
         return [
@@ -62,7 +62,7 @@ class Summary(NamedTuple):
         try:
             target.check_rollback()
             check_pair(self.draft.kind, self.draft.config, target)
-            check_tensors(self.name, self.draft, self.shapes, LENT)
+            check_tensors(self.name, self.draft, self.shapes, SHARED_TENSORS)
         except CheckpointError as error:
             return Fit(target.name, False, str(error))
         return Fit(
@@ -105,7 +105,7 @@ def summarise(name: str, num_target_layers: int | None = None) -> Summary:
         if on_hub and not any(folder.glob("model*.safetensors"))
         else {tensor: (entry.shape, entry.nbytes) for tensor, entry in stored(str(folder)).items()}
     )
-    shapes = {draft.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
+    shapes = {draft.names.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
     shapes.pop(None, None)
     return Summary(name, draft, shapes, sum(size for _, size in header.values()))
 

@@ -18,7 +18,7 @@ from dspark_lite.course.result_files import reference
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
-from dspark_lite.models.weights import held, kv_bytes
+from dspark_lite.models.weights import kv_bytes, memory_bytes
 
 RELEASED_MODELS = {
     role: name for role, name in PROFILES["released"].items() if "/" in name
@@ -121,11 +121,11 @@ def activations(role: str | None, tokens: int) -> int:
 
 
 def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
-    """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `held` counts, with the
+    """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `memory_bytes` counts, with the
     room that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
     room = sum(keys_values(one, tokens) for one in ("target", role) if one)
     return {
-        **held(module("target"), module(role) if role else None, tokens),
+        **memory_bytes(module("target"), module(role) if role else None, tokens),
         "keys and values": room,
         "activations": activations(role, tokens),
     }

@@ -15,7 +15,7 @@ import torch
 from dspark_lite.course.estimates import Estimate, bootstrap
 from dspark_lite.common.files import WORK, read_object, write_json
 from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.common.origin import DECIDING, Origin, folder_name
+from dspark_lite.common.origin import TIMED_LIBRARIES, Origin, folder_name
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import algorithm1, fixed
@@ -79,7 +79,7 @@ def cached(path: Path, lab: Lab, drafter, measure, anew: bool = False) -> dict:
         "dtype": origin.dtype,
         "target": origin.fingerprint,
         "draft": fingerprint(drafter),
-        **{name: origin.versions[name] for name in DECIDING},
+        **{name: origin.versions[name] for name in TIMED_LIBRARIES},
     }
     if anew or not path.exists() or read_object(path).get("made_of") != made_of:
         write_json(path, {**measure(), "made_of": made_of})
