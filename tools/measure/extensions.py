@@ -16,7 +16,7 @@ TEMPERATURE = 1.0
 
 
 def measure(lab, drafter):
-    """A row a domain."""
+    """Return a row for each domain."""
     rows = []
     for domain, texts in lab.prompts.items():
         blocks = watch(lab, drafter, texts, temperature=TEMPERATURE)

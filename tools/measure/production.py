@@ -36,14 +36,14 @@ LOAD = 64  # requests under way, for wrong heads
 
 
 def kept(journal, key, make):
-    """The row that the journal has of a key, or what `make` gives, which is kept there."""
+    """Return the row of a key from the journal; if it has none, add what `make` returns."""
     if key not in journal:
         journal.add(key, make())
     return journal[key]
 
 
 def trained_rows(lab, part, names, row_of, prompts, journal):
-    """A row a drafter that is trained."""
+    """Return a row for each drafter, which is trained first."""
     folder = FOLDER / part
     cache = cached_rows(lab, load_recipe(f"production-{part}"), folder)
     return [
@@ -52,7 +52,7 @@ def trained_rows(lab, part, names, row_of, prompts, journal):
 
 
 def tree_rows(lab, prompts, journal):
-    """A row a tree, and one the chain, greedy and at temperature 1."""
+    """Return a row for each tree and one for the chain, greedy and at temperature 1."""
     return [
         kept(journal, (nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
         for temperature in (0.0, 1.0)
@@ -61,7 +61,7 @@ def tree_rows(lab, prompts, journal):
 
 
 def wrong_heads(lab, prompts, journal):
-    """A row a wrong head; the model needs no prompts, and a journal no minute of it."""
+    """Return a row for each wrong head, computed from a model: prompts and journal are not used."""
     return [
         {"name": name, "requests": LOAD, **asdict(found)}
         for name, found in throughput_by_head(LOAD).items()
@@ -69,7 +69,7 @@ def wrong_heads(lab, prompts, journal):
 
 
 def retold_rows(lab, prompts, journal):
-    """A row each: target and draft as they are, the target fine-tuned alone, and the draft fine-tuned on that one's answers."""
+    """Return three rows: target and draft as they are, the target fine-tuned alone, the draft fine-tuned on that target's answers."""
     folder = FOLDER / "retold"
     moved = retold_lab(lab, folder, prompts)
     rows = {

@@ -27,7 +27,7 @@ LEAST_STEPS = 4  # of a turn
 
 
 def measure(concurrencies, turns, blocks, path):
-    """Measure the loads that the journal beside `path` does not hold yet, DSpark calibrated as stored, and write all of them."""
+    """Measure the loads that the journal beside `path` lacks, with DSpark calibrated as stored, and write all of them."""
     lab = setup("tiny", prompts=PROMPTS)  # held-out prompts, answers of at most 160 tokens
     drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
     stored_sts().attach(drafters["dspark"])  # as `make confidence` has calibrated it

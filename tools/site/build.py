@@ -22,7 +22,7 @@ SOURCE, PAGES, DOCTREES = (
 
 
 def write_sources(folder: Path) -> None:
-    """Writes everything that becomes a page, and the pictures that pages show."""
+    """Write everything that becomes a page, and the pictures that pages show."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "pages", folder)
     shutil.copytree(
@@ -51,7 +51,7 @@ def write_sources(folder: Path) -> None:
 
 
 def write_beside(target: Path) -> None:
-    """Puts beside the pages the notebooks as they are committed, to download, and what sets formulas."""
+    """Copy beside the pages the notebooks as they are committed, to download, and MathJax, which sets formulas."""
     for path in pages.own_files():
         if path.endswith(".ipynb"):
             shutil.copy(ROOT / path, target / path)
@@ -67,7 +67,7 @@ def write_beside(target: Path) -> None:
 
 
 def main() -> int:
-    """Builds the site; returns the exit code."""
+    """Build the site; return the exit code."""
     write_sources(SOURCE)
     shutil.rmtree(PAGES, ignore_errors=True)
     code = build_main(

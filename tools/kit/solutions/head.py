@@ -12,9 +12,9 @@ class Head(nn.Module):
         self.out = nn.Linear(rank, vocab_size, bias=False)
 
     def begin(self, hidden):
-        """The part of the token before the last, [..., r]."""
+        """Return the part of the token before the last, [..., r]."""
         return hidden.new_zeros(*hidden.shape[:-2], self.out.in_features)
 
     def step(self, previous, hidden, state):
-        """Bias [..., V] after `previous` [...], and the state for the next position."""
+        """Return the bias [..., V] after `previous` [...], and the state for the next position."""
         return self.out(self.last(previous) + state), self.before(previous)

@@ -14,7 +14,7 @@ AHEAD, FALL = 16, 0.9  # followers that are hoped for, and how much less each su
 
 
 def policy(cost_table):
-    """Lengths [R] for a proposal of R requests."""
+    """Return lengths [R] for a proposal of R requests."""
 
     def lengths(proposal):
         alive = survival(proposal.confidence)
