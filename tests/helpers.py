@@ -16,6 +16,7 @@ from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_target, save_draft
+from dspark_lite.training.recipe import DraftRecipe, read_fields
 from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 
 # A pair of checkpoints -----------------------------------------------------------------------------------------------
@@ -143,6 +144,19 @@ BAD_LENGTHS = {
     "beyond the block": (lambda proposal: torch.tensor([0, 5, 2, 2]), "from 0 to 5"),
     "far beyond the block": (lambda proposal: torch.full((4,), 99), "from 99 to 99"),
 }
+
+
+# Recipes -------------------------------------------------------------------------------------------------------------
+
+
+def recipe_of(fields, **changes):
+    """The recipe of a JSON object with changes; those of `config`, `data` and `loss` are merged field by field."""
+    inner = {
+        name: {**fields.get(name, {}), **changes[name]}
+        for name in ("config", "data", "loss")
+        if name in changes
+    }
+    return read_fields(DraftRecipe, {**fields, **changes, **inner}, "recipe")
 
 
 # Figures -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dspark_lite.course import estimates, result_files
 from dspark_lite.common.files import write_json
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.training.recipe import given
 from dspark_lite.course.measure import studies
 from dspark_lite.course.measure.evaluation import _row
 from dspark_lite.course.replication import ledger, experiment_results, confidence_results
@@ -40,12 +41,12 @@ def rounds(rng, gamma: int, acceptance: float) -> list[list[int]]:
 def measurement(run: str, acceptance: float, seed: int = 0) -> dict:
     """What tools/measure/experiments.py writes of a run."""
     rng, recipe = np.random.default_rng(seed), load_recipe(*studies.RUNS[run])
-    gamma = 1 if "mtp" in run else recipe["config"].get("block_size", 7)
+    gamma = 1 if "mtp" in run else getattr(recipe.config, "block_size", None) or 7
     rows = [
         _row(run, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma)
         for domain in DOMAINS
     ]
-    return {**HEADER, "temperature": 1.0, "recipe": recipe, "rows": rows}
+    return {**HEADER, "temperature": 1.0, "recipe": given(recipe), "rows": rows}
 
 
 def latency(extra: dict[str, float], seed: int = 0) -> dict:

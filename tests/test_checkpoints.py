@@ -27,6 +27,7 @@ from dspark_lite.models import checkpoints, draft_weights
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.models.weights import of_target
 from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.recipe import DraftRecipe, DraftShape
 
 # What fits -----------------------------------------------------------------------------------------------------------
 
@@ -84,20 +85,8 @@ def test_the_targets_embedding_and_head_are_held_once_where_they_are_equal(copy,
 def test_a_draft_to_be_trained_shares_them_where_no_number_changes(pair, dtype):
     """What is trained computes in float32, so those of a 16-bit target have to be copied."""
     target = load_target(str(pair / "target"), dtype=dtype)
-    recipe = {
-        "name": "new",
-        "seed": 0,
-        "epochs": 1,
-        "batch": 1,
-        "learning_rate": 0.01,
-        "precision": "float32",
-        "config": {
-            "num_hidden_layers": 1,
-            "block_size": 3,
-            "mask_token_id": 1,
-            "target_layer_ids": [0],
-        },
-    }
+    shape = DraftShape(1, (0,), block_size=3, mask_token_id=1)
+    recipe = DraftRecipe("new", 0, 1, 1, learning_rate=0.01, precision="float32", config=shape)
     fresh = new_draft(recipe, target)
     for name, theirs in of_target(target).items():
         ours = fresh.get_parameter(name)

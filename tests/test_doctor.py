@@ -6,6 +6,7 @@ from collections import namedtuple
 
 import pytest
 import torch
+from helpers import DRAFT, recipe_of
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
@@ -180,10 +181,10 @@ def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkp
     from huggingface_hub import constants
 
     name = shapes.RELEASED_MODELS["target"]
-    assert estimate.target_config({"target": name})["hidden_size"] == 16
+    assert estimate.target_config(recipe_of(DRAFT, target=name))["hidden_size"] == 16
     assert served.sent() == ["config.json"]
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert estimate.target_config({"target": name})["hidden_size"] == 16
+    assert estimate.target_config(recipe_of(DRAFT, target=name))["hidden_size"] == 16
     with pytest.raises(
         CheckpointError, match="HF_HUB_OFFLINE is set and the cache does not hold it whole"
     ):
@@ -192,4 +193,4 @@ def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkp
         CheckpointError,
         match="'org/nobody' is no folder here and could not be fetched .*, or give the recipe a .target_config",
     ):
-        estimate.target_config({"target": "org/nobody"})
+        estimate.target_config(recipe_of(DRAFT, target="org/nobody"))

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_refused, set_config
+from helpers import assert_refused, recipe_of, set_config
 from safetensors import safe_open
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
@@ -17,11 +17,12 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
 from dspark_lite.models.draft_config import parse_draft_config
 from dspark_lite.training.blocks import TrainingBatch, block_targets, draw_anchors
-from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective, train_draft
-from dspark_lite.training.loop import trainable
-from dspark_lite.training.recipe import LossWeights
+from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective
+from dspark_lite.training.optimisers import trainable
+from dspark_lite.training.recipe import LossWeights, given
+from dspark_lite.training.train import train_draft
 from dspark_lite.course.data.recipes import load_recipe
-from dspark_lite.training.unrolled import unrolled_hidden
+from dspark_lite.training.chains import unrolled_hidden
 
 VOCAB, GAMMA = 11, 4
 TARGET, DRAFTERS = toy_models(seed=4, vocab_size=VOCAB, gamma=GAMMA)
@@ -275,29 +276,30 @@ class Cache:
         return tuple(tensor[indices].to(device) for tensor in self.held)
 
 
-def recipe_of(name, **config):
-    """A small recipe."""
+def small_recipe(name, **changes):
+    """A small recipe of a drafter, with changes."""
     shape = {
         "num_hidden_layers": 1,
         "target_layer_ids": [0, 1] if name == "eagle3" else [2],
         "ttt_length": 3,
     }
-    return {
+    fields = {
         "name": name,
         "seed": 3,
         "epochs": 20,
         "batch": 4,
         "learning_rate": 0.02,
         "precision": "float32",
-        "config": {"drafter": name, **shape, **config},
+        "config": {"drafter": name, **shape},
     }
+    return recipe_of(fields, **changes)
 
 
 @pytest.mark.parametrize(
     ("name", "precision"), [("eagle3", "float32"), ("mtp", "float32"), ("mtp", "bfloat16")]
 )
 def test_training_lowers_the_loss_and_leaves_the_targets_weights(tmp_path, name, precision):
-    recipe = recipe_of(name) | {"precision": precision}
+    recipe = small_recipe(name, precision=precision)
     drafter = train_draft(recipe, TARGET, Cache(DRAFTERS[name]), tmp_path)
     log = [
         json.loads(line)["cross_entropy"]
@@ -315,7 +317,7 @@ def test_an_unknown_drafter_of_a_recipe_is_refused():
     with pytest.raises(
         DSparkLiteError, match="drafter is 'medusa'; it must be one of 'block', 'eagle3', 'mtp'"
     ):
-        objective(recipe_of("medusa"))
+        small_recipe("medusa")
 
 
 @pytest.mark.parametrize(
@@ -343,10 +345,7 @@ def test_the_recipes_share_data_and_cache_of_dspark(name, kind, taps):
         ),
         20,
     )
-    assert parse_draft_config(kind, shape | recipe["config"]).target_layer_ids == taps
+    assert parse_draft_config(kind, shape | given(recipe.config)).target_layer_ids == taps
     for field in ("data", "target", "seed", "batch", "epochs", "precision"):
-        assert recipe[field] == base[field]
-    assert (
-        recipe.get("cached_layer_ids", recipe["config"]["target_layer_ids"])
-        == base["config"]["target_layer_ids"]
-    )
+        assert getattr(recipe, field) == getattr(base, field)
+    assert recipe.cached_taps == base.config.target_layer_ids

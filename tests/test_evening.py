@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import DRAFT, LANGUAGE_MODEL
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError
@@ -13,9 +13,8 @@ from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
 from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.course.data import answers, estimate, language_model, recipes
-from dspark_lite.training import loop
-from dspark_lite.training.drafts import ANSWERING
-from dspark_lite.training.loop import Allowance
+from dspark_lite.training import train as training
+from dspark_lite.training.train import ANSWERING, Allowance
 
 
 class Clock:
@@ -65,7 +64,7 @@ def test_no_time_and_time_without_end_are_refused(tmp_path):
 
 def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path):
     clock = Clock()
-    plan = loop.Plan(
+    plan = training.Plan(
         steps=100,
         learning_rate=1.0,
         allowance=Allowance(tmp_path / "seconds.json", 1000, clock=clock),
@@ -77,21 +76,23 @@ def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path
         places.append(plan.progress(step))
     assert places[0] == 0 and places == sorted(places) and places[29] < 1 == places[30]
     assert (
-        plan.rate(30, 1.0) == pytest.approx(plan.final_share) and plan.rate(20, places[20]) > 0.1
+        plan.rate(30, 1.0) == pytest.approx(training.FINAL_SHARE)
+        and plan.rate(20, places[20]) > 0.1
     )  # the rate comes down to its end
     clock.now = 0
     assert [plan.progress(step) for step in (0, 33, 99)] == [0, pytest.approx(1 / 3), 1]
 
 
 @pytest.mark.parametrize(("seconds", "made"), [(1e9, 20), (650.0, 14)])
-def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(tmp_path, seconds, made):
+def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(
+    tmp_path, monkeypatch, seconds, made
+):
     def trained(stop_at=None, seconds=seconds):
         torch.manual_seed(0)
         model, clock = torch.nn.Linear(2, 1), Clock()
-        plan = loop.Plan(
+        plan = training.Plan(
             20,
             0.1,
-            save_seconds=-1.0,
             allowance=Allowance(tmp_path / "seconds.json", seconds, clock=clock),
         )
 
@@ -105,7 +106,8 @@ def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(tmp_p
             loss = model(batch[0]).square().sum()
             return loss, torch.tensor(1.0), {"loss": loss}
 
-        return loop.optimise(model, batch_at, loss_of, plan, tmp_path, title="test")
+        monkeypatch.setattr(training, "SAVE_SECONDS", -1.0)
+        return training.optimise(model, batch_at, loss_of, plan, tmp_path, title="test")
 
     with pytest.raises(KeyboardInterrupt):
         trained(stop_at=3)
@@ -148,7 +150,7 @@ def test_a_language_models_phases_share_the_time_in_proportion_to_their_updates(
         minutes=80 / 60,
     )
     counts = [
-        len(loop.read_log(tmp_path / "build" / "mini" / f"phase_{number}" / "log.jsonl"))
+        len(training.read_log(tmp_path / "build" / "mini" / f"phase_{number}" / "log.jsonl"))
         for number in (1, 2)
     ]
     assert (
@@ -158,7 +160,7 @@ def test_a_language_models_phases_share_the_time_in_proportion_to_their_updates(
 
 
 def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tmp_path):
-    data = {**DRAFT["data"], "chunk": 4}
+    data = recipe_of(DRAFT, data={"chunk": 4}).data
     clock = Clock()
     bounded = Allowance(tmp_path / "seconds.json", 100, clock=clock)
     clock.now = (
@@ -240,4 +242,4 @@ def test_an_evenings_training_fits_a_t4(name):
     recipe = recipes.load_recipe(name)
     found = estimate.cost(recipe, estimate.target_config(recipe))
     weights = 16 * found.trained + 4 * found.tables + 2 * found.target
-    assert weights + recipe["batch"] * found.activations < 13 * 2**30
+    assert weights + recipe.batch * found.activations < 13 * 2**30

@@ -1,22 +1,31 @@
 """Answers that are held out: what is judged by them is never learned from, and every rate is judged alike; passes and ends."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers import recipe_of
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.data import recipes
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training import blocks, drafts
-from dspark_lite.training.drafts import Rows, held_out_losses, train_draft
-from dspark_lite.training.loop import Allowance, Plan, read_log
+from dspark_lite.training import blocks
+from dspark_lite.training import train as training
+from dspark_lite.training.train import (
+    Allowance,
+    Plan,
+    Rows,
+    held_out_losses,
+    read_log,
+    train_draft,
+)
 
 VOCAB, ANSWERS = 12, 14
-RECIPE = {
+FIELDS = {
     "name": "held-out",
     "kind": "draft",
     "seed": 1,
@@ -39,6 +48,7 @@ RECIPE = {
     },
     "loss": {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0},
 }
+RECIPE = recipe_of(FIELDS)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +80,12 @@ def test_blocks_start_at_every_anchor_a_row_has_where_the_recipe_asks_for_more(c
     batch = Rows(RECIPE, cache).at(0)
     # Supervised and followed by a supervised token: all of an answer but its last.
     assert batch.valid.sum(1).tolist() == (batch.supervised.sum(1) - 1).tolist()
-    few = Rows({**RECIPE, "config": {**RECIPE["config"], "num_anchors": 2}}, cache).at(0)
+    few = Rows(recipe_of(FIELDS, config={"num_anchors": 2}), cache).at(0)
     assert few.anchors.shape[1] == 2
 
 
 def test_every_epoch_has_other_minibatches_and_every_update_other_anchors(cache):
-    rows = Rows({**RECIPE, "config": {**RECIPE["config"], "num_anchors": 2}}, cache)
+    rows = Rows(recipe_of(FIELDS, config={"num_anchors": 2}), cache)
     of_an_epoch = len(rows.batches) // 3
     sets = [
         {frozenset(batch) for batch in rows.batches[start : start + of_an_epoch]}
@@ -93,14 +103,14 @@ def test_every_epoch_has_other_minibatches_and_every_update_other_anchors(cache)
 def test_another_seed_shares_no_epoch(cache):
     first, second = (
         {
-            str(Rows({**RECIPE, "seed": seed, "epochs": 1}, cache).batches)
+            str(Rows(replace(RECIPE, seed=seed, epochs=1), cache).batches)
             for seed in range(start, start + 5)
         }
         for start in (1, 6)
     )
     assert len(first) == len(second) == 5
-    assert str(Rows({**RECIPE, "seed": 2, "epochs": 1}, cache).batches) != str(
-        Rows({**RECIPE, "epochs": 2}, cache).batches[3:]
+    assert str(Rows(replace(RECIPE, seed=2, epochs=1), cache).batches) != str(
+        Rows(replace(RECIPE, epochs=2), cache).batches[3:]
     )
 
 
@@ -108,7 +118,7 @@ def test_a_training_with_patience_ends_where_a_further_pass_brings_too_little(
     target, cache, tmp_path, capsys
 ):
     """Measured after each pass with the rates down; a stopped one goes on; the best is returned."""
-    recipe = {**RECIPE, "epochs": 4, "patience": 0.02}
+    recipe = replace(RECIPE, epochs=4, patience=0.02)
     drafter = train_draft(recipe, target, cache, tmp_path / "run")
     passes = [
         found["loss"]
@@ -126,7 +136,7 @@ def test_a_training_with_patience_ends_where_a_further_pass_brings_too_little(
     again = train_draft(recipe, target, cache, tmp_path / "run")
     for ours, theirs in zip(again.state_dict().values(), drafter.state_dict().values()):
         assert ours.equal(theirs)
-    once = train_draft({**recipe, "epochs": 1}, target, cache, tmp_path / "once")
+    once = train_draft(replace(recipe, epochs=1), target, cache, tmp_path / "once")
     assert held_out_losses(once, recipe, cache)["loss"] == pytest.approx(passes[0], rel=1e-6), (
         "a branch is a training of so many passes"
     )
@@ -139,13 +149,15 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(
         with pytest.raises(DSparkLiteError, match=sentence):
             run(*arguments)
 
-    patient, rest = {**RECIPE, "patience": 0.02}, (target, cache, tmp_path)
-    held_out = {count: {"data": {**RECIPE["data"], "held_out": count}} for count in (0, ANSWERS)}
-    refused("has a patience and holds no answers out", train_draft, patient | held_out[0], *rest)
+    patient, rest = replace(RECIPE, patience=0.02), (target, cache, tmp_path)
+    none, all_of_them = (replace(RECIPE.data, held_out=count) for count in (0, ANSWERS))
+    refused(
+        "has a patience and holds no answers out", train_draft, replace(patient, data=none), *rest
+    )
     refused(
         "has a patience, which says when the training ends",
         train_draft,
-        {**patient, "steps": 3},
+        replace(patient, steps=3),
         *rest,
     )
     refused(
@@ -162,8 +174,10 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(
         "has a patience, which says when the training ends",
         lambda: recipes.train("tiny-dspark", minutes=1, build=tmp_path, out=tmp_path),
     )
-    refused("holds out 14 of 14 answers", Rows, RECIPE | held_out[ANSWERS], cache)
-    monkeypatch.setattr(recipes, "load_recipe", lambda name, changes: {**RECIPE, "data": {}})
+    refused("matrix_rate is -1.0; it must be", recipes.search, "tiny-dspark", [-1.0], 3)
+    refused("has a field .* that is not known", recipes.search, "tiny-target", [0.01], 3)
+    refused("holds out 14 of 14 answers", Rows, replace(RECIPE, data=all_of_them), cache)
+    monkeypatch.setattr(recipes, "load_recipe", lambda name, changes: replace(RECIPE, data=none))
     refused("holds no answers out", recipes.search, "held-out", [0.01], 3)
 
 
@@ -177,7 +191,7 @@ def test_a_changed_recipe_target_or_class_trains_anew_and_says_so(target, cache,
         and capsys.readouterr().out == ""
     )
     steps = len(read_log(tmp_path / "log.jsonl"))
-    recipe = {**RECIPE, "learning_rate": 0.02, "steps": 3}
+    recipe = replace(RECIPE, learning_rate=0.02, steps=3)
     changed = train_draft(recipe, target, cache, tmp_path)
     assert (
         "of another recipe or another target; the training starts anew" in capsys.readouterr().out
@@ -211,19 +225,19 @@ def test_the_last_update_has_all_losses_and_low_rates_however_little_time_there_
         "clip_grad_norm_",
         lambda *given: now.__setitem__(0, now[0] + 100) or clip(*given),
     )
-    recipe = {**RECIPE, "epochs": 4, "loss": {**RECIPE["loss"], "cross_entropy_first": 0.5}}
+    recipe = recipe_of(FIELDS, epochs=4, loss={"cross_entropy_first": 0.5})
     train_draft(recipe, target, cache, tmp_path, allowance)
-    assert len(seen) == updates and seen[-1] == RECIPE["loss"]
+    assert len(seen) == updates and seen[-1] == FIELDS["loss"]
     assert seen[0] == {"cross_entropy": 1.0, "l1": 0.0, "confidence": 0.0}
     train_draft(recipe, target, cache, tmp_path, allowance)
     assert len(seen) == updates, "nothing is left to do"
 
 
 def test_the_losses_are_those_of_all_rows_held_out_at_once(target, cache, tmp_path):
-    recipe = {**RECIPE, "steps": 2}
+    recipe = replace(RECIPE, steps=2)
     drafter = train_draft(recipe, target, cache, tmp_path)
     one_by_one, at_once = (
-        held_out_losses(drafter, {**recipe, "batch": size}, cache) for size in (1, 3)
+        held_out_losses(drafter, replace(recipe, batch=size), cache) for size in (1, 3)
     )
     assert one_by_one == pytest.approx(at_once, rel=1e-5)
     assert at_once["loss"] == pytest.approx(
@@ -234,7 +248,9 @@ def test_the_losses_are_those_of_all_rows_held_out_at_once(target, cache, tmp_pa
 def test_a_search_trains_each_rate_once_and_gives_its_loss(target, cache, tmp_path, monkeypatch):
     trained, changed = [], [0.01]
     monkeypatch.setattr(
-        recipes, "load_recipe", lambda name, changes: {**RECIPE, "learning_rate": changed[0]}
+        recipes,
+        "load_recipe",
+        lambda name, changes: recipe_of(FIELDS, learning_rate=changed[0], **(changes or {})),
     )
     monkeypatch.setattr(recipes, "load_target", lambda *args, **options: target)
     monkeypatch.setattr(recipes, "recipe_states", lambda *args: cache)
@@ -281,5 +297,5 @@ def test_patience_keeps_the_best_pass_and_not_the_last(tmp_path):
         continued_from.append(place.name)
 
     rows = SimpleNamespace(recipe=SimpleNamespace(epochs=4, patience=0.02), updates_a_pass=8)
-    drafts._learn_passes(learn, Plan(8, 1e-3), rows, tmp_path, lambda: {"loss": next(losses)})
+    training._train_passes(learn, Plan(8, 1e-3), rows, tmp_path, lambda: {"loss": next(losses)})
     assert continued_from[-1] == "pass_2"

@@ -23,6 +23,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure.evaluation import mean_accepted_length, rollouts, tally
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
 from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.recipe import DraftRecipe, DraftShape
 
 GOLDEN = ROOT / "assets" / "reference" / "golden"
 CASES = ["dspark_vanilla", "dspark_gated", "dspark_conf_plain", "dflash"]
@@ -175,26 +176,10 @@ def test_read_in_the_wrong_layout_little_is_accepted(tiny_lab, tmp_path, name, k
 
 
 def test_training_in_the_other_layout_is_refused():
-    config = {
-        "num_hidden_layers": 1,
-        "block_size": 3,
-        "mask_token_id": 1,
-        "target_layer_ids": [0],
-        "sample_from_anchor": False,
-    }
+    shape = DraftShape(1, (0,), block_size=3, mask_token_id=1, sample_from_anchor=False)
+    recipe = DraftRecipe("new", 0, 1, 1, learning_rate=0.01, precision="float32", config=shape)
     with pytest.raises(
         DSparkLiteError,
         match="such drafts are read, but only those that predict from it are trained here",
     ):
-        new_draft(
-            {
-                "name": "new",
-                "seed": 0,
-                "epochs": 1,
-                "batch": 1,
-                "learning_rate": 0.01,
-                "precision": "float32",
-                "config": config,
-            },
-            toy_models()[0],
-        )
+        new_draft(recipe, toy_models()[0])

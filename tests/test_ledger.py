@@ -13,7 +13,7 @@ from dspark_lite.course.estimates import Estimate
 from dspark_lite.common.files import write_json
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.figures import ledger_forest
-from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.course.data.recipes import load_recipe, parse_recipe
 from dspark_lite.course.measure import inspection, studies
 from dspark_lite.course.replication import (
     claims,
@@ -245,7 +245,7 @@ def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
         here["weight of position k in the losses"]
         == f"exp(-(k-1)/{loss.get('position_decay', RELEASED_DECAY):g})"
     )
-    assert here["vocabulary"] == f"{load_recipe(recipe['target'])['config']['vocab_size']:,}"
+    assert here["vocabulary"] == f"{load_recipe(recipe['target']).config.vocab_size:,}"
     assert [recipe["data"][name] for name in ("temperature", "top_k", "top_p")] == [1, 0, 1]
     assert not {"num_experts", "sliding_window"} & set(recipe["config"])
     target, *own = (
@@ -308,7 +308,7 @@ def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_
         and "seed" in measured
     )
     if path.stem in studies.RUNS:
-        assert measured["recipe"] == load_recipe(*studies.RUNS[path.stem])
+        assert parse_recipe(measured["recipe"], path.name) == load_recipe(*studies.RUNS[path.stem])
         assert [row["domain"] for row in measured["rows"]] == list(DOMAINS)
 
 

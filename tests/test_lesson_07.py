@@ -19,10 +19,9 @@ from dspark_lite.course.data.recipes import load_recipe
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_has_a_recipe_for_its_own_target(profile):
     recipe = load_recipe(f"lesson-{profile}")
-    assert recipe["target"] == PROFILES[profile]["target"]
-    assert set(recipe["loss"]) >= {"cross_entropy", "l1", "confidence"} and all(
-        recipe["loss"].values()
-    )
+    loss = recipe.loss
+    assert recipe.target == PROFILES[profile]["target"]
+    assert min(loss.cross_entropy, loss.l1, loss.confidence) > 0
 
 
 def distance_detached(draft_logits, target_logits, tokens, counted, confidence, factors):
@@ -220,11 +219,11 @@ def test_the_loss_of_a_batch_is_the_packages(shift):
 def test_the_recorded_training_is_its_recipes():
     run, recipe = recorded(), load_recipe("lesson-tiny")
     assert (run["recipe"], run["target"], run["answers"]) == (
-        recipe["name"],
-        recipe["target"],
-        sum(recipe["data"]["prompts"].values()),
+        recipe.name,
+        recipe.target,
+        recipe.data.count,
     )
-    updates = recipe["epochs"] * -(-run["answers"] // recipe["batch"])
+    updates = recipe.epochs * -(-run["answers"] // recipe.batch)
     assert [len(losses) for losses in run["losses"].values()] == [updates, updates // 5]
     assert run["device"] and run["versions"]["torch"] and run["commit"]
 

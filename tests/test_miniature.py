@@ -1,6 +1,7 @@
 """Our measurements in the shape of the paper's figures: read as they were made, compared prompt by prompt, drawn."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,25 +27,24 @@ def test_the_runs_of_the_studies_are_those_that_their_places_say():
     } == recipes.keys()
     for names in seeds:
         first, *others = (recipes[name] for name in names)
-        assert [recipe["seed"] for recipe in others] == [2, 3] != [first["seed"]] * 2
+        assert [recipe.seed for recipe in others] == [2, 3] != [first.seed] * 2
         assert all(
-            {**recipe, "seed": 1, "name": ""} == {**first, "seed": 1, "name": ""}
-            for recipe in others
+            replace(recipe, seed=1, name="") == replace(first, seed=1, name="") for recipe in others
         )
-    assert [
-        recipes[name]["config"]["num_hidden_layers"] for name in studies.DEPTHS.values()
-    ] == list(studies.DEPTHS)
+    assert [recipes[name].config.num_hidden_layers for name in studies.DEPTHS.values()] == list(
+        studies.DEPTHS
+    )
     assert (
-        recipes[studies.TAPS["the last of the four"]]["config"]["target_layer_ids"]
-        == recipes["tiny-dspark"]["config"]["target_layer_ids"][-1:]
+        recipes[studies.TAPS["the last of the four"]].config.target_layer_ids
+        == recipes["tiny-dspark"].config.target_layer_ids[-1:]
     )
     assert all(
-        recipes[name]["config"]["block_size"] + 1 == length
+        recipes[name].config.block_size + 1 == length
         for (_, length), name in studies.LENGTH_STUDY.items()
     )
-    drafts = [recipe for recipe in recipes.values() if recipe["kind"] == "draft"]
-    assert {recipe["target"] for recipe in drafts} == {"tiny-target"} and all(
-        recipe["data"] == drafts[0]["data"] for recipe in drafts
+    drafts = [recipe for recipe in recipes.values() if recipe.kind == "draft"]
+    assert {recipe.target for recipe in drafts} == {"tiny-target"} and all(
+        recipe.data == drafts[0].data for recipe in drafts
     )
 
 
@@ -59,12 +59,12 @@ def test_head_and_losses_are_exchanged_one_at_a_time():
             recipes[studies.LOSSES[name][0]],
             recipes[studies.TABLE_1[other]],
         )
-        assert {key for key in own if own[key] != exchanged[key]} == {"name", "loss"}
+        assert exchanged == replace(own, name=exchanged.name, loss=exchanged.loss)
         assert all(
-            exchanged["loss"][term] == theirs["loss"][term]
+            getattr(exchanged.loss, term) == getattr(theirs.loss, term)
             for term in ("cross_entropy", "l1", "cross_entropy_first")
         )
-    assert recipes["tiny-dflash"]["matrix_rate"] == recipes["tiny-dspark"]["matrix_rate"]
+    assert recipes["tiny-dflash"].matrix_rate == recipes["tiny-dspark"].matrix_rate
 
 
 def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_over_prompts_alone(

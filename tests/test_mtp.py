@@ -8,7 +8,7 @@ from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.blocks import TrainingBatch, draw_anchors
 from dspark_lite.training.recipe import LossWeights
-from dspark_lite.training.unrolled import mtp_loss
+from dspark_lite.training.chains import mtp_loss
 
 VOCAB = 11
 TARGET, DRAFTERS = toy_models(seed=5, vocab_size=VOCAB, gamma=4)

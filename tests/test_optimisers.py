@@ -12,12 +12,13 @@ from torch import nn
 from dspark_lite.course.command_line import main
 from dspark_lite.course.data import recipes
 from dspark_lite.drafters import DSpark, DSparkConfig
-from dspark_lite.training import loop
+from dspark_lite.training import devices
+from dspark_lite.training import train as training
 from dspark_lite.training.drafts import initialise
-from dspark_lite.training.loop import Plan, make_optimisers
 from dspark_lite.training.blocks import loss_factors
-from dspark_lite.training.muon import Muon
+from dspark_lite.training.optimisers import Muon, make_optimisers
 from dspark_lite.training.recipe import LossWeights
+from dspark_lite.training.train import Plan
 
 WIDTH, VOCAB, LAYERS = 64, 96, 3
 
@@ -51,10 +52,10 @@ def drafter():
 
 RESIDENT = """
 import pathlib, tempfile, torch
-from dspark_lite.training import loop
-from dspark_lite.training.loop import Plan, optimise
+from dspark_lite.training import devices
+from dspark_lite.training.train import KEPT_UPDATES, Plan, optimise
 found = []
-loop.keep_freed_memory(torch.device("cpu"))
+devices.keep_freed_memory(torch.device("cpu"))
 def loss_of(batch, progress):
     with open("/proc/self/statm") as counts:
         found.append(int(counts.read().split()[1]))
@@ -62,8 +63,8 @@ def loss_of(batch, progress):
     loss = model(batch[0]).square().sum()
     return loss, torch.tensor(1.0), {"loss": loss}
 model = torch.nn.Linear(2, 1)
-optimise(model, lambda step: (torch.ones(1, 2),), loss_of, Plan(loop.KEPT_UPDATES + 2, 0.1), pathlib.Path(tempfile.mkdtemp()), title="test")
-first, kept, given_back = found[0], found[loop.KEPT_UPDATES - 1], found[loop.KEPT_UPDATES]
+optimise(model, lambda step: (torch.ones(1, 2),), loss_of, Plan(KEPT_UPDATES + 2, 0.1), pathlib.Path(tempfile.mkdtemp()), title="test")
+first, kept, given_back = found[0], found[KEPT_UPDATES - 1], found[KEPT_UPDATES]
 print(kept - first, given_back - first)
 """
 
@@ -81,12 +82,12 @@ def test_the_loop_keeps_freed_memory_and_gives_it_back_after_some_updates():
 def test_where_the_c_library_cannot_keep_memory_or_there_is_none_of_a_cpu_nothing_is_done(
     monkeypatch,
 ):
-    assert loop.c_library(torch.device("cuda")) is None
+    assert devices.c_library(torch.device("cuda")) is None
     for platform_name, library in (("linux", object()), ("win32", None)):
-        monkeypatch.setattr(loop.sys, "platform", platform_name)
-        monkeypatch.setattr(loop.ctypes, "CDLL", lambda name, library=library: library)
-        assert loop.c_library(torch.device("cpu")) is None
-        loop.keep_freed_memory(torch.device("cpu"))
+        monkeypatch.setattr(devices.sys, "platform", platform_name)
+        monkeypatch.setattr(devices.ctypes, "CDLL", lambda name, library=library: library)
+        assert devices.c_library(torch.device("cpu")) is None
+        devices.keep_freed_memory(torch.device("cpu"))
 
 
 class CLibrary:
@@ -105,8 +106,8 @@ class CLibrary:
 @pytest.fixture
 def library(monkeypatch):
     made = CLibrary()
-    monkeypatch.setattr(loop.sys, "platform", "linux")
-    monkeypatch.setattr(loop.ctypes, "CDLL", lambda name: made)
+    monkeypatch.setattr(devices.sys, "platform", "linux")
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: made)
     return made
 
 
@@ -117,11 +118,11 @@ def test_the_loop_gives_memory_back_and_changes_no_setting_of_its_process(librar
         loss = model(batch[0]).square().sum()
         return loss, torch.tensor(1.0), {"loss": loss}
 
-    loop.optimise(
+    training.optimise(
         model,
         lambda step: (torch.ones(1, 2),),
         loss_of,
-        Plan(2 * loop.KEPT_UPDATES + 1, 0.1),
+        Plan(2 * training.KEPT_UPDATES + 1, 0.1),
         tmp_path,
         title="test",
     )
@@ -143,7 +144,7 @@ def test_only_the_command_lines_own_process_has_freed_memory_kept(library, monke
 
 def test_muon_moves_the_layers_matrices_and_adamw_everything_else():
     model = drafter()
-    adamw, muon = make_optimisers(model, Plan(1, 0.003, 0.02))
+    adamw, muon = make_optimisers(model, 0.003, 0.02)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     moved = [
         {names[id(p)] for group in optimiser.param_groups for p in group["params"]}
@@ -164,7 +165,7 @@ def test_muon_moves_the_layers_matrices_and_adamw_everything_else():
         0.003,
         0.02,
     ]
-    assert [type(optimiser) for optimiser in make_optimisers(model, Plan(1, 0.003))] == [
+    assert [type(optimiser) for optimiser in make_optimisers(model, 0.003)] == [
         torch.optim.AdamW
     ], "without a rate for Muon"
 

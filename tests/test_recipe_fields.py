@@ -3,18 +3,18 @@
 import copy
 import dataclasses
 import math
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import LANGUAGE_MODEL
+from helpers import LANGUAGE_MODEL, recipe_of
 from safetensors.torch import load_file
 from transformers import Qwen3ForCausalLM
 
-from dspark_lite.course.data import language_model, recipes
-from dspark_lite.course.data.answers import Sampling
+from dspark_lite.course.data import answers, language_model, recipes
 from dspark_lite.course.data.language_model import LanguageModelRecipe, train_language_model
 from dspark_lite.course.world.tokenizer import train_tokenizer
 from dspark_lite.common.errors import DSparkLiteError
@@ -23,10 +23,12 @@ from dspark_lite.drafters import MTP, DSpark, Eagle3
 from dspark_lite.drafters.dspark import GatedHead, MarkovHead, RNNHead
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import save_draft
-from dspark_lite.training import blocks, drafts, loop, unrolled
+from dspark_lite.training import blocks, chains, drafts
+from dspark_lite.training import train as training
 from dspark_lite.training.cache import OnlineFeatures, TargetCache
-from dspark_lite.training.drafts import Rows, draft_config, held_out_losses, new_draft, train_draft
+from dspark_lite.training.drafts import draft_config, new_draft
 from dspark_lite.training.recipe import Data, DraftRecipe, DraftShape, LossWeights, read_fields
+from dspark_lite.training.train import Rows, held_out_losses, train_draft
 
 VOCAB, ANSWERS, CPU = 12, 14, torch.device("cpu")
 SHAPE = {
@@ -40,7 +42,7 @@ SHAPE = {
     "enable_confidence_head": True,
     "confidence_head_with_markov": True,
 }
-RECIPE = {
+FIELDS = {
     "name": "fields",
     "kind": "draft",
     "seed": 1,
@@ -55,14 +57,8 @@ RECIPE = {
 TARGET = toy_models(vocab_size=VOCAB, seed=3)[0]
 
 
-def recipe(**changes):
-    """RECIPE with changes; `config`, `data` and `loss` are merged field by field."""
-    inner = {
-        name: {**RECIPE.get(name, {}), **changes[name]}
-        for name in ("config", "data", "loss")
-        if name in changes
-    }
-    return {**RECIPE, **changes, **inner}
+recipe = partial(recipe_of, FIELDS)
+RECIPE = recipe()
 
 
 def features(target=TARGET, taps=(0, 1)):
@@ -78,11 +74,11 @@ def features(target=TARGET, taps=(0, 1)):
 def train(folder, target=TARGET, **changes):
     """The drafter after the training that RECIPE with changes describes."""
     made = recipe(**changes)
-    return train_draft(made, target, features(target, made["config"]["target_layer_ids"]), folder)
+    return train_draft(made, target, features(target, made.config.target_layer_ids), folder)
 
 
 def log(folder):
-    return loop.read_log(folder / "log.jsonl")
+    return training.read_log(folder / "log.jsonl")
 
 
 # The shape -----------------------------------------------------------------------------------------------------------
@@ -155,7 +151,7 @@ def test_what_a_shape_leaves_out_is_the_targets():
         for key, value in SHAPE.items()
         if key in ("num_hidden_layers", "target_layer_ids", "block_size", "mask_token_id")
     }
-    plain = new_draft({**RECIPE, "config": bare}, TARGET)
+    plain = new_draft(read_fields(DraftRecipe, {**FIELDS, "config": bare}, "recipe"), TARGET)
     assert (
         plain.markov_head is None
         and plain.confidence_head is None
@@ -167,8 +163,8 @@ def test_the_class_and_its_loss_are_those_the_shape_names(tmp_path):
     chain = {"num_hidden_layers": 1, "target_layer_ids": [0, 1]}
     for name, kind, loss in (
         ("block", DSpark, blocks.block_loss),
-        ("eagle3", Eagle3, unrolled.eagle3_loss),
-        ("mtp", MTP, unrolled.mtp_loss),
+        ("eagle3", Eagle3, chains.eagle3_loss),
+        ("mtp", MTP, chains.mtp_loss),
     ):
         config = (
             {**SHAPE, "drafter": name}
@@ -177,7 +173,7 @@ def test_the_class_and_its_loss_are_those_the_shape_names(tmp_path):
             if name == "eagle3"
             else {"num_hidden_layers": 1, "target_layer_ids": [2], "drafter": name}
         )
-        made = {**RECIPE, "config": config, "steps": 1}
+        made = read_fields(DraftRecipe, {**FIELDS, "config": config, "steps": 1}, "recipe")
         assert drafts.objective(made) == (kind, loss)
         assert (
             type(
@@ -197,15 +193,7 @@ def test_the_class_and_its_loss_are_those_the_shape_names(tmp_path):
 def test_passes_of_an_eagle3_and_what_each_weighs():
     rows = features()
     made = {
-        length: {
-            **RECIPE,
-            "config": {
-                "num_hidden_layers": 1,
-                "target_layer_ids": [0, 1],
-                "drafter": "eagle3",
-                **length_and_decay,
-            },
-        }
+        length: replace(RECIPE, config=DraftShape(1, (0, 1), "eagle3", **length_and_decay))
         for length, length_and_decay in (
             (1, {"ttt_length": 1}),
             (3, {"ttt_length": 3}),
@@ -219,7 +207,7 @@ def test_passes_of_an_eagle3_and_what_each_weighs():
         batch = Rows(one, rows).at(0)
         found[name] = [
             value.item()
-            for value in unrolled.eagle3_loss(new_draft(one, TARGET), batch, LossWeights(), 1.0)[:2]
+            for value in chains.eagle3_loss(new_draft(one, TARGET), batch, LossWeights(), 1.0)[:2]
         ]
     assert found["none"] == pytest.approx(found[1]) and found[3][1] > found["half"][1] > found[1][1]
 
@@ -385,11 +373,11 @@ def test_a_precision_is_that_of_the_products_of_training_and_judging_and_float16
     tmp_path, monkeypatch, asked
 ):
     monkeypatch.setattr(
-        drafts, "precision_on", lambda device, precision: precision
+        training, "precision_on", lambda device, precision: precision
     )  # this CPU might be slower in 16 bit
-    plans, dtypes, work, losses = [], [], loop.update, blocks.block_losses
+    plans, dtypes, work, losses = [], [], training.update, blocks.block_losses
     monkeypatch.setattr(
-        loop,
+        training,
         "update",
         lambda accelerator, objective, optimisers, scaler, *rest: (
             plans.append(scaler.get_scale())
@@ -461,14 +449,21 @@ def test_positions_decay_by_the_draft_length_or_as_a_recipe_says():
 # Answers and hidden states -------------------------------------------------------------------------------------------
 
 
-def test_how_answers_are_drawn_is_what_the_data_says():
-    data = read_fields(Data, RECIPE["data"], "data")
-    assert (
-        Sampling.of({"prompts": 3}) == (1.0, 0, 1.0) == (data.temperature, data.top_k, data.top_p)
+def test_answers_are_drawn_as_the_data_says(monkeypatch):
+    """By default all candidates at temperature 1."""
+    asked = []
+    monkeypatch.setattr(
+        answers,
+        "write_answers",
+        lambda target, prompts, *rest, **options: asked.append((rest, options)) or [[5]],
     )
-    assert Sampling.of({"top_p": 0.9, "temperature": 0.5, "top_k": 7}) == Sampling(
-        temperature=0.5, top_k=7, top_p=0.9
-    )
+    for changes in ({}, {"top_p": 0.9, "temperature": 0.5, "top_k": 7}):
+        data = recipe(data=changes).data
+        list(answers._answers_to_missing(None, data, [[1]], {}, None, None))
+    assert asked == [
+        ((1.0, 10, 1), {"top_k": 0, "top_p": 1.0}),
+        ((0.5, 10, 1), {"top_k": 7, "top_p": 0.9}),
+    ]
 
 
 def test_hidden_states_of_a_16_bit_target_computed_anew_train_a_draft_in_float32(tmp_path):
@@ -519,30 +514,19 @@ def test_a_cache_of_other_layers_is_for_drafts_that_read_none(states):
             states(config=kind, cached_layer_ids=[-1, 1])
 
 
-def test_a_field_that_is_null_says_what_one_left_out_says(monkeypatch):
-    """Also where a command reads the file's fields themselves: null takes back what an extended recipe says."""
-    from dspark_lite.course.data import answers, estimate
-
+def test_a_field_that_is_null_says_what_one_left_out_says():
+    """null takes back what an extended recipe says."""
     nothing = {
         field.name: None
         for field in dataclasses.fields(DraftRecipe)
-        if field.default is None and field.name not in RECIPE
+        if field.default is None and field.name not in FIELDS
     }
     data = {field.name: None for field in dataclasses.fields(Data) if field.default is None}
     made = recipe(**nothing, data=data)
-    assert DraftRecipe.of(made).digest == DraftRecipe.of(RECIPE).digest
-    config = TARGET.config.to_dict()
-    full, bare = (
-        {**one, "data": {**one["data"], "prompts": {"math": 20}}} for one in (made, RECIPE)
-    )
-    for speed in ("operations_a_second", "bytes_a_second"):
-        monkeypatch.setattr(estimate, speed, lambda *_: 1e9)
-    for of in (estimate.cost, estimate.cache_lines, partial(estimate.seconds, device=CPU)):
-        assert of(full, config) == of(bare, config)
-    monkeypatch.setattr(answers, "prompt_ids", lambda tokenizer, data: [[1], [2], [3]])
-    monkeypatch.setattr(
-        answers, "write_answers", lambda target, prompts, *rest, **options: [[5]] * len(prompts)
-    )
+    assert made == RECIPE and made.digest == RECIPE.digest
+
+
+def test_a_chunk_is_written_at_once(monkeypatch):
     for chunk, calls in ((None, 1), (2, 2)):
         asked = []
         monkeypatch.setattr(
@@ -555,7 +539,7 @@ def test_a_field_that_is_null_says_what_one_left_out_says(monkeypatch):
         found = dict(
             answers._answers_to_missing(
                 SimpleNamespace(name="x"),
-                {**RECIPE["data"], "chunk": chunk},
+                replace(RECIPE.data, chunk=chunk),
                 [[1], [2], [3]],
                 {},
                 None,
@@ -752,7 +736,7 @@ def test_what_was_saved_of_another_recipe_is_forgotten_in_every_phase(planned, t
     def save(identity):
         for folder in ("phase_1", "phase_2"):
             model = torch.nn.Linear(1, 1)
-            loop.save_progress(
+            training.save_progress(
                 tmp_path / "build" / folder / "progress.safetensors",
                 model,
                 [],

@@ -60,7 +60,7 @@ def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
     ):
         config, theirs = (
             result_files.reference("released_targets.json")[name]["config"],
-            load_recipe(recipe)["target_config"],
+            load_recipe(recipe).target_config,
         )
         assert {field: config[field] for field in theirs} == theirs
     assert (

@@ -18,7 +18,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import lab
 from dspark_lite.course.measure.lab import cap_memory, setup
 from dspark_lite.models.checkpoints import EMBEDDED
-from dspark_lite.training.loop import precision_on
+from dspark_lite.training.devices import precision_on
 
 GPU = torch.device("cuda")
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import stand_in_device
 import torch
-from helpers import DRAFT
+from helpers import DRAFT, recipe_of
 from stand_in_device import CARD, host_reads
 from transformers import AutoModelForCausalLM
 
@@ -32,9 +32,9 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, save_draft
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving.engine import Engine, Request
-from dspark_lite.training import drafts
+from dspark_lite.training import train as training
 from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.loop import trainable
+from dspark_lite.training.optimisers import trainable
 
 pytestmark = [
     pytest.mark.slow(reason="every operation on the device is carried out in Python"),
@@ -333,22 +333,24 @@ CONFIGS = {
 
 def train(device, name, precision, folder):
     """Two updates of a drafter by AdamW and by Muon: its log, its trained tensors, and how many tokens its save drafts."""
-    recipe = {
-        "name": "mini",
-        "kind": "draft",
-        "seed": 1,
-        "epochs": 1,
-        "batch": 2,
-        "learning_rate": 0.01,
-        "matrix_rate": 0.01,
-        "precision": precision,
-        "config": CONFIGS[name],
-        "loss": DRAFT["loss"],
-    }
+    recipe = recipe_of(
+        {
+            "name": "mini",
+            "kind": "draft",
+            "seed": 1,
+            "epochs": 1,
+            "batch": 2,
+            "learning_rate": 0.01,
+            "matrix_rate": 0.01,
+            "precision": precision,
+            "config": CONFIGS[name],
+            "loss": DRAFT["loss"],
+        }
+    )
     target = Target(toy_models(seed=2, vocab_size=VOCAB)[0].model.to(device))
-    features = OnlineFeatures(target, ROWS, recipe["config"]["target_layer_ids"])
-    with patch.object(drafts, "precision_on", lambda device, asked: asked):
-        drafter = drafts.train_draft(recipe, target, features, folder)
+    features = OnlineFeatures(target, ROWS, recipe.config.target_layer_ids)
+    with patch.object(training, "precision_on", lambda device, asked: asked):
+        drafter = training.train_draft(recipe, target, features, folder)
     tensors = trainable(drafter)
     assert {parameter.device.type for parameter in drafter.parameters()} == {device}
     assert {parameter.dtype for parameter in tensors.values()} == {torch.float32}

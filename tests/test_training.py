@@ -10,15 +10,17 @@ import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import DRAFT, LANGUAGE_MODEL
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 from safetensors import safe_open
 from huggingface_hub.utils import (
     are_progress_bars_disabled,
@@ -37,7 +39,8 @@ from dspark_lite.drafters.dspark import transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.course.data import answers, estimate, language_model, recipes
-from dspark_lite.training import blocks, cache, drafts, loop
+from dspark_lite.training import blocks, cache, devices, drafts
+from dspark_lite.training import train as training
 from dspark_lite.training.blocks import (
     TrainingBatch,
     block_losses,
@@ -47,7 +50,7 @@ from dspark_lite.training.blocks import (
     draw_anchors,
     training_forward,
 )
-from dspark_lite.training.recipe import DraftRecipe, LossWeights
+from dspark_lite.training.recipe import LossWeights
 from dspark_lite.course.world.examples import examples
 from dspark_lite.course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
 
@@ -347,15 +350,9 @@ class Regression:
             torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
         )
         self.model[2].bias.requires_grad_(False)
-        self.folder = folder
-        self.plan = loop.Plan(
-            **{
-                "steps": 12,
-                "learning_rate": 0.05,
-                "weight_decay": 0.1,
-                "save_seconds": save_seconds,
-                **options,
-            }
+        self.folder, self.save_seconds = folder, save_seconds
+        self.plan = training.Plan(
+            **{"steps": 12, "learning_rate": 0.05, "weight_decay": 0.1, **options}
         )
 
     def run(self, loss_of=None, stop_at=None):
@@ -366,14 +363,15 @@ class Regression:
                 16, 4, generator=torch.Generator().manual_seed(step)
             )
 
-        return loop.optimise(
-            self.model,
-            batch_at,
-            loss_of or partial(self.loss, stop_at),
-            self.plan,
-            self.folder,
-            title="test",
-        )
+        with mock.patch.object(training, "SAVE_SECONDS", self.save_seconds):
+            return training.optimise(
+                self.model,
+                batch_at,
+                loss_of or partial(self.loss, stop_at),
+                self.plan,
+                self.folder,
+                title="test",
+            )
 
     def loss(self, stop_at, batch, progress, factor=1.0):
         step, inputs = batch
@@ -400,7 +398,7 @@ def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, mon
         (10, -1.0, 99),
     ):
         with monkeypatch.context() as patch, pytest.raises(Stop):
-            stop_after(patch, loop, "save_progress", saves)
+            stop_after(patch, training, "save_progress", saves)
             Regression(stopped, seconds, **options).run(stop_at=at)
     run = Regression(stopped, **options)
     log = run.run()
@@ -434,17 +432,17 @@ def test_a_damaged_or_foreign_save_is_told_and_one_of_something_else_forgotten(t
     other.model[0] = torch.nn.Linear(4, 9)
     with pytest.raises(CheckpointError, match="cannot be resumed from .*; delete its folder"):
         other.run()
-    loop.forget_others(tmp_path, "")
+    training.forget_others(tmp_path, "")
     assert path.exists() and capsys.readouterr().out == ""
     whole = path.read_bytes()
-    loop.forget_others(tmp_path, "another")
+    training.forget_others(tmp_path, "another")
     assert (
         not path.exists()
         and not path.with_name("log.jsonl").exists()
         and "starts anew" in capsys.readouterr().out
     )
     path.write_bytes(whole[:-50])
-    loop.forget_others(tmp_path, "another")
+    training.forget_others(tmp_path, "another")
     with pytest.raises(
         CheckpointError, match="progress.safetensors cannot be resumed from .*; delete its folder"
     ) as caught:
@@ -465,10 +463,12 @@ def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(
     monkeypatch, speed, asked, taken
 ):
     monkeypatch.setattr(
-        loop, "operations_a_second", lambda device, dtype: 1.0 if dtype == torch.float32 else speed
+        devices,
+        "operations_a_second",
+        lambda device, dtype: 1.0 if dtype == torch.float32 else speed,
     )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    precision_on = loop.precision_on.__wrapped__  # which remembers nothing
+    precision_on = devices.precision_on.__wrapped__  # which remembers nothing
     assert (
         precision_on(torch.device("cpu"), asked) == taken
         and precision_on(torch.device("cuda"), asked) == asked
@@ -476,33 +476,28 @@ def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(
 
 
 def test_the_learning_rate_warms_up_and_comes_down():
-    plan = loop.Plan(steps=100, learning_rate=2.0, warm_up=0.04, final_share=0.1)
+    plan = training.Plan(steps=100, learning_rate=2.0)
     rates = [plan.learning_rate * plan.rate(step, plan.progress(step)) for step in range(100)]
     assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and max(rates) == 2.0
-    assert rates[4:] == sorted(rates[4:], reverse=True) and rates[99] == pytest.approx(0.2)
+    assert rates[4:] == sorted(rates[4:], reverse=True) and rates[99] == pytest.approx(0.04)
 
 
 def test_what_a_plan_leaves_out():
     """Warm-up over 4 % of the updates, an end at 2 % of the peak, no decay of weights, float32, a save a minute, all of the time."""
-    plan = loop.Plan(steps=101, learning_rate=1.0)
+    plan = training.Plan(steps=101, learning_rate=1.0)
     rates = [plan.rate(step, plan.progress(step)) for step in (0, 3, 4, 100)]
     assert rates == pytest.approx([1 / 4.04, 4 / 4.04, 1.0, 0.02]) and plan.rate(
         52, 0.52
     ) == pytest.approx(0.51)
-    assert (plan.matrix_rate, plan.precision, plan.save_seconds, plan.window, plan.time_over()) == (
-        None,
-        "float32",
-        60,
-        (0, 1),
-        0,
-    )
+    assert (plan.matrix_rate, plan.precision, plan.window) == (None, "float32", (0, 1))
+    assert plan.time_over() == 0 and training.SAVE_SECONDS == 60
 
 
 def test_constant_rates_of_several_passes_fall_over_the_last_updates():
-    trunk = loop.Plan(steps=200, learning_rate=2.0, span=100, decay=0)
+    trunk = training.Plan(steps=200, learning_rate=2.0, span=100, decay=0)
     assert [trunk.rate(step, trunk.progress(step)) for step in (0, 3, 50, 199)] == [0.25, 1, 1, 1]
     assert [trunk.progress(step) for step in (0, 99, 150)] == [0, 1, 1]
-    branch = loop.Plan(steps=210, learning_rate=2.0, span=100, decay=10)
+    branch = training.Plan(steps=210, learning_rate=2.0, span=100, decay=10)
     rates = [branch.rate(step, branch.progress(step)) for step in range(210)]
     assert rates[:200] == [trunk.rate(step, trunk.progress(step)) for step in range(200)]
     assert rates[199:] == pytest.approx([1 - k / 11 for k in range(11)])
@@ -512,9 +507,9 @@ def test_the_optimisers_have_the_plans_rates_and_a_loss_that_takes_it_the_progre
     tmp_path, monkeypatch
 ):
     run, rates, seen = Regression(tmp_path, matrix_rate=0.02), [], []
-    work = loop.update
+    work = training.update
     monkeypatch.setattr(
-        loop,
+        training,
         "update",
         lambda accelerator, objective, optimisers, *rest: (
             rates.append([group["lr"] for one in optimisers for group in one.param_groups])
@@ -586,11 +581,11 @@ def test_without_a_gradient_weights_decay_by_the_rate_times_the_plans_decay_and_
         nothing = 0 * (model.weight.sum() + model.bias.sum())
         return nothing, torch.tensor(1.0), {"loss": nothing}
 
-    loop.optimise(
+    training.optimise(
         model,
         lambda step: (torch.ones(1),),
         loss_of,
-        loop.Plan(1, 0.1, matrix_rate, **decay),
+        training.Plan(1, 0.1, matrix_rate, **decay),
         tmp_path,
         title="test",
     )
@@ -624,7 +619,7 @@ def test_a_training_stops_where_its_loss_is_no_number_and_the_last_save_stays(
     else:
         with pytest.raises(DSparkLiteError, match=f"step 5, .*{spoiled} .*smaller learning_rate"):
             run.run(loss_of)
-        assert [row["step"] for row in loop.read_log(tmp_path / "log.jsonl")] == list(range(5))
+        assert [row["step"] for row in training.read_log(tmp_path / "log.jsonl")] == list(range(5))
     assert all(
         value.isfinite().all()
         for value in [
@@ -637,10 +632,10 @@ def test_a_training_stops_where_its_loss_is_no_number_and_the_last_save_stays(
 def test_half_a_line_of_a_log_is_left_out_and_a_line_that_is_no_record_named(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 0}\n{"st')
-    assert loop.read_log(path) == [{"step": 0}]
+    assert training.read_log(path) == [{"step": 0}]
     path.write_text('{"step": 0}\n{"st\n')
     with pytest.raises(CheckpointError, match="log.jsonl has a line that is no record"):
-        loop.read_log(path)
+        training.read_log(path)
 
 
 # Recipes -------------------------------------------------------------------------------------------------------------
@@ -661,8 +656,7 @@ def mini(tmp_path_factory):
 
 def small_pieces(patch):
     """Saves at every step, five answers and four sequences at a time, so that a short run has many places to stop; one process."""
-    for module in (language_model, drafts):
-        patch.setattr(module, "Plan", partial(loop.Plan, save_seconds=-1.0))
+    patch.setattr(training, "SAVE_SECONDS", -1.0)
     patch.setattr(answers, "CHUNK", 5)
     patch.setattr(cache, "SHARD", 4)
     patch.setattr("os.cpu_count", lambda: 1)
@@ -764,7 +758,7 @@ def test_a_training_leaves_its_process_as_it_found_it_also_where_it_is_stopped(
         for name in ("mini", "mini-draft"):
             before = process_state()
             with monkeypatch.context() as patch, pytest.raises(Stop) if stopped else nullcontext():
-                stop_after(patch, loop, "update", 1 if stopped else 99)
+                stop_after(patch, training, "update", 1 if stopped else 99)
                 train(mini, name, tmp_path / name, tmp_path / "build")
             after = process_state()
             assert [key for key in before if before[key] != after[key]] == []
@@ -775,8 +769,8 @@ def test_a_training_leaves_its_process_as_it_found_it_also_where_it_is_stopped(
 def test_a_measured_speed_a_new_draft_and_answers_draw_nothing_from_the_callers_generator(mini):
     target = load_target(str(mini / "mini"))
     begun = torch.get_rng_state()
-    loop.operations_a_second(torch.device("cpu"), torch.float32)
-    drafts.new_draft({**DRAFT, "target": "mini"}, target)
+    devices.operations_a_second(torch.device("cpu"), torch.float32)
+    drafts.new_draft(recipe_of(DRAFT, target="mini"), target)
     one, again, other = (
         answers.write_answers(target, [[1, 2], [3]], 1.0, 8, seed) for seed in (1, 1, 2)
     )
@@ -834,7 +828,7 @@ def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(
 
 def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_path, monkeypatch):
     small_pieces(monkeypatch)
-    target, data = load_target(str(mini / "mini")), DRAFT["data"]
+    target, data = load_target(str(mini / "mini")), recipe_of(DRAFT).data
     work, seeds = answers.write_answers, []
     monkeypatch.setattr(
         answers,
@@ -845,7 +839,7 @@ def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_pat
     assert len(whole) == 14 and len(seeds) == len(set(seeds)) == 3  # every chunk has its own
     allowed = {
         tuple(chat_ids(target.tokenizer, example.prompt))
-        for d, n in data["prompts"].items()
+        for d, n in data.prompts.items()
         for example in examples(d, n, 7)
     }
     assert {tuple(ids[:length]) for ids, length in whole} <= allowed
@@ -859,13 +853,13 @@ def test_answers_are_the_targets_own_and_resume_where_they_stopped(mini, tmp_pat
 
 def test_answers_are_drawn_as_the_data_says(mini, tmp_path):
     """Each way to leave one candidate alone gives the greedy answers."""
-    target, data = (
-        load_target(str(mini / "mini")),
-        {**DRAFT["data"], "prompts": {"math": 2, "chat": 2}},
-    )
+    target = load_target(str(mini / "mini"))
+    data = recipe_of(DRAFT, data={"prompts": {"math": 2, "chat": 2}}).data
 
     def rows(**changes):
-        return answers.answered_rows(target, {**data, **changes}, tmp_path / f"{changes}.jsonl")
+        return answers.answered_rows(
+            target, replace(data, **changes), tmp_path / f"{changes}.jsonl"
+        )
 
     greedy, drawn = rows(temperature=0.0), rows()
     for changes in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
@@ -977,7 +971,7 @@ def test_rows_are_the_same_by_one_process_and_by_several_and_no_piece_is_another
 def test_batches_hold_every_row_once_and_rows_of_similar_length_and_another_seed_brings_others_together():
     lengths = [1 + n % 400 for n in range(1600)]
     batches, again, other = (
-        loop.by_length(list(range(1600)), 4, seed, lengths.__getitem__) for seed in (3, 3, 4)
+        training.by_length(list(range(1600)), 4, seed, lengths.__getitem__) for seed in (3, 3, 4)
     )
     assert (
         batches == again
@@ -999,7 +993,7 @@ def test_batches_hold_every_row_once_and_rows_of_similar_length_and_another_seed
         assert abs(first - second) < apart, (
             "no trend from short to long: within a group in order they differ by 200"
         )
-    few = [loop.by_length(list(range(40)), 4, seed, lambda row: row) for seed in (1, 2)]
+    few = [training.by_length(list(range(40)), 4, seed, lambda row: row) for seed in (1, 2)]
     for ours, theirs in ((batches, other), few):
         assert len({*map(frozenset, ours)} & {*map(frozenset, theirs)}) < len(ours) / 10
 
@@ -1013,12 +1007,9 @@ def test_a_recipe_is_laid_over_the_one_it_extends_and_is_called_as_its_file(tmp_
     (tmp_path / "thin-0.5.json").write_text(
         '{"name": "base", "extends": "base", "config": {"markov_rank": 2}}'
     )
-    assert recipes.load_recipe("thin-0.5") == {
-        **SMALL,
-        "name": "thin-0.5",
-        "config": {**SMALL["config"], "markov_rank": 2},
-    }
-    assert recipes.load_recipe(str(tmp_path / "thin-0.5.json"))["name"] == "thin-0.5"
+    thin = recipe_of(SMALL, name="thin-0.5", config={"markov_rank": 2})
+    assert recipes.load_recipe("thin-0.5") == thin
+    assert recipes.load_recipe(str(tmp_path / "thin-0.5.json")) == thin
     (tmp_path / "base.json").write_text('{"extends": "thin-0.5"}')
     with pytest.raises(DSparkLiteError, match="extends"):
         recipes.load_recipe("thin-0.5")
@@ -1036,15 +1027,15 @@ def test_what_is_set_on_the_command_line_makes_a_recipe_with_a_name_of_its_own()
     }
     made, base = recipes.load_recipe("tiny-dspark", changes), recipes.load_recipe("tiny-dspark")
     assert (
-        made["name"]
+        made.name
         == "tiny-dspark+seed=2+loss.l1=0.5+config.target_layer_ids=_1,7_+initial=some_folder"
     )
     assert (
-        made["loss"] == {**base["loss"], "l1": 0.5}
-        and made["config"]["target_layer_ids"] == [1, 7]
-        and made["initial"] == "some/folder"
+        made.loss == replace(base.loss, l1=0.5)
+        and made.config.target_layer_ids == (1, 7)
+        and made.initial == "some/folder"
     )
-    assert "/" not in made["name"] and recipes.load_recipe("tiny-dspark") == base
+    assert "/" not in made.name and recipes.load_recipe("tiny-dspark") == base
     with pytest.raises(DSparkLiteError, match="--set seed has no value; write FIELD=VALUE"):
         recipes.read_changes(["seed"])
 
@@ -1202,7 +1193,7 @@ def test_a_draft_that_its_target_could_not_have_is_refused_before_answers_are_wr
 def test_a_checkpoint_of_another_architecture_is_not_trained_over(
     tmp_path, monkeypatch, name, theirs
 ):
-    for step in ("_draft", "_language_model"):
+    for step in ("_train_draft", "_train_language_model"):
         monkeypatch.setattr(recipes, step, None)
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [theirs]}))
     with pytest.raises(
@@ -1215,21 +1206,56 @@ def test_a_checkpoint_of_another_architecture_is_not_trained_over(
 @pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("*.json")))
 def test_every_recipe_is_one_and_those_for_4b_have_the_released_shapes(name):
     recipe = recipes.load_recipe(name)
-    assert recipe["name"] == name
+    assert recipe.name == name
     if name.startswith("qwen3-4b-"):
-        config = recipe["config"]
-        assert (config["target_layer_ids"], config["block_size"], config["num_hidden_layers"]) == (
-            [1, 9, 17, 25, 33],
+        config = recipe.config
+        assert (config.target_layer_ids, config.block_size, config.num_hidden_layers) == (
+            (1, 9, 17, 25, 33),
             7,
             5,
         )
 
 
-def test_a_digest_is_of_what_a_recipe_says_and_not_of_how():
-    base = recipes.load_recipe("tiny-dspark")
-    digest = DraftRecipe.of(base).digest
-    assert DraftRecipe.of({**dict(reversed(base.items())), "initial": None}).digest == digest
-    assert DraftRecipe.of({**base, "loss": {**base["loss"], "l1": 0.8}}).digest != digest
+STORED = {
+    "kind": "draft",
+    "target": "tiny-target",
+    "seed": 1,
+    "epochs": 2,
+    "batch": 4,
+    "learning_rate": 1,
+    "precision": "float32",
+    "data": {
+        "prompts": {"math": 5, "code": 5},
+        "seed": 7,
+        "max_new_tokens": 12,
+        "temperature": 1,
+    },
+    "config": {
+        "num_hidden_layers": 1,
+        "target_layer_ids": [0, 1],
+        "block_size": 3,
+        "mask_token_id": 399,
+    },
+    "loss": {"l1": 0.8},
+}
+
+
+def test_stored_trainings_and_answers_are_those_of_their_recipe(tmp_path):
+    """The digests of a save and of a folder of answers as earlier versions wrote them. A field
+    that is null or has its default leaves the recipe's as it is; answers are named by the file."""
+
+    def digests(**changes):
+        (tmp_path / "old.json").write_text(json.dumps({**STORED, **changes}))
+        recipe = recipes.load_recipe(str(tmp_path / "old.json"))
+        return recipe.digest, recipe.data.digest
+
+    stored = digests()
+    assert stored == ("cd7e2b768fa56dad", "5bb853bc")
+    assert digests(initial=None, loss={"l1": 0.8, "confidence": 1.0}) == stored
+    assert digests(data={**STORED["data"], "top_k": 0}) == (stored[0], "dae26099")
+    recipe, data = digests(data={**STORED["data"], "seed": 8})
+    assert recipe != stored[0] and data != stored[1]
+    assert digests(loss={"l1": 0.9})[0] != stored[0]
 
 
 def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_checkpoints_are_safe(
@@ -1326,7 +1352,8 @@ def test_heads_are_trained_alone_on_a_backbone_that_stays_as_it_is(mini, tmp_pat
             {
                 "trained": "heads",
                 "initial": "tiny-dflash",
-                "config": {"markov_rank": 0, "enable_confidence_head": False},
+                "config.markov_rank": 0,
+                "config.enable_confidence_head": False,
             },
             "its draft has none",
         ),
@@ -1334,12 +1361,8 @@ def test_heads_are_trained_alone_on_a_backbone_that_stays_as_it_is(mini, tmp_pat
     ],
 )
 def test_heads_that_cannot_be_trained_alone_are_refused(change, sentence):
-    recipe = recipes.load_recipe("tiny-dspark")
     with pytest.raises(DSparkLiteError, match=sentence):
-        drafts.new_draft(
-            {**recipe, **change, "config": {**recipe["config"], **change.get("config", {})}},
-            load_target("tiny-target"),
-        )
+        drafts.new_draft(recipes.load_recipe("tiny-dspark", change), load_target("tiny-target"))
 
 
 def test_heads_for_the_released_backbone_fit_a_t4():
@@ -1349,4 +1372,4 @@ def test_heads_for_the_released_backbone_fit_a_t4():
     found = estimate.cost(recipe, config)
     assert found.trained == 2 * 151_936 * 256
     weights = 16 * found.trained + 2 * (found.frozen + found.target)
-    assert weights + recipe["batch"] * found.activations < 15e9
+    assert weights + recipe.batch * found.activations < 15e9

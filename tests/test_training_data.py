@@ -3,12 +3,13 @@
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import httpx
 import pytest
-from helpers import DRAFT, LANGUAGE_MODEL
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 from dspark_lite.__main__ import main
 from dspark_lite.course import formats
@@ -17,6 +18,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.course.data import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
+from dspark_lite.training.recipe import Data, given
 from dspark_lite.course.world import prompts
 from dspark_lite.course.world.example import is_held_out
 from dspark_lite.course.world.tokenizer import chat_ids, train_tokenizer
@@ -29,7 +31,7 @@ def tokenizer():
 
 # Prompts -------------------------------------------------------------------------------------------------------------
 
-DATA = {"split": "train", "prompts": 20, "max_length": 60, "max_new_tokens": 20, "seed": 7}
+DATA = Data(prompts=20, seed=7, max_new_tokens=20, split="train", max_length=60)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def dataset(tmp_path):
 
 
 def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(dataset, tokenizer):
-    found = prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset)})
+    found = prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset)))
     texts = [f"Question {number}?" for number in range(36)]
     allowed = [chat_ids(tokenizer, text) for text in texts if not is_held_out(text)]
     assert (
@@ -76,11 +78,11 @@ def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(datase
         and len(set(map(tuple, found))) == 20
     )
     assert len(allowed) < 36  # some are held out
-    other = prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset), "seed": 8})
+    other = prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset), seed=8))
     assert (
         found != other
         and found != sorted(found)
-        and found == prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset.parent)})
+        and found == prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset.parent)))
     )
 
 
@@ -94,7 +96,7 @@ def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(datase
 )
 def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, sentence):
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
-        prompts.prompt_ids(tokenizer, {**DATA, "dataset": str(dataset), **changed})
+        prompts.prompt_ids(tokenizer, replace(DATA, **{"dataset": str(dataset), **changed}))
     assert "\n" not in str(caught.value)
 
 
@@ -160,7 +162,7 @@ def server(monkeypatch):
     return found
 
 
-WORLD = {"prompts": {"math": 4, "chat": 6}, "seed": 7, "max_new_tokens": 12}
+WORLD = Data(prompts={"math": 4, "chat": 6}, seed=7, max_new_tokens=12)
 
 
 @pytest.fixture
@@ -187,7 +189,7 @@ def answered(server, target, path):
     def rows(math=None):
         return answers.answered_rows(
             target,
-            WORLD if math is None else {**WORLD, "prompts": {"math": math}},
+            WORLD if math is None else replace(WORLD, prompts={"math": math}),
             path,
             server.url,
         )
@@ -386,7 +388,7 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
     recipes.train(
         str(tmp_path / "mini.json"), device="cpu", out=tmp_path / "mini", build=tmp_path / "build"
     )
-    data = {**DATA, "dataset": str(dataset), "prompts": 8}
+    data = given(replace(DATA, dataset=str(dataset), prompts=8))
     (tmp_path / "draft.json").write_text(
         json.dumps({**DRAFT, "target": str(tmp_path / "mini"), "data": data})
     )
@@ -410,7 +412,7 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
 
 def test_the_published_cache_of_qwen3_4b_is_explained():
     recipe = recipes.load_recipe("qwen3-4b-dspark")
-    text = "\n".join(estimate.cache_lines(recipe, recipe["target_config"]))
+    text = "\n".join(estimate.cache_lines(recipe, recipe.target_config))
     assert (
         "(5 taps + 1) x 2,560 x 2 bytes = 30,720 bytes a token; 1,300,000 samples x 950 tokens: 37.9 TB"
         in text
@@ -451,13 +453,13 @@ def test_the_formula_has_what_an_update_was_counted_to_take(name):
 
 def test_twice_the_blocks_take_twice_the_work_and_heads_alone_train_heads_alone():
     recipe = recipes.load_recipe("tiny-dspark")
-    config, one = estimate.target_config(recipe), recipe["config"]["num_anchors"]
+    config, one = estimate.target_config(recipe), recipe.config.num_anchors
     once, twice = (
-        estimate.cost({**recipe, "config": {**recipe["config"], "num_anchors": count}}, config)
+        estimate.cost(replace(recipe, config=replace(recipe.config, num_anchors=count)), config)
         for count in (one, 2 * one)
     )
     assert twice.operations == 2 * once.operations and twice.activations == 2 * once.activations
-    heads = estimate.cost({**recipe, "trained": "heads"}, config)
+    heads = estimate.cost(replace(recipe, trained="heads"), config)
     assert heads.trained == 2 * 3584 * 64 and heads.trained + heads.frozen == once.trained
 
 
@@ -477,7 +479,7 @@ def test_an_estimate_is_printed_and_nothing_is_trained(capsys, monkeypatch, name
 def test_a_target_that_is_not_there_is_told():
     """From the Hub: test_doctor.py."""
     with pytest.raises(DSparkLiteError, match="there is no checkpoint 'nonsense'"):
-        estimate.target_config({"target": "nonsense"})
+        estimate.target_config(recipe_of(DRAFT, target="nonsense"))
 
 
 def test_sizes_and_durations_for_a_reader():

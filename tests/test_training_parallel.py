@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
+from unittest import mock
 from types import SimpleNamespace
 
 import pytest
@@ -20,10 +20,12 @@ from safetensors.torch import load_file, save_file
 
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.data import recipes
-from dspark_lite.training import drafts, loop
+from dspark_lite.training import blocks, optimisers
+from dspark_lite.training import train as training
 from dspark_lite.training.blocks import TrainingBatch, dense_mask, draw_anchors, sparse_mask
-from dspark_lite.training.loop import Objective, processes
+from dspark_lite.training.devices import processes
 from dspark_lite.training.recipe import LossWeights
+from dspark_lite.training.train import Objective
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
@@ -32,7 +34,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 class Problem:
     """A toy block drafter and six batches of five, three or one rows."""
 
-    plan = loop.Plan(steps=6, learning_rate=0.01, save_seconds=-1.0)
+    plan = training.Plan(steps=6, learning_rate=0.01)
 
     def __init__(self):
         target, drafters = toy_models(seed=2, vocab_size=11, gamma=3)
@@ -54,15 +56,15 @@ class Problem:
         )
 
     def loss_of(self, batch, progress):
-        return drafts.block_loss(self.drafter, TrainingBatch(*batch), LossWeights(), 1.0)
+        return blocks.block_loss(self.drafter, TrainingBatch(*batch), LossWeights(), 1.0)
 
     def gradients(self):
         """The recorded losses and the gradients of the first batch, which an optimiser that does nothing leaves."""
         accelerator = processes()
-        (idle,) = loop.make_optimisers(self.drafter, loop.Plan(1, 0.0))
+        (idle,) = optimisers.make_optimisers(self.drafter, 0.0)
         objective, idle = accelerator.prepare(Objective(self.drafter, self.loss_of), idle)
         idle.zero_grad = lambda **_: None
-        record = loop.update(
+        record = training.update(
             accelerator,
             objective,
             [idle],
@@ -71,7 +73,7 @@ class Problem:
             1.0,
         )
         return record, {
-            name: parameter.grad for name, parameter in loop.trainable(self.drafter).items()
+            name: parameter.grad for name, parameter in optimisers.trainable(self.drafter).items()
         }
 
     def train(self, folder, stop_at=None):
@@ -82,7 +84,10 @@ class Problem:
                 raise KeyboardInterrupt
             return self.batches[step]
 
-        return loop.optimise(self.drafter, batch_at, self.loss_of, self.plan, folder, title="toy")
+        with mock.patch.object(training, "SAVE_SECONDS", -1.0):
+            return training.optimise(
+                self.drafter, batch_at, self.loss_of, self.plan, folder, title="toy"
+            )
 
 
 def work(folder):
@@ -188,10 +193,10 @@ def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number)
     def share(index, count, reduce):
         """The record of one of `count` processes and the gradients that it would bring to the average."""
         problem = Problem()
-        (idle,) = loop.make_optimisers(problem.drafter, loop.Plan(1, 0.0))
+        (idle,) = optimisers.make_optimisers(problem.drafter, 0.0)
         idle.zero_grad = lambda **_: None
         accelerator = SimpleNamespace(process_index=index, num_processes=count, reduce=reduce)
-        record = loop.update(
+        record = training.update(
             accelerator,
             Objective(problem.drafter, problem.loss_of),
             [idle],
@@ -200,7 +205,8 @@ def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number)
             1.0,
         )
         return record, {
-            name: parameter.grad for name, parameter in loop.trainable(problem.drafter).items()
+            name: parameter.grad
+            for name, parameter in optimisers.trainable(problem.drafter).items()
         }
 
     sums = []
@@ -221,8 +227,8 @@ def test_one_process_keeps_its_gradients_bit_for_bit():
     _, gradients = problem.gradients()
     numerator, weight, _ = plain.loss_of(plain.batches[0], 0.0)
     (numerator / weight).backward()
-    torch.nn.utils.clip_grad_norm_(loop.trainable(plain.drafter).values(), 1.0)
-    for name, parameter in loop.trainable(plain.drafter).items():
+    torch.nn.utils.clip_grad_norm_(optimisers.trainable(plain.drafter).values(), 1.0)
+    for name, parameter in optimisers.trainable(plain.drafter).items():
         assert gradients[name].equal(parameter.grad), name
 
 
@@ -245,7 +251,7 @@ def mini(tmp_path_factory):
 def train(recipe, out, build, save_seconds=60.0):
     """The training command on a CPU, with its folders and the time between saves."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafts, "Plan", partial(loop.Plan, save_seconds=save_seconds))
+        patch.setattr(training, "SAVE_SECONDS", save_seconds)
         patch.setattr("os.cpu_count", lambda: 1)  # examples are drawn by this process
         recipes.train(str(recipe), device="cpu", out=out, build=build)
 

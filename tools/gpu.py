@@ -26,7 +26,7 @@ from dspark_lite.course.measure.random_weights import measure_shapes
 from dspark_lite.course.measure.speed import bench
 from dspark_lite.course.measure.step_time import profile
 from dspark_lite.models.checkpoints import load_target
-from dspark_lite.training.drafts import train_draft
+from dspark_lite.training.train import train_draft
 from tools.errors import report_errors
 
 MEASUREMENTS, WORK = ROOT / "assets" / "measurements" / "gpu", ROOT / "build" / "gpu"
@@ -88,8 +88,8 @@ class RandomStates:
     Notes the time whenever a batch is asked for, and stops the training after UPDATES + 1 updates.
     """
 
-    def __init__(self, recipe: dict, target, rows: int, tokens: int):
-        layers, width = len(recipe["config"]["target_layer_ids"]), target.config.hidden_size
+    def __init__(self, recipe, target, rows: int, tokens: int):
+        layers, width = len(recipe.config.target_layer_ids), target.config.hidden_size
         ids = torch.randint(target.vocab_size, (rows, tokens))
         self.rows = [(row, 1) for row in ids.tolist()]  # (ids, prompt length)
         states = (torch.randn(rows, tokens, n * width) for n in (layers, 1))
@@ -118,7 +118,7 @@ def update_row(size, device: torch.device, name: str, rows: int, tokens: int) ->
     """Return the row of a recipe whose updates have `rows` rows of `tokens` tokens."""
     passes = {"batch": rows, "epochs": UPDATES + 2, "patience": None, "data.held_out": 0}
     recipe, row = load_recipe(name, passes), {"recipe": name, "rows": rows, "tokens": tokens}
-    where = recipe["target"]
+    where = recipe.target
     if "/" in where:  # on the Hub: `lesson` has written random weights of its shapes
         where = str(WORK / "weights" / size.shapes / "target")
     try:

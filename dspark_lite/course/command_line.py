@@ -394,7 +394,8 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
-    from dspark_lite.training.loop import keep_freed_memory, processes, read_log, training_device
+    from dspark_lite.training.devices import keep_freed_memory, processes, training_device
+    from dspark_lite.training.train import read_log
     from .measure.journal import check_writable
     from .data.estimate import estimate
     from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
@@ -406,7 +407,7 @@ def _train(options) -> None:
         folder = checkpoint_folder(recipe, options.folder)
         check_writable(folder / "config.json")
     main_process = processes().is_main_process
-    if recipe["kind"] == "draft" and main_process:
+    if recipe.kind == "draft" and main_process:
         print(
             *estimate(
                 recipe, training_device(options.device), processes().num_processes, options.minutes
@@ -441,12 +442,12 @@ def _train(options) -> None:
         )  # draws with matplotlib, which nothing before needs
 
         print(f"written to {written}")
-        for log in sorted((BUILD / recipe["name"]).rglob("log.jsonl")):
+        for log in sorted((BUILD / recipe.name).rglob("log.jsonl")):
             picture = log.with_name("loss.png")
             loss_curves(read_log(log)).savefig(picture)
             print(f"loss curves: {picture}")
-        if recipe.get("evaluate"):
-            _evaluate_trained(recipe, folder, BUILD / recipe["name"] / "evaluation.json")
+        if recipe.kind == "draft" and recipe.evaluate:
+            _evaluate_trained(recipe, folder, BUILD / recipe.name / "evaluation.json")
 
 
 def _check_device(name: str | None) -> None:
@@ -465,15 +466,14 @@ def _check_device(name: str | None) -> None:
         )
 
 
-def _evaluate_trained(recipe: dict, folder: Path, path: Path) -> None:
+def _evaluate_trained(recipe, folder: Path, path: Path) -> None:
     """Prints and writes the accepted length of a trained drafter by domain, on as many held-out prompts as the recipe says."""
     from .measure.evaluation import evaluate
     from .measure.lab import setup
 
-    data = recipe["data"]
-    profile = "released" if data.get("dataset") else "tiny"
-    lab = setup(profile, prompts=recipe["evaluate"], target=recipe["target"])
-    measured = evaluate(lab, {recipe["name"]: str(folder)}, lab.prompts)
+    profile = "released" if recipe.data.dataset else "tiny"
+    lab = setup(profile, prompts=recipe.evaluate, target=recipe.target)
+    measured = evaluate(lab, {recipe.name: str(folder)}, lab.prompts)
     write_json(path, measured)
     for row in measured["rows"]:
         print(_evaluation_line(row))

@@ -1,1 +1,1 @@
-"""How a drafter is trained: anchors, the target's hidden states, losses, recipes, the loop."""
+"""The training of drafters: recipes, hidden states, batches and losses, and the loop."""

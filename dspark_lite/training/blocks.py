@@ -1,13 +1,16 @@
-"""How block drafters are trained: many blocks of one sequence in one pass behind one shared context, and the losses of DSpark (paper,
-section 3.3; format facts of the reference implementation).
+"""The training of block drafters: many blocks of a sequence in one pass, and DSpark's losses
+(paper, section 3.3).
 
-A block is [anchor, mask, ..., mask]; its slot k (from 1) predicts the token k places after the anchor. Blocks see the context before
-their anchor and themselves, in both directions, never one another. Position k of a block weighs exp(-(k - 1) / decay); every loss is a weighted
-sum over a sum of weights. The paper's decay is the draft length gamma, and so is that of a training here whose recipe does not
-say `position_decay`: a decay that stays the same while blocks grow would leave their ends nearly without weight (0.03 for the
-last of 15 slots at 4, 0.39 at 15). The configs of the released drafts, of gamma 7, have 4.0.
+A block is [anchor, mask, ..., mask]; its slot k (from 1) predicts the token k places after the
+anchor. A slot sees the context before its anchor and all of its own block, no other block. Every
+loss is a weighted sum over a sum of weights, and position k weighs exp(-(k - 1) / decay). The
+paper's decay is the draft length gamma, and so is ours unless a recipe sets `position_decay`: with
+a fixed decay the ends of long blocks would hardly weigh (the last of 15 slots 0.03 with a decay of
+4, 0.39 with 15). The configs of the released drafts (gamma 7) have 4.0. The format follows the
+reference implementation.
 
-Shapes: B sequences of n tokens, K anchors, g slots; draft and target logits [B, K, g, V], tokens and `loss_mask` [B, K, g].
+Shapes: B sequences of n tokens, K anchors, g slots; draft and target logits [B, K, g, V], tokens
+and `loss_mask` [B, K, g].
 """
 
 from typing import NamedTuple
@@ -21,30 +24,29 @@ from ..drafters.layers import block_sparse
 from .recipe import LossWeights
 
 RELEASED_DECAY = 4.0  # of the released configs, and of the reference tensors made with them
-RAMP = 0.1  # share of the training over which the loss turns from cross-entropy alone into its final form
+RAMP = 0.1  # share of the training in which the loss turns from cross-entropy into its final form
 
 
 class TrainingBatch(NamedTuple):
-    """Rows to learn from: padded `ids` and what is `supervised` [B, n], tapped `features` [B, n, taps * H], `last_hidden`
-    [B, n, H], `anchors` and whether each is `valid` [B, K]."""
+    """Rows to learn from, padded on the right: token `ids`, which of them are `supervised`, the
+    taps' `features`, the `last_hidden` states, and `anchors` with a mark whether each is
+    `valid`."""
 
-    ids: torch.Tensor
-    supervised: torch.Tensor
-    features: torch.Tensor
-    last_hidden: torch.Tensor
-    anchors: torch.Tensor
-    valid: torch.Tensor
-
-
-# Anchors and packing --------------------------------------------------------------------------------------------------
+    ids: torch.Tensor  # [B, n]
+    supervised: torch.Tensor  # [B, n], boolean
+    features: torch.Tensor  # [B, n, taps * H]
+    last_hidden: torch.Tensor  # [B, n, H]
+    anchors: torch.Tensor  # [B, K]
+    valid: torch.Tensor  # [B, K], boolean
 
 
 def draw_anchors(
     supervised: torch.Tensor, count: int, generator: torch.Generator | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions [B, K] of up to `count` random anchors a sequence, ascending, and which of them are `valid` [B, K].
+    """Return up to `count` random anchors of each sequence, ascending [B, K], and which of them are
+    valid [B, K].
 
-    An anchor is a position that is supervised and followed by a supervised one; supervised [B, n] is boolean.
+    An anchor is a supervised position before a supervised position; `supervised` [B, n] is boolean.
     """
     possible = torch.zeros_like(supervised)
     possible[:, :-1] = supervised[:, :-1] & supervised[:, 1:]
@@ -59,10 +61,8 @@ def draw_anchors(
 
 
 def visible(anchors: torch.Tensor, length: int, gamma: int):
-    """The predicate of what a slot may see: the context before its block's anchor, and its own block.
-
-    It is called with index tensors of row, head, query slot and key, as FlexAttention asks for.
-    """
+    """Return FlexAttention's predicate of index tensors (row, head, query slot, key): a slot sees
+    the context before its block's anchor and its own block."""
 
     def sees(row, head, query, key):
         block = query // gamma
@@ -72,7 +72,7 @@ def visible(anchors: torch.Tensor, length: int, gamma: int):
 
 
 def dense_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor:
-    """What each block slot may see as a boolean tensor [B, 1, K * g, n + K * g] (SDPA)."""
+    """Return what each slot sees as a boolean mask [B, 1, K * g, n + K * g] for SDPA."""
     batch, count = anchors.shape
     sizes = (batch, count * gamma, length + count * gamma)
     rows, slots, keys = (torch.arange(size, device=anchors.device) for size in sizes)
@@ -80,7 +80,8 @@ def dense_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor:
 
 
 def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
-    """The same for FlexAttention, which leaves out every tile of 128 x 128 that nobody sees."""
+    """Return the same mask for FlexAttention, which skips a tile of 128 x 128 in which no slot sees
+    a key."""
     batch, count = anchors.shape
     slots = count * gamma
     return create_block_mask(
@@ -89,7 +90,8 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
 
 
 def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | None:
-    """The sparse mask where FlexAttention serves; elsewhere none, and `packed_hidden` applies the same rule itself."""
+    """Return the sparse mask where FlexAttention runs, else None: then `packed_hidden` applies the
+    rule itself."""
     return sparse_mask(anchors, length, gamma) if block_sparse(anchors.device) else None
 
 
@@ -100,11 +102,11 @@ def block_targets(
     valid: torch.Tensor,
     gamma: int,
 ):
-    """What each slot has to predict: `tokens` [B, K, g + 1] from the anchor on, `loss_mask` and `target_position`
+    """Return `tokens` [B, K, g + 1] from the anchor on, `loss_mask` [B, K, g] and `target_position`
     [B, K, g].
 
-    A slot counts while every token from the anchor's successor up to its own is supervised; the target's distribution
-    at `target_position` is what the slot imitates.
+    A slot counts if every token from the anchor's successor up to its own is supervised. It
+    imitates the target's distribution at `target_position`.
     """
     offset = torch.arange(gamma + 1, device=ids.device)
     place = anchors[..., None] + offset  # [B, K, g + 1]
@@ -112,20 +114,16 @@ def block_targets(
     place = place.clamp(max=ids.shape[1] - 1)
     rows = torch.arange(len(ids), device=ids.device)[:, None, None]
     tokens = ids[rows, place]
-    loss_mask = (supervised[rows, place] & inside)[..., 1:].long().cumprod(-1).bool() & valid[
-        ..., None
-    ]
-    return tokens, loss_mask, place[..., 1:] - 1
-
-
-# Losses ---------------------------------------------------------------------------------------------------------------
+    supervised_slots = (supervised[rows, place] & inside)[..., 1:].long().cumprod(-1).bool()
+    return tokens, supervised_slots & valid[..., None], place[..., 1:] - 1
 
 
 class Losses(NamedTuple):
-    """Numerators of cross-entropy, L1, confidence and direct acceptance, and the sum of weights they share.
+    """The numerators of cross-entropy, L1, confidence and direct acceptance, and their common
+    weight.
 
-    Direct acceptance is minus the expected accepted drafts of a block, which weighs what its positions weigh together: over the sum
-    of weights it lies between -g and 0.
+    Direct acceptance is minus the expected accepted drafts of a block, which weighs as much as its
+    positions together; divided by the weight it lies between -g and 0.
     """
 
     cross_entropy: torch.Tensor
@@ -134,42 +132,36 @@ class Losses(NamedTuple):
     acceptance: torch.Tensor
     weight: torch.Tensor
 
-    def total(
-        self,
-        cross_entropy: float,
-        l1: float,
-        confidence: float,
-        position_decay: float | None = None,
-    ) -> torch.Tensor:
-        """The training loss with a recipe's factors, normalised by the weights, which its `position_decay` has shaped already."""
+    def total(self, cross_entropy: float, l1: float, confidence: float) -> torch.Tensor:
+        """Return the paper's loss (equation 12) with these factors."""
         return (
             cross_entropy * self.cross_entropy + l1 * self.l1 + confidence * self.confidence
         ) / self.weight
 
 
 class BlockPredictions(NamedTuple):
-    """What a pass over packed blocks gives: draft logits [B, K, g, V], confidence logits [B, K, g] or None, and the block
-    targets `tokens`, `loss_mask`, `target_position` [B, K, g]."""
+    """The outputs of a pass over packed blocks, and its targets (`block_targets`)."""
 
-    logits: torch.Tensor
-    confidence_logits: torch.Tensor | None
-    tokens: torch.Tensor
-    loss_mask: torch.Tensor
-    target_position: torch.Tensor
+    logits: torch.Tensor  # [B, K, g, V]
+    confidence_logits: torch.Tensor | None  # [B, K, g]
+    tokens: torch.Tensor  # [B, K, g]
+    loss_mask: torch.Tensor  # [B, K, g]
+    target_position: torch.Tensor  # [B, K, g]
 
 
 def position_weights(gamma: int, device=None, decay: float = RELEASED_DECAY) -> torch.Tensor:
-    """exp(-(k - 1) / decay) for k = 1 .. g, shape [g]."""
+    """Return exp(-(k - 1) / decay) for k = 1 .. g, shape [g]."""
     return torch.exp(-torch.arange(gamma, device=device) / decay)
 
 
 def loss_factors(weights: LossWeights, progress: float) -> dict[str, float]:
-    """The factors of cross-entropy, L1 and confidence, and of direct acceptance where the recipe has one, at a `progress` of the
-    training from 0 to 1.
+    """Return the factors of the losses by name at a `progress` from 0 to 1; direct acceptance only
+    if the recipe has it.
 
-    They are the recipe's, unless it asks for `cross_entropy_first`: cross-entropy alone for that share of the progress, then a
-    ramp to the final factors. The gradient of L1 is p(1 - p) times that of cross-entropy where p is the chance of the right
-    token: a draft that has not found it yet is hardly told to.
+    They are the recipe's, unless it sets `cross_entropy_first`: then cross-entropy is alone for
+    that share of the progress, and a ramp leads to the final factors. L1 has p(1 - p) times the
+    gradient of cross-entropy, where p is the probability of the right token, so L1 hardly moves a
+    draft that has not found the token yet.
     """
     first = weights.cross_entropy_first
     final = min(1.0, max(0.0, (progress - first) / RAMP)) if first else 1.0
@@ -178,11 +170,9 @@ def loss_factors(weights: LossWeights, progress: float) -> dict[str, float]:
         "l1": final * weights.l1,
         "confidence": final * weights.confidence,
     }
-    return (
-        factors
-        if weights.acceptance is None
-        else {**factors, "acceptance": final * weights.acceptance}
-    )
+    if weights.acceptance is not None:
+        factors["acceptance"] = final * weights.acceptance
+    return factors
 
 
 def block_losses(
@@ -193,10 +183,11 @@ def block_losses(
     confidence_logits: torch.Tensor | None,
     decay: float = RELEASED_DECAY,
 ) -> Losses:
-    """Cross-entropy with the text, L1 distance to the target's distribution, binary cross-entropy of the confidence, and direct
-    acceptance; positions decay as in the released configs, unless another `decay` is given.
+    """Return cross-entropy with the text, L1 distance to the target's distribution, binary
+    cross-entropy of the confidence, and direct acceptance.
 
-    The confidence label is the chance that the token is accepted: sum of min(p, q) = 1 - L1 / 2, held constant.
+    The label of the confidence is the probability that the token is accepted, sum of min(p, q) = 1
+    - L1 / 2, without a gradient. The default `decay` of positions is that of the released configs.
     """
     weight = position_weights(tokens.shape[-1], tokens.device, decay) * loss_mask
     log_probs = torch.log_softmax(draft_logits.float(), -1)
@@ -210,8 +201,7 @@ def block_losses(
         confidence = F.binary_cross_entropy_with_logits(
             confidence_logits.float(), label, reduction="none"
         )
-    # Accepted drafts of a block, [B, K]
-    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(-1)
+    expected = ((1 - distance / 2).cumprod(-1) * loss_mask).sum(-1)  # accepted drafts, [B, K]
     return Losses(
         (cross_entropy * weight).sum(),
         (distance * weight).sum(),
@@ -222,7 +212,8 @@ def block_losses(
 
 
 def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -> BlockPredictions:
-    """One teacher-forced pass over packed blocks; `mask` as in `Backbone.packed_hidden`."""
+    """Run one teacher-forced pass over packed blocks; tensors as in TrainingBatch, `mask` as in
+    `Backbone.packed_hidden`."""
     tokens, loss_mask, target_position = block_targets(
         ids, supervised, anchors, valid, drafter.gamma
     )
@@ -243,12 +234,14 @@ def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -
 def block_loss(
     drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float
 ) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """The three losses of packed blocks, and direct acceptance where it is asked for, with their factors at this progress."""
+    """Return the numerator of a block drafter's loss at this progress, its weight, and the
+    numerator of each loss by name."""
     ids, supervised, features, last_hidden, anchors, valid = batch
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
     blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
     with torch.no_grad():
-        # The LM head is the target's own, applied at the sampled positions only: logits are never stored.
+        # The drafter has the target's LM head. It runs at the anchors' positions only: no logits
+        # are stored.
         rows = torch.arange(len(ids), device=ids.device)[:, None, None]
         target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
     decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay

@@ -1,9 +1,9 @@
-"""The target cache: outputs of the tapped layers (counted from 0) and the last hidden states, after the final norm, which the LM head
-reads; never logits (a vocabulary is far wider).
+"""The target's hidden states at its answers: cached on the disk, or computed for each batch.
 
-Sharded safetensors, written whole or not at all, so a stopped run goes on where it was. The files are memory-mapped and
-a row is read where it lies, so a cache may be far larger than memory; every read is checked against the row's checksum. What
-needs no disk, OnlineFeatures, computes them for each batch anew.
+A row holds the outputs of the tapped layers (counted from 0) and the last hidden states after the
+final norm, which the LM head reads; never logits, because a vocabulary is far wider. The cache is
+sharded safetensors. A shard is written whole or not at all, so a stopped run goes on where it was.
+The files are memory-mapped, so a cache may be far larger than memory; a checksum guards each row.
 """
 
 import bisect
@@ -23,19 +23,22 @@ from ..common.files import write_tensors, write_text
 from ..common.fingerprint import fingerprint
 
 SHARD = 512  # sequences in a shard, at most
-SHARD_BYTES = 2**30  # about the largest shard: it is held in memory while it is written
+SHARD_BYTES = 2**30  # of the largest shard, about: memory holds a shard while it is written
 PASS_SEQUENCES = 32  # sequences in a pass of the target, at most
-PASS_TOKENS = 16384  # tokens in a pass of the target, at most: the hidden states of all layers are held at once
+PASS_TOKENS = (
+    16384  # tokens in a pass of the target, at most: memory holds the states of all layers
+)
 CACHED_TENSORS = ("features", "last_hidden")
 
 
 def token_bytes(taps: int, hidden_size: int) -> int:
-    """Bytes that a token takes in the cache: (taps + 1) hidden states of 16-bit numbers."""
+    """Return the bytes of a token in the cache: (taps + 1) hidden states of 16-bit numbers."""
     return (taps + 1) * hidden_size * 2
 
 
 def shard_spans(lengths: list[int], bytes_per_token: int) -> list[tuple[int, int]]:
-    """First row and end of every shard: SHARD rows of these lengths, or fewer that fill SHARD_BYTES."""
+    """Return first row and end of every shard: SHARD rows of these lengths, or fewer that fill
+    SHARD_BYTES."""
     spans, start, size = [], 0, 0
     for row, length in enumerate(lengths):
         if row - start == SHARD or (row > start and size + length * bytes_per_token > SHARD_BYTES):
@@ -46,15 +49,16 @@ def shard_spans(lengths: list[int], bytes_per_token: int) -> list[tuple[int, int
 
 
 def digest(value) -> str:
-    """SHA-256 of a value's JSON."""
+    """Return the SHA-256 of a value's JSON, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 class Shard:
-    """One file of the cache, memory-mapped; `identity` says whose hidden states of which rows it must hold.
+    """A file of the cache, memory-mapped. `identity` names the target and the rows it must belong
+    to.
 
-    Raises CheckpointError where the file is truncated, no safetensors file or another shard, and where a row that is
-    read is not what was written.
+    Raise CheckpointError if the file is cut off, no safetensors file or another shard, and if a row
+    that is read differs from the row that was written.
     """
 
     def __init__(self, path: Path, identity: str, lengths: list[int]):
@@ -70,7 +74,8 @@ class Shard:
             raise self._refused(f"cannot be read ({error})") from None
 
     def row(self, index: int) -> list[torch.Tensor]:
-        """Features [n, taps * H] and last hidden states [n, H] of the shard's row `index`, bfloat16."""
+        """Return features [n, taps * H] and last hidden states [n, H] of the shard's row `index`,
+        in bfloat16."""
         found = [
             self.slices[name][self.ends[index] : self.ends[index + 1]] for name in CACHED_TENSORS
         ]
@@ -86,7 +91,7 @@ class Shard:
 
 
 def checksum(*tensors: torch.Tensor) -> int:
-    """CRC-32 over the bytes of 16-bit tensors."""
+    """Return the CRC-32 of the bytes of tensors."""
     found = 0
     for tensor in tensors:
         found = zlib.crc32(tensor.contiguous().view(torch.uint8).numpy(), found)
@@ -96,9 +101,10 @@ def checksum(*tensors: torch.Tensor) -> int:
 def padded_ids(
     rows: list[tuple[list[int], int]], indices: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids of some rows and which of them are supervised, [B, n], padded on the right."""
+    """Return the ids of some rows and which of them are supervised, both [B, n] and padded on the
+    right."""
     ids = [torch.tensor(rows[index][0]) for index in indices]
-    # The last prompt token can be an anchor's predecessor but is nothing to be drafted.
+    # The answer is supervised; the first anchor is its first token.
     supervised = [
         torch.arange(len(tokens)) >= rows[index][1] for tokens, index in zip(ids, indices)
     ]
@@ -106,13 +112,15 @@ def padded_ids(
 
 
 class TargetCache:
-    """`rows` of (ids, prompt length) with tapped features and last hidden states, read row by row from `shards`."""
+    """Rows of (ids, prompt length) with their hidden states in `shards`; `starts` are the shards'
+    first rows."""
 
     def __init__(self, rows: list[tuple[list[int], int]], shards: list[Shard], starts: list[int]):
         self.rows, self.shards, self.starts = rows, shards, starts
 
     def batch(self, indices: list[int], device):
-        """Padded ids, supervised [B, n], features [B, n, taps * H] and last hidden states [B, n, H] of some rows."""
+        """Return ids and supervised [B, n], features [B, n, taps * H] and last hidden states [B, n,
+        H] of some rows, on `device`."""
         hidden = zip(*(self._row(index) for index in indices))
         parts = (
             *padded_ids(self.rows, indices),
@@ -121,16 +129,18 @@ class TargetCache:
         return tuple(part.to(device) for part in parts)
 
     def _row(self, index: int) -> list[torch.Tensor]:
-        """Features [n, taps * H] and last hidden states [n, H] of a row."""
+        """Return features [n, taps * H] and last hidden states [n, H] of a row, in float32."""
         shard = bisect.bisect_right(self.starts, index) - 1
         return [part.float() for part in self.shards[shard].row(index - self.starts[shard])]
 
 
 @torch.no_grad()
 def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -> TargetCache:
-    """Run the target once over every row and return the cache in `folder`; shards that exist are kept.
+    """Run the target once over every row and return the cache in `folder`. Shards that exist are
+    not computed again.
 
-    Raise CheckpointError where `folder` holds a cache of another target, other taps or other rows, or a damaged shard.
+    `taps` are the layers to store. Raise CheckpointError if `folder` has the cache of another
+    target, other taps or other rows, a damaged shard, or too little space.
     """
     source = {"target": target.name, "fingerprint": fingerprint(target), "taps": list(taps)}
     _check_identity(folder, {**source, "rows": len(rows), "digest": digest(rows)})
@@ -175,14 +185,15 @@ def _check_identity(folder: Path, identity: dict) -> None:
 
 
 def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
-    """Concatenated bfloat16 hidden states of the rows and the checksum of each row."""
+    """Return the tensors of a shard: the rows' hidden states in bfloat16, end to end, and a
+    checksum for each row."""
     found = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda index: len(rows[index][0]), reverse=True)
     while order:
         longest = len(rows[order[0]][0])
         count = max(1, min(PASS_SEQUENCES, PASS_TOKENS // longest))
         group, order = order[:count], order[count:]
-        # Padding stands on the right, where a causal target cannot see it from any real token.
+        # Padding is on the right: the target is causal, so no real token sees it.
         ids = pad_sequence([torch.tensor(rows[index][0]) for index in group], batch_first=True)
         last_hidden, features = target.last_hidden(ids.to(target.device), taps)
         for row, index in enumerate(group):
@@ -197,16 +208,17 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
 
 
 class OnlineFeatures:
-    """`rows` of (ids, prompt length) and what `target` computes of them, in the place of a TargetCache."""
+    """Rows of (ids, prompt length) whose hidden states `target` computes for each batch; used like
+    a TargetCache."""
 
     def __init__(self, target, rows: list[tuple[list[int], int]], taps):
         self.target, self.rows, self.taps = target, rows, taps
 
     @torch.no_grad()
     def batch(self, indices: list[int], device):
-        """Padded ids and supervised [B, n] on `device`, features [B, n, taps * H] and last hidden states [B, n, H] where
-        the target computes."""
+        """Return ids and supervised [B, n] on `device`, features [B, n, taps * H] and last hidden
+        states [B, n, H] on the target's."""
         ids, supervised = padded_ids(self.rows, indices)
-        # Padding stands on the right, where a causal target cannot see it from any real token.
+        # Padding is on the right: the target is causal, so no real token sees it.
         last_hidden, features = self.target.last_hidden(ids.to(self.target.device), self.taps)
         return ids.to(device), supervised.to(device), features.float(), last_hidden.float()

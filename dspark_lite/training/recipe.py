@@ -1,4 +1,5 @@
-"""What a training is asked for: dataclasses that are checked when a JSON object is read into them."""
+"""Recipes: the dataclasses that describe a training, and the reader that checks a JSON object
+against them."""
 
 import dataclasses
 import hashlib
@@ -10,18 +11,16 @@ from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hin
 
 from ..common.errors import DSparkLiteError
 
-# The smallest and the largest number: float32 holds everything computed from them.
-ABOVE_ZERO, IN_FLOAT32 = (
-    1e-30,
-    1e30,
-)
-# Type, smallest and largest value, and both in words.
+# Between these two, float32 holds every number that is computed from a field.
+SMALLEST, LARGEST = 1e-30, 1e30
+# A type, the smallest and the largest value, and all three in words for errors.
 Count = Annotated[int, 1, math.inf, "a whole number of at least 1"]
 Natural = Annotated[int, 0, math.inf, "a whole number of at least 0"]
-# Seeds derived from it still fit torch's 64 bits.
+# A product of a seed with 1,000,003 fits torch's 64 bits.
 Seed = Annotated[int, 0, 2**32 - 1, "a whole number from 0 to 2^32 - 1"]
-NonNegative = Annotated[float, 0.0, IN_FLOAT32, "a number of at least 0, at most 1e30"]
-Positive = Annotated[float, ABOVE_ZERO, IN_FLOAT32, "a number above 0, at most 1e30"]
+NonNegative = Annotated[float, 0.0, LARGEST, "a number of at least 0, at most 1e30"]
+Positive = Annotated[float, SMALLEST, LARGEST, "a number above 0, at most 1e30"]
+Share = Annotated[float, SMALLEST, 1.0, "a number above 0, at most 1"]
 Precision = Literal["float32", "bfloat16", "float16"]
 WORDS = {
     str: "a text",
@@ -34,9 +33,11 @@ WORDS = {
 
 
 def read_fields(kind: type, fields: object, where: str):
-    """The instance of a dataclass that a JSON object describes; `where` says in errors whose object it is.
+    """Return the dataclass `kind` with the values of a JSON object. `where` names the object in
+    errors.
 
-    Raise DSparkLiteError for an unknown or a missing field and for a value of another type, nested ones included.
+    Raise DSparkLiteError for an unknown field, a missing field, and a value of another type, in
+    inner objects too.
     """
     if not isinstance(fields, dict):
         raise DSparkLiteError(
@@ -47,90 +48,92 @@ def read_fields(kind: type, fields: object, where: str):
         raise DSparkLiteError(
             f"{where} has a field {name!r} that is not known; its fields are {', '.join(hints)}"
         )
-    for one in dataclasses.fields(kind):
-        if one.name not in fields and one.default is one.default_factory is dataclasses.MISSING:
+    for known in dataclasses.fields(kind):
+        required = known.default is known.default_factory is dataclasses.MISSING
+        if required and known.name not in fields:
             raise DSparkLiteError(
-                f"{where} has no field {one.name!r}; it must be {says(hints[one.name])}"
+                f"{where} has no field {known.name!r}; it must be {in_words(hints[known.name])}"
             )
     return kind(
-        **{name: _value(hints[name], value, f"{where}: {name}") for name, value in fields.items()}
+        **{name: _read(hints[name], value, f"{where}: {name}") for name, value in fields.items()}
     )
 
 
-def _value(hint, value, where: str):
-    """A JSON value as the type `hint` says."""
+def _read(hint, value, where: str):
+    """Return a JSON value as the type `hint`. Raise DSparkLiteError if it has another type."""
     origin, inner = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint):
         return read_fields(hint, value, where)
     if origin in (Union, UnionType):
-        kinds = [one for one in inner if one is not NoneType]
+        kinds = [kind for kind in inner if kind is not NoneType]
         if value is None and NoneType in inner:
             return None
-        if fitting := [
-            one
-            for one in kinds
-            if len(kinds) == 1 or isinstance(value, getattr(one, "__origin__", one))
-        ]:
-            return _value(fitting[0], value, where)
+        for kind in kinds:
+            if len(kinds) == 1 or isinstance(value, getattr(kind, "__origin__", kind)):
+                return _read(kind, value, where)
     elif hint is object:
         return value
     elif origin is Annotated:
-        number = int if inner[0] is int else (int, float)
-        if (
-            isinstance(value, number)
-            and not isinstance(value, bool)
-            and inner[1] <= value <= inner[2]
-        ):
+        if _is_number(value, inner[0]) and inner[1] <= value <= inner[2]:
             return inner[0](value)
     elif origin is Literal and value in inner:
         return value
     elif origin is tuple and isinstance(value, (list, tuple)):
-        return tuple(_value(inner[0], one, where) for one in value)
+        return tuple(_read(inner[0], item, where) for item in value)
     elif origin is dict and isinstance(value, dict):
         return {
-            _value(inner[0], key, where): _value(inner[1], one, f"{where}: {key}")
-            for key, one in value.items()
+            _read(inner[0], key, where): _read(inner[1], item, f"{where}: {key}")
+            for key, item in value.items()
         }
-    elif (
-        hint is float
-        and isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and -IN_FLOAT32 <= value <= IN_FLOAT32
-    ):
+    elif hint is float and _is_number(value, float) and -LARGEST <= value <= LARGEST:
         return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value
-    raise DSparkLiteError(f"{where} is {value!r}; it must be {says(hint)}")
+    raise DSparkLiteError(f"{where} is {value!r}; it must be {in_words(hint)}")
 
 
-def says(hint) -> str:
-    """A type in words, for errors."""
+def _is_number(value, kind: type) -> bool:
+    """Return whether a JSON value is a number of this kind: an int is also a float, a bool is
+    neither."""
+    kinds = int if kind is int else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def in_words(hint) -> str:
+    """Return the type of a field in words, for errors."""
     origin, inner = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint):
         return "an object with the fields " + ", ".join(hint.__dataclass_fields__)
     if origin in (Union, UnionType):
-        return " or ".join(map(says, inner))
+        return " or ".join(map(in_words, inner))
     if origin is Annotated:
         return inner[3]
     if origin is Literal:
         return ("one of " if len(inner) > 1 else "") + ", ".join(map(repr, inner))
-    if origin in (tuple, dict):
-        return (
-            f"a list, each of it {says(inner[0])}"
-            if origin is tuple
-            else f"an object of names, each with {says(inner[1])}"
-        )
+    if origin is tuple:
+        return f"a list, each of it {in_words(inner[0])}"
+    if origin is dict:
+        return f"an object of names, each with {in_words(inner[1])}"
     return WORDS[hint]
 
 
+def given(fields) -> dict:
+    """Return the fields of a dataclass that are not None, by name. Inner dataclasses become dicts,
+    too."""
+    return dataclasses.asdict(
+        fields,
+        dict_factory=lambda items: {name: value for name, value in items if value is not None},
+    )
+
+
 def digest_of(value) -> str:
-    """A digest of a value's JSON, with sorted keys."""
+    """Return 16 hexadecimal digits that identify a value: a hash of its JSON with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Data:
-    """The answers that a drafter learns from."""
+    """The prompts of a training, and how the target answers them."""
 
     prompts: Count | dict[str, Natural]  # of a data set, or of each domain of the tiny world
     seed: Seed  # of the prompts and of the answers' draws
@@ -138,55 +141,67 @@ class Data:
     dataset: str | None = None  # a Hub id, or a file or folder of JSON lines
     split: str | None = None
     max_length: Count | None = None  # tokens of a prompt and its answer, at most
-    temperature: NonNegative = 1.0
+    temperature: NonNegative = 1.0  # 0: greedy
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
-    top_p: Annotated[float, ABOVE_ZERO, 1.0, "a number above 0, at most 1"] = 1.0
-    held_out: Natural = 0  # the last answers, which are judged by and never learned from
-    chunk: Count | None = None  # answers between two saves
+    top_p: Share = 1.0  # probability of a draw's candidates, at most
+    held_out: Natural = 0  # the last answers: they measure the loss and train nothing
+    chunk: Count | None = None  # answers between two saves; None: answers.py chooses
+
+    written = None  # the JSON object that these values were read from, where there is one
+
+    @property
+    def count(self) -> int:
+        """Return the number of prompts."""
+        return self.prompts if isinstance(self.prompts, int) else sum(self.prompts.values())
+
+    @property
+    def digest(self) -> str:
+        """Return eight hexadecimal digits that name the folder of these answers.
+
+        They hash the object as its file writes it, with the defaults left out there: stored answers
+        are named so.
+        """
+        return digest_of(self.written or dataclasses.asdict(self))[:8]
 
 
 @dataclass(frozen=True)
 class LossWeights:
-    """The factors of a block drafter's losses (paper, equation 12) and how they come in; the losses of chains have none."""
+    """The factors of a block drafter's losses (paper, equation 12). Chains have one loss and ignore
+    them."""
 
     cross_entropy: NonNegative = 0.1
     l1: NonNegative = 0.9
     confidence: NonNegative = 1.0
     acceptance: NonNegative | None = None  # of direct acceptance (blocks.py); None: not computed
     cross_entropy_first: NonNegative = 0.0  # share of the progress with cross-entropy alone
-    position_decay: Positive | None = (
-        None  # of the position weights; None: the draft length, as in the paper
-    )
+    position_decay: Positive | None = None  # positions; None: the draft length, as in the paper
 
 
 @dataclass(frozen=True)
 class DraftShape:
-    """A drafter's shape; what is not given is the target's, or nothing where the kind of drafter has no such part. What another kind
-    has alone is passed over, as a recipe may extend one of that kind."""
+    """The shape of a drafter.
+
+    A size that is None is the target's. A part that is None is left out. A kind of drafter ignores
+    the fields of other kinds, because a recipe may extend a recipe of another kind.
+    """
 
     num_hidden_layers: Count
     target_layer_ids: tuple[int, ...]  # the taps
     drafter: Literal["block", "eagle3", "mtp"] = "block"
     block_size: Count | None = None  # draft length
     mask_token_id: int | None = None
-    num_anchors: Count | None = None  # blocks of a row, at most; None: as many as there are
+    num_anchors: Count | None = None  # blocks of a row, at most; None: all anchors of the row
     markov_rank: Natural | None = None  # 0: no sequential head
     markov_head_type: str | None = None
     enable_confidence_head: bool | None = None
     confidence_head_with_markov: bool | None = None
     sample_from_anchor: bool | None = None
-    ttt_length: Count | None = None  # passes of Eagle3, in training and at most when drafting
-    step_loss_decay: float | None = (
-        None  # weight of each of its passes' losses, of that of the one before
-    )
+    ttt_length: Count | None = None  # Eagle3's passes, in training and at most when drafting
+    step_loss_decay: float | None = None  # Eagle3's: a pass weighs this share of the one before
     intermediate_size: Count | None = None
     num_attention_heads: Count | None = None
     num_key_value_heads: Count | None = None
     head_dim: Count | None = None
-
-    def given(self) -> dict:
-        """The fields that have a value."""
-        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -201,50 +216,36 @@ class DraftRecipe:
     precision: Precision  # of the matrix products
     config: DraftShape
     kind: Literal["draft"] = "draft"
-    target: str | None = (
-        None  # an embedded checkpoint, a folder or a Hub id; None only where hidden states are handed over
-    )
-    data: Data | None = None  # None only where hidden states are handed over
-    loss: LossWeights = field(default_factory=LossWeights)  # of block drafters
-    matrix_rate: NonNegative | None = (
-        None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
-    )
+    # An embedded checkpoint, a folder or a Hub id. None only where the caller has hidden states.
+    target: str | None = None
+    data: Data | None = None  # None only where the caller has hidden states
+    loss: LossWeights = field(default_factory=LossWeights)
+    # Muon's for the layers' matrices, at its peak. None: AdamW moves them, too.
+    matrix_rate: NonNegative | None = None
     steps: Count | None = None  # updates, at most
-    patience: float | None = (
-        None  # ends the training where a further pass lowers the loss held out by a smaller share (drafts.py)
-    )
-    initialisation: Literal["width"] | None = (
-        None  # deviations that a width asks for (drafts.py); None: the target's
-    )
-    initial: str | None = None  # a checkpoint to begin from, which may have another draft length
-    trained: Literal["heads"] | None = None  # what is trained of `initial`; None: everything
-    features: Literal["cached", "online"] = (
-        "cached"  # hidden states on the disk, or computed anew for each batch
-    )
-    cached_layer_ids: tuple[int, ...] | None = (
-        None  # taps of the cache, where another recipe's is to be shared
-    )
-    evaluate: Count | None = (
-        None  # held-out prompts a domain to measure the accepted length on after the training
-    )
+    # Training ends after a pass that lowers the held-out loss by a smaller share (train.py).
+    patience: float | None = None
+    # "width": deviations that follow the layers' widths (drafts.py). None: the target's deviation.
+    initialisation: Literal["width"] | None = None
+    initial: str | None = None  # a checkpoint to start from; its draft length may differ
+    trained: Literal["heads"] | None = None  # the part of `initial` to train; None: everything
+    # Hidden states on the disk, or computed anew for each batch.
+    features: Literal["cached", "online"] = "cached"
+    # The cache's taps, to share the cache of another recipe. None: the drafter's.
+    cached_layer_ids: tuple[int, ...] | None = None
+    # Held-out prompts a domain for the accepted length after the training. None: not measured.
+    evaluate: Count | None = None
     mean_tokens: Count | None = None  # of a prompt and its answer, for estimates
-    target_config: dict[str, object] | None = (
-        None  # the target's config.json, for estimates without a download
-    )
-    published_cache_bytes: Positive | None = (
-        None  # what the publisher says of the cache, for estimates
-    )
-
-    @classmethod
-    def of(cls, fields: "DraftRecipe | dict") -> "DraftRecipe":
-        """A recipe, or one from the fields of its JSON object."""
-        return (
-            fields
-            if isinstance(fields, cls)
-            else read_fields(cls, fields, f"recipe {fields.get('name', 'without a name')}")
-        )
+    # The target's config.json, for estimates without a download.
+    target_config: dict[str, object] | None = None
+    published_cache_bytes: Positive | None = None  # the publisher's cache, for estimates
 
     @property
     def digest(self) -> str:
-        """What tells this recipe from a changed one of its name."""
+        """Return 16 hexadecimal digits that differ from those of a changed recipe of this name."""
         return digest_of(dataclasses.asdict(self))
+
+    @property
+    def cached_taps(self) -> tuple[int, ...]:
+        """Return the target's layers whose outputs the cache holds."""
+        return self.cached_layer_ids or self.config.target_layer_ids

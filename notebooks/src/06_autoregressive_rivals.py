@@ -420,7 +420,8 @@ from pathlib import Path
 from dspark_lite.course.measure.chains import by_pass, chances
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training.drafts import train_draft
+from dspark_lite.training.recipe import DraftRecipe, DraftShape
+from dspark_lite.training.train import train_draft
 
 toy_target, _ = toy_models(seed=4, vocab_size=11)
 folder, generator = Path(tempfile.mkdtemp()), torch.Generator().manual_seed(0)
@@ -431,8 +432,8 @@ with torch.inference_mode():
 toy_cache = build_cache(toy_target, [(text, 1) for text in texts[:512].tolist()], (0, 1), folder / "cache")
 curves = {}
 for name, decay in (("teacher forcing", 0.0), ("training-time test", 0.8)):
-    recipe = {"name": name, "seed": 1, "epochs": 16, "batch": 64, "learning_rate": 0.01, "precision": "float32", "config": {
-        "drafter": "eagle3", "num_hidden_layers": 1, "ttt_length": 5, "target_layer_ids": [0, 1], "step_loss_decay": decay}}
+    shape = DraftShape(drafter="eagle3", num_hidden_layers=1, ttt_length=5, target_layer_ids=(0, 1), step_loss_decay=decay)
+    recipe = DraftRecipe(name, seed=1, epochs=16, batch=64, learning_rate=0.01, precision="float32", config=shape)
     curves[name] = by_pass([chances(toy_target, train_draft(recipe, toy_target, toy_cache, folder / name), texts[512:], 1)])
 picture = figures.passes_figure(curves)
 glue(forced=curves["teacher forcing"][1][-1], unrolled=curves["training-time test"][1][-1])

@@ -43,7 +43,7 @@ lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough to tell drafters apart
 target, domains = lab.target, list(lab.prompts)
 recipe = load_recipe(f"lesson-{lab.profile}", {"data.prompts": dict.fromkeys(domains, 32), "epochs": 5})  # enough for a head
-gamma = recipe["config"]["block_size"]
+gamma = recipe.config.block_size
 picture = strip("draft")
 
 # %% [markdown]
@@ -218,11 +218,11 @@ from pathlib import Path
 
 from dspark_lite.course.data.answers import answered_rows
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training.drafts import Rows
+from dspark_lite.training.train import Rows
 
 folder = Path(tempfile.mkdtemp())
-answers = answered_rows(target, recipe["data"], folder / "answers.jsonl")  # (token ids, length of the prompt)
-cache = build_cache(target, answers, recipe["config"]["target_layer_ids"], folder / "cache")
+answers = answered_rows(target, recipe.data, folder / "answers.jsonl")  # (token ids, length of the prompt)
+cache = build_cache(target, answers, recipe.config.target_layer_ids, folder / "cache")
 rows = Rows(recipe, cache)  # its batches, in a new order each epoch
 print(f"{len(answers)} answers; the first: {lab.decode(answers[0][0][answers[0][1]:])[:200]}")
 
@@ -417,7 +417,7 @@ def biases(previous):
 
 
 torch.manual_seed(0)
-head = SEQUENTIAL_HEADS["vanilla"](target.vocab_size, recipe["config"]["markov_rank"], target.hidden_size).to(lab.device)
+head = SEQUENTIAL_HEADS["vanilla"](target.vocab_size, recipe.config.markov_rank, target.hidden_size).to(lab.device)
 torch.nn.init.zeros_(head.markov_w2.weight)
 batches = iter(tqdm(map(batch_at, range(steps)), total=steps, desc="training", unit="step"))
 losses = train(list(head.parameters()), lambda step: next(batches), lambda batch: head_loss(backbone, biases, batch), steps, rate_at)

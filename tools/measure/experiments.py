@@ -7,6 +7,7 @@ lies in build/experiments, so a stopped run goes on; finished measurements are m
 import argparse
 import json
 import sys
+from dataclasses import replace
 
 from tqdm import tqdm
 
@@ -14,9 +15,10 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, write_json
 from dspark_lite.course.formats import duration
 from tools.errors import report_errors
-from dspark_lite.training.loop import keep_freed_memory, training_device
+from dspark_lite.training.devices import keep_freed_memory, training_device
+from dspark_lite.training.recipe import given
 from dspark_lite.course.data.estimate import seconds, target_config
-from dspark_lite.course.data.recipes import BUILD, load_recipe, train
+from dspark_lite.course.data.recipes import BUILD, load_recipe, parse_recipe, train
 from dspark_lite.course.measure.evaluation import evaluate
 from dspark_lite.course.measure.journal import check_writable, journal_path
 from dspark_lite.course.measure.lab import setup
@@ -34,14 +36,14 @@ def measure(name, prompts):
     if not (folder / "config.json").exists():
         train(run.recipe, changes=run.changes, out=folder)
     recipe, lab = load_recipe(*run), setup("tiny", prompts=prompts)
-    losses = BUILD / recipe["name"] / "held_out.json"  # on the rows held out, after each pass
+    losses = BUILD / recipe.name / "held_out.json"  # on the rows held out, after each pass
     slots = (
-        SLOTS if recipe["kind"] == "draft" else 1
+        SLOTS if recipe.kind == "draft" else 1
     )  # the engine holds no context of a second language model
     found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
     measured = {
         **found,
-        "recipe": recipe,
+        "recipe": given(recipe),
         **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {}),
     }
     write_json(path, measured)
@@ -56,8 +58,8 @@ def finished(name):
     if not path.exists():
         return None
     measured = json.loads(path.read_text())
-    if measured["recipe"] != recipe:
-        made = [path, WORK / "checkpoints" / name, BUILD / recipe["name"]]
+    if parse_recipe(measured["recipe"], path.name) != recipe:
+        made = [path, WORK / "checkpoints" / name, BUILD / recipe.name]
         raise DSparkLiteError(
             f"{path.name} was measured before assets/recipes/{run.recipe}.json was changed; to begin again, delete "
             + ", ".join(str(one.relative_to(ROOT)) for one in made)
@@ -70,10 +72,10 @@ def what_it_takes(names):
     device, lines = training_device(None), []
     left = [name for name in names if finished(name) is None]
     for recipe in (load_recipe(*RUNS[name]) for name in left):
-        if recipe["kind"] == "draft":
-            a_pass = seconds({**recipe, "epochs": 1}, target_config(recipe), device)
+        if recipe.kind == "draft":
+            a_pass = seconds(replace(recipe, epochs=1), target_config(recipe), device)
             lines.append(
-                f"{recipe['name']}: about {duration(a_pass.updates)} a pass, {recipe['epochs']} at most"
+                f"{recipe.name}: about {duration(a_pass.updates)} a pass, {recipe.epochs} at most"
             )
     return [*lines, f"{len(left)} of {len(names)} trainings to go, answers and target cache on top"]
 

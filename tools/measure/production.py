@@ -13,7 +13,7 @@ from functools import partial
 
 from dspark_lite.common.files import ROOT, WORK, write_json
 from tools.errors import report_errors
-from dspark_lite.course.data.recipes import load_recipe, parse_recipe
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.production import (
@@ -28,7 +28,7 @@ from dspark_lite.course.measure.production import (
     v4_row,
 )
 from dspark_lite.course.replication.drift import throughput_by_head
-from dspark_lite.training.loop import keep_freed_memory, training_device
+from dspark_lite.training.devices import keep_freed_memory, training_device
 
 MEASURED = ROOT / "assets" / "measurements" / "production.json"
 FOLDER = WORK / "build" / "production"
@@ -107,7 +107,7 @@ def main(arguments):
     check_writable(MEASURED)
     lab = setup("tiny", prompts=options.prompts)
     recipes = {
-        name: parse_recipe(load_recipe(name), name).digest
+        name: load_recipe(name).digest
         for name in (
             "production-v4",
             "production-heads",

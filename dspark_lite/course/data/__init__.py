@@ -1,1 +1,1 @@
-"""How the course's checkpoints are made: the target's answers, language models of the tiny world, estimates, recipes."""
+"""The checkpoints of the course: recipes, answers of the target, language models, estimates."""

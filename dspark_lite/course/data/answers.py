@@ -1,10 +1,9 @@
-"""Answers of the target itself: what drafters are trained on (as the recipe samples, thinking off)."""
+"""The target's own answers to a recipe's prompts, which drafters learn from (thinking off)."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -13,109 +12,37 @@ from transformers import GenerationConfig
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_text
 from dspark_lite.models.weights import kv_bytes
-from dspark_lite.training.drafts import ANSWERING, seeded
+from dspark_lite.training.drafts import seeded
+from dspark_lite.training.recipe import Data
+from dspark_lite.training.train import ANSWERING, Allowance
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 
 PARALLEL = 192  # answers that a CPU writes at once
-CHUNK = 1536  # answers between two saves, and those that a GPU writes at once, at most
+CHUNK = 1536  # answers that a GPU writes at once, at most, and answers between two saves
 
 
-class Sampling(NamedTuple):
-    """How answers are drawn: the temperature (0 is greedy), the largest number of candidates (0: all) and the probability
-    that they have together at most. The paper takes what each target's publisher recommends."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-    @classmethod
-    def of(cls, data: dict) -> "Sampling":
-        """What a recipe's "data" says of it."""
-        return cls(**{name: data[name] for name in cls._fields if name in data})
-
-
-def most_at_once(device: torch.device) -> int:
-    """Answers that a device writes at once, at most."""
-    return CHUNK if device.type == "cuda" else PARALLEL
-
-
-def batch_size_that_fits(target, tokens: int) -> int:
-    """Answers to write at once: the most, or on a GPU as many rows of so many `tokens` as have keys and values in half of what it
-    has free."""
-    most = most_at_once(target.device)
-    if target.device.type != "cuda":
-        return most
-    row = tokens * kv_bytes(target.config, target.dtype.itemsize)
-    return max(1, min(most, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
-
-
-@contextmanager
-def nothing_else_set(model):
-    """Has transformers generate by what a call says alone: whatever else the model's generation_config asks for (a repetition
-    penalty, min_p, ...) would make a distribution that no drafter is verified against."""
-    usual = model.generation_config
-    model.generation_config = GenerationConfig(
-        eos_token_id=usual.eos_token_id,
-        pad_token_id=usual.pad_token_id,
-        bos_token_id=usual.bos_token_id,
-    )
-    try:
-        yield
-    finally:
-        model.generation_config = usual
-
-
-@torch.inference_mode()
-def write_answers(
-    target,
-    prompts: list[list[int]],
-    temperature: float,
-    max_new_tokens: int,
-    seed: int,
-    *,
-    top_k: int = 0,
-    top_p: float = 1.0,
-) -> list[list[int]]:
-    """Answers of the target (token ids, stop token included) to tokenised prompts, many at once, by transformers."""
-    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    answers: list[list[int]] = [[] for _ in prompts]
-    count = batch_size_that_fits(target, max(map(len, prompts)) + max_new_tokens)
-    with nothing_else_set(target.model), seeded(seed, target.device):
-        for start in range(0, len(order), count):
-            rows = order[start : start + count]
-            padded = target.tokenizer.pad(
-                {"input_ids": [prompts[row] for row in rows]}, return_tensors="pt"
-            )
-            sampling = {"do_sample": False}
-            if temperature:
-                sampling = {
-                    "do_sample": True,
-                    "temperature": temperature,
-                    "top_k": top_k,
-                    "top_p": top_p,
-                }
-            out = target.model.generate(
-                **padded.to(target.device),
-                max_new_tokens=max_new_tokens,
-                pad_token_id=target.tokenizer.pad_token_id,
-                **sampling,
-            )
-            for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1] :].tolist()):
-                stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
-                answers[row] = tokens[: stops[0] + 1] if stops else tokens
-    return answers
+def chunk_size(data: Data) -> int:
+    """Return the number of answers between two saves."""
+    return data.chunk or CHUNK
 
 
 def answered_rows(
-    target, data: dict, path: Path, endpoint: str | None = None, allowance=None
+    target,
+    data: Data,
+    path: Path,
+    endpoint: str | None = None,
+    allowance: Allowance | None = None,
 ) -> list[tuple[list[int], int]]:
-    """(token ids, prompt length) of a recipe's prompts with the target's own answers, sampled as the recipe says.
+    """Return (token ids, prompt length) of a recipe's prompts with the target's own answers, drawn
+    as the recipe says.
 
-    Prompts are examples of the tiny world, its domains shuffled together, or a data set's first turns (world/prompts.py).
-    The answers are written by `target` in this process, or by the server at the URL `endpoint`. They are appended to
-    `path` as JSON lines as they come, in any order, so that a stopped run goes on where it was and loses nothing. Where
-    an `allowance` of time leaves no more of it for answers, the prompts that have one are all there are.
+    Prompts are examples of the tiny world, shuffled over its domains, or first turns of a data set
+    (world/prompts.py). `target` answers in this process, or a server at the URL `endpoint` does.
+    Each answer goes to `path` as a line of JSON when it comes, in any order, so a stopped run loses
+    nothing. When an `allowance` has no more time for answers, prompts without one are left out.
+    Raise DSparkLiteError if prompts are missing, if a line of `path` does not fit, and if the
+    server fails.
     """
     prompts = prompt_ids(target.tokenizer, data)
     rows = read_answers(path, prompts, target.vocab_size)
@@ -134,11 +61,10 @@ def answered_rows(
 
 
 def _answers_to_missing(
-    target, data: dict, prompts: list, rows: dict, endpoint: str | None, allowance
+    target, data: Data, prompts: list, rows: dict, endpoint: str | None, allowance: Allowance | None
 ) -> Iterator[tuple[int, list[int]]]:
-    """Yields (index, answer) of the prompts that `rows` has no answer to, and perhaps of others."""
-    size = data.get("chunk") or CHUNK
-    sampling = Sampling.of(data)
+    """Yield (index, answer) of the prompts without an answer in `rows`, and perhaps of others."""
+    size = chunk_size(data)
     server = (
         None
         if endpoint is None
@@ -152,31 +78,106 @@ def _answers_to_missing(
         chunk = range(start, min(start + size, len(prompts)))
         missing = {index: prompts[index] for index in chunk if index not in rows}
         if missing and server:
-            yield from server.write(missing, data["max_new_tokens"], data["seed"], sampling)
-        elif missing:  # the whole chunk: its random draws are shared
-            yield from zip(
-                chunk,
-                write_answers(
-                    target,
-                    prompts[start : start + size],
-                    sampling.temperature,
-                    data["max_new_tokens"],
-                    data["seed"] + start,
-                    top_k=sampling.top_k,
-                    top_p=sampling.top_p,
-                ),
+            yield from server.write(missing, data)
+        elif missing:  # the whole chunk: its answers share random draws
+            answers = write_answers(
+                target,
+                prompts[start : start + size],
+                data.temperature,
+                data.max_new_tokens,
+                data.seed + start,
+                top_k=data.top_k,
+                top_p=data.top_p,
             )
+            yield from zip(chunk, answers)
         if allowance is not None:
             allowance.keep()
+
+
+@torch.inference_mode()
+def write_answers(
+    target,
+    prompts: list[list[int]],
+    temperature: float,
+    max_new_tokens: int,
+    seed: int,
+    *,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> list[list[int]]:
+    """Return the target's answers (token ids, stop token included) to tokenised prompts, decoded by
+    transformers in batches.
+
+    A temperature of 0 is greedy, a `top_k` of 0 keeps all candidates.
+    """
+    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+    answers: list[list[int]] = [[] for _ in prompts]
+    count = batch_size_that_fits(target, max(map(len, prompts)) + max_new_tokens)
+    sampling = {"do_sample": False}
+    if temperature:
+        sampling = {"do_sample": True, "temperature": temperature, "top_k": top_k, "top_p": top_p}
+    with nothing_else_set(target.model), seeded(seed, target.device):
+        for start in range(0, len(order), count):
+            rows = order[start : start + count]
+            padded = target.tokenizer.pad(
+                {"input_ids": [prompts[row] for row in rows]}, return_tensors="pt"
+            )
+            out = target.model.generate(
+                **padded.to(target.device),
+                max_new_tokens=max_new_tokens,
+                pad_token_id=target.tokenizer.pad_token_id,
+                **sampling,
+            )
+            for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1] :].tolist()):
+                stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
+                answers[row] = tokens[: stops[0] + 1] if stops else tokens
+    return answers
+
+
+@contextmanager
+def nothing_else_set(model):
+    """Let transformers generate by the arguments of a call alone, inside a `with` block.
+
+    A model's generation_config may ask for more (a repetition penalty, min_p, ...), and no drafter
+    is verified against such a distribution.
+    """
+    usual = model.generation_config
+    model.generation_config = GenerationConfig(
+        eos_token_id=usual.eos_token_id,
+        pad_token_id=usual.pad_token_id,
+        bos_token_id=usual.bos_token_id,
+    )
+    try:
+        yield
+    finally:
+        model.generation_config = usual
+
+
+def most_at_once(device: torch.device) -> int:
+    """Return the largest number of answers that a device writes at once."""
+    return CHUNK if device.type == "cuda" else PARALLEL
+
+
+def batch_size_that_fits(target, tokens: int) -> int:
+    """Return the number of answers of up to `tokens` tokens, prompt included, to write at once.
+
+    On a GPU their keys and values take half of the free memory, at most.
+    """
+    most = most_at_once(target.device)
+    if target.device.type != "cuda":
+        return most
+    row = tokens * kv_bytes(target.config, target.dtype.itemsize)
+    return max(1, min(most, torch.cuda.mem_get_info(target.device)[0] // (2 * row)))
 
 
 def read_answers(
     path: Path, prompts: list[list[int]], vocab_size: int
 ) -> dict[int, tuple[list[int], int]]:
-    """The answers kept in `path` by the index of their prompt; a last line that was only half written is cut off, and more
-    answers than a prompt is asked for, as two runs at once leave them, are passed over.
+    """Return the answers in `path` by the index of their prompt, as (token ids, prompt length).
 
-    Raises DSparkLiteError for a line that is no answer, of ids below `vocab_size`, to one of the prompts.
+    A last line that was only half written is cut off. Two runs at once may leave more answers than
+    prompts; the surplus is ignored. Raise DSparkLiteError for a line that is no answer to one of
+    the prompts, of ids below `vocab_size`.
     """
     if not path.exists():
         return {}

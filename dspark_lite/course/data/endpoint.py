@@ -1,4 +1,5 @@
-"""Answers from an OpenAI-compatible server (vLLM, SGLang, ...): POST /v1/completions with token ids, many at once."""
+"""Answers from an OpenAI-compatible server (vLLM, SGLang, ...): POST /v1/completions with token
+ids, many at once."""
 
 import time
 import warnings
@@ -8,26 +9,27 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 import httpx
 
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.training.recipe import Data
 
 REQUESTS = 32  # at once
-TRIES = 5
-FIRST_PAUSE = 1.0  # seconds before the second try; it doubles with every further one
-SECONDS = 600.0  # for one answer
-TRANSIENT = (408, 409, 425, 429)  # and all of 5xx: the server is busy or restarts
+TRIES = 5  # of a request
+FIRST_PAUSE = 1.0  # seconds before the second try; each further pause is twice as long
+SECONDS = 600.0  # a request may take, at most
+TRANSIENT = (408, 409, 425, 429)  # as are all of 5xx: the server is busy or restarts
 
 
-def cancel(asked) -> None:
-    """Calls off the requests that have not been sent yet."""
-    for waiting in asked:
-        waiting.cancel()
+def cancel(requests) -> None:
+    """Cancel the requests that are not sent yet."""
+    for request in requests:
+        request.cancel()
 
 
 class Endpoint:
-    """A server that has the target under the name `model`; `tokenizer` and `stop_token_ids`, the ids that end an answer, are the
-    target's.
+    """A server that has the target under the name `model`.
 
-    The prompts are sent as token ids with the chat template applied (thinking off), so the server's own template and
-    its defaults of sampling play no part.
+    `tokenizer` and `stop_token_ids`, the ids that end an answer, are the target's. Prompts are sent
+    as token ids with the chat template applied (thinking off), so the server's template and its
+    sampling defaults have no effect.
     """
 
     def __init__(self, url: str, model: str, tokenizer, stop_token_ids):
@@ -36,20 +38,17 @@ class Endpoint:
         self.url = (base if base.endswith("/v1") else f"{base}/v1") + "/completions"
         self.model, self.tokenizer = model, tokenizer
 
-    def write(
-        self, prompts: dict[int, list[int]], max_new_tokens: int, seed: int, sampling
-    ) -> Iterator[tuple[int, list[int]]]:
-        """Yields (index, answer) of the prompts {index: ids} as they come, drawn as `sampling` says; a stop token included.
+    def write(self, prompts: dict[int, list[int]], data: Data) -> Iterator[tuple[int, list[int]]]:
+        """Yield (index, answer) of the prompts {index: ids} as they come, stop tokens included,
+        drawn as `data` says.
 
-        Each answer has a seed of its own, `seed` + index. Where the server fails for good, what it had answered by then
-        is yielded before DSparkLiteError is raised.
+        Each answer has a seed of its own, the data's plus its index. If the server fails for good,
+        yield the answers it has given, then raise DSparkLiteError.
         """
         failed = None
         with ThreadPoolExecutor(REQUESTS) as pool, httpx.Client(timeout=SECONDS) as client:
             asked = {
-                pool.submit(
-                    self._answer, client, ids, max_new_tokens, seed + index, sampling
-                ): index
+                pool.submit(self._answer, client, ids, data, data.seed + index): index
                 for index, ids in prompts.items()
             }
             try:
@@ -72,19 +71,19 @@ class Endpoint:
         if failed:
             raise failed
 
-    def _answer(
-        self, client: httpx.Client, ids: list[int], max_new_tokens: int, seed: int, sampling
-    ) -> list[int]:
+    def _answer(self, client: httpx.Client, ids: list[int], data: Data, seed: int) -> list[int]:
+        """Return the answer to a prompt. Raise DSparkLiteError after TRIES failures or one that is
+        final."""
         request = {
             "model": self.model,
             "prompt": ids,
-            "max_tokens": max_new_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1,
+            "max_tokens": data.max_new_tokens,
+            "temperature": data.temperature,
+            "top_p": data.top_p,
+            "top_k": data.top_k or -1,
             "seed": seed,
             "return_token_ids": True,
-            # What a server would take from the model's generation_config otherwise.
+            # Without these a server applies the model's generation_config.
             "repetition_penalty": 1.0,
             "min_p": 0.0,
             "presence_penalty": 0.0,
@@ -110,8 +109,11 @@ class Endpoint:
         )
 
     def _tokens(self, choice: dict) -> list[int]:
-        """Token ids of a choice: the server's own where it tells them, else its text tokenised again; with the stop token that
-        ended it. Raises ValueError for what is no answer of the target."""
+        """Return the token ids of a choice, with the stop token that ended it; tokenise its text if
+        the server sends no ids.
+
+        Raise ValueError for a choice that is no answer of the target.
+        """
         ids, reason = choice.get("token_ids"), choice["finish_reason"]
         if reason not in ("stop", "length"):
             raise ValueError(f"its answer ended by {reason!r}, not by a stop token or its length")
@@ -129,8 +131,8 @@ class Endpoint:
                 f"its token_ids {ids} are not all ids of the target, 0 to {len(self.tokenizer) - 1}"
             )
         if reason == "stop" and not (ids and ids[-1] in self.stop_token_ids):
-            told = choice.get("stop_reason")
-            ids = [*ids, told if told in self.stop_token_ids else self.tokenizer.eos_token_id]
+            stop = choice.get("stop_reason")
+            ids = [*ids, stop if stop in self.stop_token_ids else self.tokenizer.eos_token_id]
         if not ids:
             raise ValueError("its answer is empty")
         return ids

@@ -1,7 +1,7 @@
 """What a training takes, to an order of magnitude, before it starts: disk, memory and hours.
 
-Everything is counted from the recipe and the target's config: nothing is downloaded but the config, nothing is run but a
-matrix product and a read of memory, which say how fast this device is.
+Everything is counted from the recipe and the target's config: nothing is downloaded but the config,
+nothing is run but a matrix product and a read of memory, which say how fast this device is.
 """
 
 import math
@@ -15,113 +15,132 @@ from dspark_lite.course.formats import duration, size
 from dspark_lite.models.checkpoints import default_dtype, read_config, resolve
 from dspark_lite.models.hub import fetch
 from dspark_lite.training.cache import token_bytes
-from dspark_lite.training.drafts import ANSWERING
-from dspark_lite.training.loop import operations_a_second, precision_on
-from .answers import most_at_once
+from dspark_lite.training.devices import operations_a_second, precision_on
+from dspark_lite.training.recipe import DraftRecipe
+from dspark_lite.training.train import ANSWERING
+from .answers import chunk_size, most_at_once
 
-TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
-LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
+TINY_WORLD_TOKENS = 100  # of a prompt of the tiny world and its answer, on average
+LAYER_SECONDS = 0.001  # of Python and kernel launches for a layer when a token is decoded
 
 
 class Cost(NamedTuple):
-    """Parameters: trained, of a backbone that is frozen, of an embedding with its LM head, of the target, of its layers; and of
-    one sample in one update: bytes of activations, operations."""
+    """The parameters of a training, and the cost of one sample in an update."""
 
-    trained: int
-    frozen: int
-    tables: int
-    target: int
-    target_layers: int
-    activations: int
-    operations: int
+    trained: int  # parameters of the drafter that are trained
+    frozen: int  # those of its backbone if only the heads are trained
+    tables: int  # those of an embedding with its LM head, always frozen
+    target: int  # parameters of the target
+    target_layers: int  # those of its layers alone
+    activations: int  # bytes that are stored for the backward pass
+    operations: int  # multiplications and additions, forward and backward
 
 
-def cost(recipe: dict, config: dict) -> Cost:
+def cost(recipe: DraftRecipe, config: dict) -> Cost:
     """Return what a training by this recipe costs, for a target of this config: matrices alone.
 
-    An operation is a multiplication or an addition: two a weight and slot forwards, four backwards, two of them for the
-    gradient of a weight, which frozen weights lack. A slot is a token of a block, or a token in a pass of a chain; of the logits of a
-    slot the losses keep some copies for the backward pass.
+    A weight takes two operations a slot forward and four backward, two of them for its gradient,
+    which a frozen weight lacks. A slot is a token of a block, or a token in a pass of a chain. The
+    losses store some copies of a slot's logits for the backward pass.
     """
-    draft, tokens = recipe["config"], mean_tokens(recipe)
+    draft, tokens = recipe.config, sample_tokens(recipe)
     vocabulary, hidden = config["vocab_size"], config["hidden_size"]
     head_size = config.get("head_dim") or hidden // config["num_attention_heads"]
     heads = config["num_attention_heads"] + config["num_key_value_heads"]
     layer = 2 * hidden * head_size * heads + 3 * hidden * config["intermediate_size"]
-    layers, table = draft["num_hidden_layers"], vocabulary * hidden
-    backbone = layers * layer + len(draft["target_layer_ids"]) * hidden**2
-    markov = 2 * vocabulary * (draft.get("markov_rank") or 0)
-    if draft.get("drafter") in ("eagle3", "mtp"):
-        slots, markov, copies = (draft.get("ttt_length") or 1) * tokens, 0, 2
+    layers, table = draft.num_hidden_layers, vocabulary * hidden
+    backbone = layers * layer + len(draft.target_layer_ids) * hidden**2
+    markov = 2 * vocabulary * (draft.markov_rank or 0)
+    if draft.drafter == "block":
+        slots, copies = (draft.num_anchors or tokens) * draft.block_size, 5
     else:
-        slots, copies = (draft.get("num_anchors") or tokens) * draft["block_size"], 5
-    whole = not recipe.get("trained")  # or the heads alone
-    # The LM head: our logits forwards and backwards, the target's forwards.
+        slots, markov, copies = (draft.ttt_length or 1) * tokens, 0, 2
+    whole = not recipe.trained  # or the heads alone
+    # The LM head: our logits forward and backward, the target's forward.
     operations = slots * (3 * markov + (6 if whole else 2) * backbone + 6 * table)
     inner = layers * (16 * hidden + 4 * config["intermediate_size"])
-    numbers = copies * vocabulary + whole * inner
     target_layers = config["num_hidden_layers"] * layer
     return Cost(
-        markov + whole * backbone,
-        (not whole) * backbone,
-        2 * table,
-        target_layers + table * (1 if config.get("tie_word_embeddings") else 2),
-        target_layers,
-        4 * slots * numbers,
-        operations,
+        trained=markov + whole * backbone,
+        frozen=(not whole) * backbone,
+        tables=2 * table,
+        target=target_layers + table * (1 if config.get("tie_word_embeddings") else 2),
+        target_layers=target_layers,
+        activations=4 * slots * (copies * vocabulary + whole * inner),
+        operations=operations,
     )
 
 
 def estimate(
-    recipe: dict, device: torch.device, processes: int = 1, minutes: float | None = None
+    recipe: DraftRecipe, device: torch.device, processes: int = 1, minutes: float | None = None
 ) -> list[str]:
-    """Return lines on what training a drafter by this recipe takes on `processes` devices of this kind, within `minutes`.
+    """Return lines that say what a training takes on `processes` devices of this kind, and how it
+    spends `minutes`.
 
-    Raises CheckpointError if the target's config cannot be had.
+    Raise CheckpointError if the target's config cannot be fetched.
     """
-    config, samples = target_config(recipe), sample_count(recipe)
+    config = target_config(recipe)
     found = cost(recipe, config)
+    frozen = (found.frozen + found.tables) / 1e6
     lines = [
-        f"{recipe['name']}: {samples:,} samples of {recipe['target']}, {recipe['epochs']} epochs, "
-        f"{update_count(recipe):,} steps of {recipe['batch']} samples",
+        f"{recipe.name}: {recipe.data.count:,} samples of {recipe.target}, {recipe.epochs} epochs, "
+        f"{update_count(recipe):,} steps of {recipe.batch} samples",
         *cache_lines(recipe, config),
-        f"drafter        about {found.trained / 1e6:,.0f} M parameters trained, {(found.frozen + found.tables) / 1e6:,.0f} M frozen",
+        f"drafter        about {found.trained / 1e6:,.1f} M parameters trained, {frozen:,.1f} M frozen",
         memory_line(recipe, found, device, processes),
         time_line(recipe, config, device, processes),
     ]
     if minutes is not None:
         lines.append(
-            f"minutes        {minutes:g} in all runs together: no more answers are begun after {ANSWERING * minutes:.3g}, "
-            f"no more updates after {minutes:g}; then the drafter is saved, and evaluated if the recipe says so"
+            f"minutes        {minutes:g} in all runs together: no more answers are begun after "
+            f"{ANSWERING * minutes:.3g}, no more updates after {minutes:g}; then the drafter is "
+            "saved, and evaluated if the recipe says so"
         )
     return lines
 
 
-def target_config(recipe: dict) -> dict:
-    """Return the target's config: the recipe's own copy, or config.json of an embedded target, a folder or a Hub id."""
-    if recipe.get("target_config"):
-        return recipe["target_config"]
+def target_config(recipe: DraftRecipe) -> dict:
+    """Return the target's config: the recipe's copy, or config.json of an embedded target, a folder
+    or a Hub id.
+
+    Raise CheckpointError if it cannot be fetched.
+    """
+    if recipe.target_config:
+        return recipe.target_config
     try:
-        return read_config(resolve(recipe["target"], lambda name: fetch(name, ["config.json"])))
+        return read_config(resolve(recipe.target, lambda name: fetch(name, ["config.json"])))
     except CheckpointError as error:
         raise CheckpointError(f'{error}, or give the recipe a "target_config"') from error
 
 
-def cache_lines(recipe: dict, config: dict) -> list[str]:
-    """Return lines on the size of the target cache: (taps + 1) x hidden size x 2 bytes a token."""
-    samples, tokens, hidden = sample_count(recipe), mean_tokens(recipe), config["hidden_size"]
-    taps = len(recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"])
+def sample_tokens(recipe: DraftRecipe) -> int:
+    """Return the mean number of tokens of a prompt and its answer."""
+    return recipe.mean_tokens or TINY_WORLD_TOKENS
+
+
+def update_count(recipe: DraftRecipe) -> int:
+    """Return the number of updates of a training."""
+    learned = recipe.data.count - recipe.data.held_out
+    updates = recipe.epochs * math.ceil(learned / recipe.batch)
+    return min(updates, recipe.steps or updates)
+
+
+def cache_lines(recipe: DraftRecipe, config: dict) -> list[str]:
+    """Return lines on the size of the target cache, (taps + 1) x hidden size x 2 bytes a token."""
+    samples, tokens, hidden = recipe.data.count, sample_tokens(recipe), config["hidden_size"]
+    taps = len(recipe.cached_taps)
     each = token_bytes(taps, hidden)
     whole = size(samples * tokens * each)
-    if online(recipe):
+    if recipe.features == "online":
         return [
-            f"target cache   none: hidden states are computed for each batch; cached, they would take {whole}"
+            "target cache   none: hidden states are computed for each batch; cached, they would "
+            f"take {whole}"
         ]
     lines = [
         f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {each:,} bytes a token; "
         f"{samples:,} samples x {tokens:,} tokens: {whole}"
     ]
-    if published := recipe.get("published_cache_bytes"):
+    if published := recipe.published_cache_bytes:
         lines.append(
             f"               published: {size(published)} = {published / each / 1e9:.2f} billion "
             f"tokens = {published / each / samples:,.0f} a sample"
@@ -129,83 +148,64 @@ def cache_lines(recipe: dict, config: dict) -> list[str]:
     return lines
 
 
-def memory_line(recipe: dict, found: Cost, device: torch.device, processes: int) -> str:
-    """Return the line on a process's memory: float32 weights, gradients and AdamW's two moments, activations, and the target.
+def memory_line(recipe: DraftRecipe, found: Cost, device: torch.device, processes: int) -> str:
+    """Return a line on the memory of a process.
 
-    The frozen backbone of heads that are trained alone has the target's format and shares its embedding and LM head.
+    It adds float32 weights, gradients and AdamW's two moments of the trained parameters, the frozen
+    ones, activations in float32 (16 bit needs less), and the target. The frozen backbone of heads
+    that are trained alone has the target's format and shares its embedding and LM head.
     """
-    width, rows = default_dtype(device).itemsize, math.ceil(recipe["batch"] / processes)
+    width, rows = default_dtype(device).itemsize, math.ceil(recipe.batch / processes)
     trained, activations = 16 * found.trained, rows * found.activations
-    frozen = width * found.frozen if recipe.get("trained") else 4 * found.tables
+    frozen = width * found.frozen if recipe.trained else 4 * found.tables
     target = width * found.target
-    whole = size(trained + frozen + activations + target)
     return (
-        f"memory         weights, gradients and AdamW {size(trained)}, activations {size(activations)}, "
-        f"target {size(target)}: about {whole} a process"
+        f"memory         weights, gradients and AdamW {size(trained)}, activations "
+        f"{size(activations)}, target {size(target)}: about "
+        f"{size(trained + frozen + activations + target)} a process"
     )
 
 
 class Seconds(NamedTuple):
-    """What a training takes: answers and cache, which recipes with the same data share, and the updates."""
+    """The seconds of a training's parts; recipes with the same data share answers and cache."""
 
     answers: float
     cache: float
     updates: float
 
 
-def seconds(recipe: dict, config: dict, device: torch.device, processes: int = 1) -> Seconds:
-    """Return the seconds of a training at the speed at which this device reads memory and multiplies matrices.
+def seconds(recipe: DraftRecipe, config: dict, device: torch.device, processes: int = 1) -> Seconds:
+    """Return the seconds of a training at the measured speed of this device.
 
-    An update also waits for its kernels to be launched: that is most of a tiny drafter's time on a GPU.
+    Answers and cache take what memory and products of the target take, updates what products of the
+    training take. An update also waits for the launches of its kernels, forward and backward: most
+    of the time of a tiny drafter on a GPU.
     """
-    found, dtype, samples = cost(recipe, config), default_dtype(device), sample_count(recipe)
-    precision = getattr(torch, precision_on(device, recipe["precision"]))
-    most = most_at_once(device)
-    turns = math.ceil(samples / min(most, recipe["data"].get("chunk") or most))
+    found, dtype, samples = cost(recipe, config), default_dtype(device), recipe.data.count
+    precision = getattr(torch, precision_on(device, recipe.precision))
+    turns = math.ceil(samples / min(most_at_once(device), chunk_size(recipe.data)))
     token = dtype.itemsize * found.target / bytes_a_second(device)
     token += LAYER_SECONDS * config["num_hidden_layers"]
-    read = update_count(recipe) * recipe["batch"] if online(recipe) else samples
-    states = 2 * found.target_layers * read * mean_tokens(recipe)
-    rows = math.ceil(recipe["batch"] / processes)
+    read = update_count(recipe) * recipe.batch if recipe.features == "online" else samples
+    states = 2 * found.target_layers * read * sample_tokens(recipe)
+    rows = math.ceil(recipe.batch / processes)
     update = max(
         rows * found.operations / operations_a_second(device, precision),
-        3 * LAYER_SECONDS * recipe["config"]["num_hidden_layers"],
+        3 * LAYER_SECONDS * recipe.config.num_hidden_layers,
     )
     return Seconds(
-        turns * recipe["data"]["max_new_tokens"] * token,
+        turns * recipe.data.max_new_tokens * token,
         states / operations_a_second(device, dtype),
         update_count(recipe) * update,
     )
 
 
-def time_line(recipe: dict, config: dict, device: torch.device, processes: int) -> str:
-    """Return the line on the hours of a training."""
+def time_line(recipe: DraftRecipe, config: dict, device: torch.device, processes: int) -> str:
+    """Return a line on the time of a training on this device, in words."""
     found = seconds(recipe, config, device, processes)
-    states = "hidden states" if online(recipe) else "the cache"
+    states = "hidden states" if recipe.features == "online" else "the cache"
     return (
-        f"time           about {duration(found.answers)} for answers (in process), {duration(found.cache)} "
-        f"for {states}, {duration(found.updates)} for {update_count(recipe):,} steps, on {device.type}"
+        f"time           about {duration(found.answers)} for answers (in process), "
+        f"{duration(found.cache)} for {states}, {duration(found.updates)} for "
+        f"{update_count(recipe):,} steps, on {device.type}"
     )
-
-
-def mean_tokens(recipe: dict) -> int:
-    """Return the tokens of a prompt and its answer, on average."""
-    return recipe.get("mean_tokens") or TINY_WORLD_TOKENS
-
-
-def online(recipe: dict) -> bool:
-    """Return whether hidden states are computed for each batch, not cached."""
-    return recipe.get("features") == "online"
-
-
-def sample_count(recipe: dict) -> int:
-    """Return how many answers a recipe asks for."""
-    data = recipe["data"]
-    return data["prompts"] if data.get("dataset") else sum(data["prompts"].values())
-
-
-def update_count(recipe: dict) -> int:
-    """Return how many updates a recipe's training has."""
-    learned = sample_count(recipe) - (recipe["data"].get("held_out") or 0)
-    updates = recipe["epochs"] * math.ceil(learned / recipe["batch"])
-    return min(updates, recipe.get("steps") or updates)

@@ -1,4 +1,5 @@
-"""Trains a Qwen3 language model (the target, the small LM) on examples of the tiny world."""
+"""The training of a Qwen3 language model (the target, the small LM) on examples of the tiny
+world."""
 
 import dataclasses
 import math
@@ -20,36 +21,32 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
+from dspark_lite.training.devices import autocast, precision_on
 from dspark_lite.training.drafts import initialise, seeded
-from dspark_lite.training.loop import (
-    Allowance,
-    Plan,
-    autocast,
-    by_length,
-    forget_others,
-    optimise,
-    precision_on,
-)
-from dspark_lite.training.recipe import Count, NonNegative, Precision, Seed, digest_of
+from dspark_lite.training.recipe import Count, NonNegative, Precision, Seed, digest_of, given
+from dspark_lite.training.train import Allowance, Plan, by_length, forget_others, optimise
 from ..world.examples import MAKERS, examples
 from ..world.tokenizer import chat_ids
 
-PIECE = 4000  # examples that one process draws at a time, from a seed of their own
-PROMPT_WEIGHT = 0.1  # prompts are random by construction: learn to read them, do not spend capacity on writing them
+PIECE = 4000  # examples that a process draws at a time, from a seed of their own
+# Of a prompt's token in the loss, beside 1 for an answer's. Prompts are random by construction: a
+# model learns to read them and should not spend capacity on writing them.
+PROMPT_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
 class TokenizerPlan:
-    """What a new tokenizer is trained on: the arguments of `train_tokenizer`."""
+    """The training of a new tokenizer: the arguments of `train_tokenizer`."""
 
     vocab_size: Count
     seed: Seed
-    per_domain: Count | None = None  # texts
+    per_domain: Count | None = None  # texts; None: as many as `train_tokenizer` takes
 
 
 @dataclass(frozen=True)
 class LanguageModelShape:
-    """The fields of a Qwen3Config; what is not given is transformers' default."""
+    """The fields of a Qwen3Config. A field that is None, or not listed, has transformers'
+    default."""
 
     vocab_size: Count
     hidden_size: Count
@@ -65,13 +62,12 @@ class LanguageModelShape:
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """A part of a training: one pass over fresh examples, with rates that rise and fall."""
+    """A phase of a training: one pass over new examples, with rates that rise and fall."""
 
-    examples: dict[Literal[tuple(MAKERS)], Count]  # kind of text: how many
+    examples: dict[Literal[tuple(MAKERS)], Count]  # number by kind of text
     learning_rate: NonNegative  # AdamW's, at its peak
-    matrix_rate: NonNegative | None = (
-        None  # Muon's for the layers' matrices, at its peak; None: AdamW moves them, too
-    )
+    # Muon's for the layers' matrices, at its peak. None: AdamW moves them, too.
+    matrix_rate: NonNegative | None = None
     batch: Count | None = None  # examples an update; None: the recipe's
 
 
@@ -87,29 +83,29 @@ class LanguageModelRecipe:
     weight_decay: NonNegative
     precision: Precision  # of the matrix products
     phases: tuple[TrainingPhase, ...]  # one after another
-    tokenizer: TokenizerPlan | None = None  # of a new one
-    tokenizer_of: str | None = None  # the checkpoint whose tokenizer is taken
-    initial: str | None = None  # a checkpoint to begin from
-    initialisation: Literal["width"] | None = (
-        None  # deviations that a width asks for; None: those of transformers
-    )
-    compile: bool = False  # has the layers compiled: minutes once, then faster steps on a CPU
-    prompt_weight: NonNegative = (
-        PROMPT_WEIGHT  # of a prompt's token in the loss, beside 1 for an answer's
-    )
+    tokenizer: TokenizerPlan | None = None  # a new tokenizer
+    tokenizer_of: str | None = None  # or that of this checkpoint
+    initial: str | None = None  # a checkpoint to start from
+    # "width": deviations that follow the layers' widths (training/drafts.py). None: transformers'
+    # deviation.
+    initialisation: Literal["width"] | None = None
+    compile: bool = False  # compile the layers: minutes once, then faster updates on a CPU
+    prompt_weight: NonNegative = PROMPT_WEIGHT
 
     @property
     def digest(self) -> str:
-        """What tells this recipe from a changed one of its name."""
+        """Return 16 hexadecimal digits that differ from those of a changed recipe of this name."""
         return digest_of(dataclasses.asdict(self))
 
 
 def corpus_rows(
     tokenizer, counts: dict[str, int], seed: int, processes: int | None = None
 ) -> list[tuple[np.ndarray, int]]:
-    """Token ids (int32) and prompt length of freshly drawn training examples, `counts` of each domain, in a seeded order.
+    """Return token ids (int32) and prompt length of new training examples, `counts` of each domain,
+    in a seeded order.
 
-    They are drawn PIECE at a time by so many `processes` (None: one for each core, where there is more than one piece).
+    `processes` draw them, PIECE examples at a time. None: one process a core, or this one if there
+    is a single piece.
     """
     draw = partial(_piece, tokenizer, seed)
     pieces = [
@@ -131,7 +127,8 @@ def corpus_rows(
 
 
 def _piece(tokenizer, seed: int, piece: tuple[str, int, int]) -> list[tuple[np.ndarray, int]]:
-    """Rows of one piece: (domain, its number in the domain, examples)."""
+    """Return the rows of a piece: (domain, number of the piece in its domain, number of
+    examples)."""
     domain, number, count = piece
     rows = []
     for example in examples(domain, count, seed + 1_000_003 * number):
@@ -146,7 +143,8 @@ def _piece(tokenizer, seed: int, piece: tuple[str, int, int]) -> list[tuple[np.n
 def pad(
     batch: list[tuple[np.ndarray, int]], device, prompt_weight: float = PROMPT_WEIGHT
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-padded ids [B, n] and the weight [B, n] of each token as something to be predicted."""
+    """Return ids [B, n], padded on the right, and the weight [B, n] of each token in the loss, on
+    `device`."""
     ids = pad_sequence(
         [torch.as_tensor(tokens, dtype=torch.long) for tokens, _ in batch], batch_first=True
     )
@@ -167,12 +165,15 @@ def train_language_model(
     device: torch.device,
     allowance: Allowance | None = None,
 ) -> Qwen3ForCausalLM:
-    """Trains the model that `recipe` describes, phase after phase, from random weights or from those of its `initial`
-    checkpoint, and returns it in float32; resumes from `folder`, unless what was saved there is of another recipe or
-    another initial checkpoint. The phases share an `allowance` of time in proportion to their updates."""
-    shape = {name: value for name, value in vars(recipe.config).items() if value is not None}
+    """Train the model of `recipe`, phase after phase, and return it in float32 on `device`.
+
+    Weights begin at random or with those of the recipe's `initial`. Saves go to `folder`, and a
+    second call resumes from them; saves of another recipe or another initial checkpoint are deleted
+    first. The phases share an `allowance` of time in proportion to their updates. Raise
+    DSparkLiteError if a loss is not finite.
+    """
     config = Qwen3Config(
-        **shape,
+        **given(recipe.config),
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
@@ -209,13 +210,16 @@ def train_language_model(
 
 
 def phase_updates(recipe: LanguageModelRecipe, phase: TrainingPhase) -> int:
-    """Updates of a phase: one pass over its examples."""
+    """Return the number of updates of a phase: one pass over its examples."""
     return math.ceil(sum(phase.examples.values()) / (phase.batch or recipe.batch))
 
 
 def compile_layers(model: Qwen3ForCausalLM) -> None:
-    """Has the layers compiled, which halves a step on a CPU; their attention is then written out, as the fused one has a
-    slow backward pass there. Compilation takes minutes once and needs a C++ compiler."""
+    """Compile the layers, which halves the time of an update on a CPU. Takes minutes once and needs
+    a C++ compiler.
+
+    On a CPU their attention becomes the eager one: the fused one has a slow backward pass there.
+    """
     if model.device.type == "cpu":
         model.config._attn_implementation = "eager"
     for layer in model.model.layers:
@@ -231,6 +235,7 @@ def _train_phase(
     folder: Path,
     identity: str,
 ) -> None:
+    """Train a phase of the recipe, resumed from `folder`."""
     phase, seed = recipe.phases[number], recipe.seed + number
     rows = corpus_rows(tokenizer, phase.examples, seed)
     batches = by_length(rows, phase.batch or recipe.batch, seed, lambda row: len(row[0]))

@@ -1,15 +1,15 @@
 """From a recipe, a JSON file in assets/recipes/, to a checkpoint: the one training command.
 
-`train`, from top to bottom, for a drafter: the file's fields become a checked DraftRecipe (training/recipe.py says what each one
-means); the target answers the prompts (answers.py); its hidden states at these answers go into a cache (training/cache.py); the
-drafter is made, and the batches it learns from (training/drafts.py); updates come in training/loop.py, with the loss of a block
-drafter (training/blocks.py) or of a chain (training/unrolled.py); the checkpoint is written as drafts are released.
+`train` reads as a training runs. For a drafter: the recipe (training/recipe.py says what each field
+means), the target's answers to its prompts (answers.py), their hidden states (training/cache.py),
+the training (training/train.py, with the losses of training/blocks.py or chains.py), and the
+checkpoint, written as drafts are released.
 """
 
-import hashlib
 import json
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,40 +26,207 @@ from dspark_lite.models.checkpoints import (
     read_config,
     save_draft,
 )
-from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.drafts import (
-    check_end,
-    draft_config,
-    held_out_losses,
-    new_draft,
-    objective,
-    train_draft,
-)
-from dspark_lite.training.loop import Allowance, processes, training_device
-from dspark_lite.training.recipe import Data, DraftRecipe, read_fields
+from dspark_lite.training.cache import OnlineFeatures, TargetCache, build_cache
+from dspark_lite.training.devices import processes, training_device
+from dspark_lite.training.drafts import draft_config, new_draft, objective
+from dspark_lite.training.recipe import Data, DraftRecipe, given, read_fields
+from dspark_lite.training.train import Allowance, check_end, held_out_losses, train_draft
 from ..world.examples import MAKERS
 from ..world.tokenizer import train_tokenizer
 from .answers import answered_rows
 from .language_model import LanguageModelRecipe, train_language_model
 
 RECIPES = data_folder("recipes")
+RECIPE_KINDS = {"language_model": LanguageModelRecipe, "draft": DraftRecipe}
 BUILD = WORK / "build" / "training"
-CHECKPOINTS = (
-    EMBEDDED if IN_CLONE else WORK / "build" / "checkpoints"
-)  # where a training writes by default
+# The folder of the checkpoints that a training writes by default.
+CHECKPOINTS = EMBEDDED if IN_CLONE else WORK / "build" / "checkpoints"
 
 
-def load_recipe(name: str, changes: dict | None = None) -> dict:
-    """The fields of a recipe by its name in assets/recipes/ or by the path of a JSON file, checked; what it `extends` is filled in.
+def train(
+    name: str,
+    *,
+    changes: dict | None = None,
+    device: str | None = None,
+    out: Path | None = None,
+    build: Path | None = None,
+    endpoint: str | None = None,
+    minutes: float | None = None,
+) -> Path:
+    """Train what the recipe `name`, with `changes`, describes (`load_recipe`), and return the
+    folder of the checkpoint.
 
-    Its name is the file's. With `changes`, {field: value} with a dot before an inner field, as in {"loss.l1": 0.5}, it is a
-    recipe of its own, whose name says what was set: `tiny-dspark+loss.l1=0.5`.
-
-    Raises DSparkLiteError where there is none, where a recipe extends itself, and for a field that does not fit.
+    The checkpoint goes to `out` (`checkpoint_folder`), saves go to `build`; a second call resumes
+    from the last save. The target answers the prompts in this process, or on a server at the URL
+    `endpoint`. With `minutes` all runs together take about that time: fewer answers, fewer updates,
+    and a checkpoint in any case. Raise DSparkLiteError as the two functions named do, and for
+    `minutes` in several processes.
     """
-    stem = Path(name).name.removesuffix(".json")
-    fields = _extended(_find_recipe(name), stem, ())
-    for place, value in (changes or {}).items():
+    recipe = load_recipe(name, changes)
+    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out)
+    allowance = None
+    if minutes is not None:
+        if processes().num_processes > 1:
+            raise DSparkLiteError(
+                "--minutes bounds a training in one process; leave it out, or train so"
+            )
+        allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
+    if isinstance(recipe, LanguageModelRecipe):
+        _train_language_model(recipe, folder, out, training_device(device), allowance)
+    else:
+        _train_draft(recipe, folder, out, training_device(device), endpoint, allowance)
+    if processes().is_main_process:
+        write_json(folder / "written.json", {"recipe": recipe.digest, "out": str(out)})
+    return out
+
+
+def _train_draft(
+    recipe: DraftRecipe,
+    folder: Path,
+    out: Path,
+    device: torch.device,
+    endpoint: str | None,
+    allowance: Allowance | None,
+) -> None:
+    """Train a drafter and write its checkpoint to `out`: config.json, and weights in bfloat16."""
+    check_end(recipe, allowance)
+    target = load_target(recipe.target, device=device, dtype=default_dtype(device))
+    cache = recipe_states(recipe, target, folder.parent, endpoint, allowance)
+    drafter = train_draft(recipe, target, cache, folder, allowance)
+    if not processes().is_main_process:
+        return
+    if recipe.data.held_out and recipe.patience is None:
+        write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
+    anchors = recipe.config.num_anchors if isinstance(drafter, DSpark) else None
+    save_draft(out, drafter, target, {"num_anchors": anchors} if anchors else None)
+
+
+def recipe_states(
+    recipe: DraftRecipe,
+    target,
+    build: Path,
+    endpoint: str | None = None,
+    allowance: Allowance | None = None,
+) -> TargetCache | OnlineFeatures:
+    """Return the answers of a recipe with their hidden states.
+
+    `build` stores answers and cache, and all recipes with the same target and data share them. A
+    drafter that does not fit the target is refused before the target answers. Raise as
+    `draft_config` and `new_draft` do, and DSparkLiteError for a cache without the drafter's taps.
+    """
+    (new_draft if recipe.initial else draft_config)(recipe, target)
+    taps = recipe.cached_taps
+    if recipe.cached_layer_ids:
+        target.check_taps(taps)
+    # An MTP reads no taps, only the last hidden states, which every cache holds.
+    if recipe.config.drafter != "mtp" and taps != recipe.config.target_layer_ids:
+        raise DSparkLiteError(
+            f"recipe {recipe.name} reads layers {list(recipe.config.target_layer_ids)} and its cache holds {list(taps)}; leave "
+            "cached_layer_ids out: only an MTP, which reads no taps, shares a cache of others"
+        )
+    shared = build / data_name(recipe, target)
+    with processes().main_process_first():  # the main process writes, the others read
+        rows = answered_rows(target, recipe.data, shared / "answers.jsonl", endpoint, allowance)
+        if recipe.features == "online":
+            return OnlineFeatures(target, rows, taps)
+        return build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
+
+
+def data_name(recipe: DraftRecipe, target) -> str:
+    """Return the name of the folder of a recipe's answers and caches. It differs for other weights
+    and other data."""
+    return f"data-{recipe.target.replace('/', '--')}-{fingerprint(target)}-{recipe.data.digest}"
+
+
+def search(
+    name: str,
+    rates: list[float],
+    steps: int,
+    *,
+    changes: dict | None = None,
+    device: str | None = None,
+    build: Path | None = None,
+) -> dict[float, float]:
+    """Train `steps` updates with each rate of Muon and return the losses on the held-out answers,
+    by rate.
+
+    Comparing drafters is fair only if each has its best rate. The drafters are not saved; a rate
+    that was tried before is not tried again. Raise DSparkLiteError if the recipe holds no answers
+    out.
+    """
+    build, recipe, losses = build or BUILD, load_recipe(name, changes), {}
+    short = {**(changes or {}), "steps": steps, "patience": None}
+    trials = {
+        rate: replace(
+            load_recipe(name, {**short, "matrix_rate": rate}), name=f"{recipe.name} at {rate:g}"
+        )
+        for rate in rates
+    }
+    if not recipe.data.held_out:
+        raise DSparkLiteError(
+            f'recipe {name} holds no answers out, so there is nothing to judge by; give its data a "held_out"'
+        )
+    device = training_device(device)
+    target = load_target(recipe.target, device=device, dtype=default_dtype(device))
+    cache = recipe_states(recipe, target, build)
+    for rate, trial in trials.items():
+        folder = build / f"{recipe.name}-search" / f"{rate:g}-{steps}-{trial.digest}"
+        path = folder / "held_out.json"
+        if not path.exists():
+            write_json(
+                path, held_out_losses(train_draft(trial, target, cache, folder), trial, cache)
+            )
+        losses[rate] = json.loads(path.read_text())["loss"]
+    return losses
+
+
+def _train_language_model(
+    recipe: LanguageModelRecipe,
+    folder: Path,
+    out: Path,
+    device: torch.device,
+    allowance: Allowance | None,
+) -> None:
+    """Train a language model and write it to `out` with its tokenizer, in bfloat16."""
+    tokenizer = _tokenizer(recipe, out)
+    model = train_language_model(recipe, tokenizer, folder, device, allowance)
+    if not processes().is_main_process:
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
+        model.to("cpu", torch.bfloat16).save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        for path in sorted(Path(temporary).iterdir()):
+            write_atomically(out / path.name, lambda target, path=path: path.rename(target))
+
+
+def _tokenizer(recipe: LanguageModelRecipe, out: Path):
+    """Return the tokenizer of another checkpoint, the one in `out` (drafters rely on its
+    vocabulary), or a new one."""
+    if recipe.tokenizer_of:
+        return load_target(recipe.tokenizer_of).tokenizer
+    if (out / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(out)
+    if recipe.tokenizer is None:
+        raise DSparkLiteError(
+            f'recipe {recipe.name} says nothing of a tokenizer; give it a "tokenizer" or a "tokenizer_of"'
+        )
+    return train_tokenizer(**given(recipe.tokenizer))
+
+
+def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | LanguageModelRecipe:
+    """Return the recipe of a name in assets/recipes/ or of the path of a JSON file.
+
+    Fields that the file leaves out are those of the recipe it `extends`, if any. The recipe has the
+    file's name. `changes` {field: value}, with a dot before an inner field as in {"loss.l1": 0.5},
+    make another recipe, whose name lists them: `tiny-dspark+loss.l1=0.5`.
+
+    Raise DSparkLiteError for a file that is missing or no JSON object, a recipe that extends
+    itself, and a field that does not fit.
+    """
+    stem, changes = Path(name).name.removesuffix(".json"), changes or {}
+    fields = _extended(_read_file(name), stem, ())
+    for place, value in changes.items():
         *outer, last = place.split(".")
         inside = fields
         for part in outer:
@@ -69,24 +236,21 @@ def load_recipe(name: str, changes: dict | None = None) -> dict:
                     f"recipe {stem} has no inner fields in {part!r}, so {place} cannot be set"
                 )
         inside[last] = value
-    fields["name"] = "+".join(
-        [stem, *(f"{place}={_in_a_name(value)}" for place, value in (changes or {}).items())]
-    )
-    parse_recipe(fields, f"{stem}.json")
-    return fields
+    words = [f"{place}={_in_a_name(value)}" for place, value in changes.items()]
+    return parse_recipe({**fields, "name": "+".join([stem, *words])}, f"{stem}.json")
 
 
 def _in_a_name(value) -> str:
-    """A value as a part of a folder's name."""
-    return re.sub(
-        r"[^\w.,=-]+",
-        "_",
-        value if isinstance(value, str) else json.dumps(value, separators=(",", "=")),
-    )
+    """Return a value as a part of a folder's name."""
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", "="))
+    return re.sub(r"[^\w.,=-]+", "_", text)
 
 
 def read_changes(settings: list[str]) -> dict:
-    """{field: value} of settings such as "loss.l1=0.5"; what is no JSON is a text. Raises DSparkLiteError for one without "="."""
+    """Return {field: value} of settings like "loss.l1=0.5". A value that is no JSON is a text.
+
+    Raise DSparkLiteError for a setting without "=".
+    """
     changes = {}
     for setting in settings:
         place, equals, value = setting.partition("=")
@@ -101,37 +265,39 @@ def read_changes(settings: list[str]) -> dict:
     return changes
 
 
-def _find_recipe(name: str) -> dict:
+def _read_file(name: str) -> dict:
+    """Return the JSON object of a recipe's file."""
     for path in (RECIPES / f"{name}.json", Path(name)):
         if path.is_file():
             try:
-                found = json.loads(path.read_text())
+                fields = json.loads(path.read_text())
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise DSparkLiteError(
                     f"{path.name} is not JSON ({error}); see assets/recipes/ for examples"
                 ) from None
-            if not isinstance(found, dict):
+            if not isinstance(fields, dict):
                 raise DSparkLiteError(
-                    f"{path.name} holds a {type(found).__name__}; a recipe is an object, see assets/recipes/ for examples"
+                    f"{path.name} holds a {type(fields).__name__}; a recipe is an object, see assets/recipes/ for examples"
                 )
-            return found
+            return fields
     known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
     raise DSparkLiteError(
         f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file"
     )
 
 
-def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
-    """The recipe laid over the one it extends; the inner objects (config, loss, data) are merged field by field."""
-    if "extends" not in recipe:
-        return recipe
-    base = recipe["extends"]
+def _extended(fields: dict, name: str, below: tuple[str, ...]) -> dict:
+    """Return the fields over those of the recipe they extend. Inner objects (config, loss, data)
+    merge field by field."""
+    if "extends" not in fields:
+        return fields
+    base = fields["extends"]
     if base in (name, *below):
         raise DSparkLiteError(
             f"recipe {name} extends {base}, which extends it in turn; one of them must stand alone"
         )
-    merged = _extended(_find_recipe(base), base, (*below, name))
-    for key, value in recipe.items():
+    merged = _extended(_read_file(base), base, (*below, name))
+    for key, value in fields.items():
         inner = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = {**merged[key], **value} if inner else value
     del merged["extends"]
@@ -139,60 +305,66 @@ def _extended(recipe: dict, name: str, below: tuple[str, ...]) -> dict:
 
 
 def parse_recipe(fields: dict, where: str) -> DraftRecipe | LanguageModelRecipe:
-    """The recipe that the merged fields of a file are; `where` names the file in errors.
+    """Return the recipe of a JSON object; `where` names the object in errors.
 
-    Raises DSparkLiteError for an unknown or a missing field, a value of another type and an unknown kind.
+    Raise DSparkLiteError for an unknown kind, an unknown or a missing field, a value of another
+    type, and prompts that do not exist.
     """
     if fields.get("kind") not in RECIPE_KINDS:
         raise DSparkLiteError(
             f"{where}: kind is {fields.get('kind')!r}; it must be one of {', '.join(map(repr, RECIPE_KINDS))}"
         )
     recipe = read_fields(RECIPE_KINDS[fields["kind"]], fields, where)
-    for name in ("target", "data") if isinstance(recipe, DraftRecipe) else ():
+    if isinstance(recipe, LanguageModelRecipe):
+        return recipe
+    for name in ("target", "data"):
         if getattr(recipe, name) is None:
             raise DSparkLiteError(
                 f"{where} has no field {name!r}; a drafter's recipe must say {'whose' if name == 'target' else 'which'} answers "
                 "it is trained on"
             )
-    if isinstance(recipe, DraftRecipe):
-        _check_data(recipe.data, where)
+    _check_data(recipe.data, where)
+    # What Data.digest hashes. A frozen dataclass takes an attribute in no other way.
+    object.__setattr__(recipe.data, "written", fields["data"])
     return recipe
 
 
 def _check_data(data: Data, where: str) -> None:
-    """Raises DSparkLiteError for prompts of a data set or of the tiny world that there are not, and where all of them are held out."""
-    counts = data.prompts if isinstance(data.prompts, dict) else None
+    """Raise DSparkLiteError for prompts that neither a data set nor the tiny world has, and if all
+    of them are held out."""
+    by_domain = isinstance(data.prompts, dict)
     if data.dataset and (
-        counts is not None or not data.split or (data.max_length or 0) <= data.max_new_tokens
+        by_domain or not data.split or (data.max_length or 0) <= data.max_new_tokens
     ):
         raise DSparkLiteError(
             f'{where}: data: {data.dataset} is read by a number of "prompts", a "split" and a "max_length" above '
             f"max_new_tokens; these are {data.prompts}, {data.split!r} and {data.max_length}"
         )
-    if not data.dataset and (counts is None or counts.keys() - MAKERS.keys()):
+    if not data.dataset and (not by_domain or data.prompts.keys() - MAKERS.keys()):
         raise DSparkLiteError(
             f'{where}: data: prompts is {data.prompts}; without a "dataset" it must be an object with a number of prompts for '
             f"domains of the tiny world, which are {', '.join(MAKERS)}"
         )
-    if data.held_out >= (total := data.prompts if counts is None else sum(counts.values())):
+    if data.held_out >= data.count:
         raise DSparkLiteError(
-            f"{where}: data: held_out is {data.held_out} of {total} prompts, which leaves none to learn from; hold out fewer, or "
+            f"{where}: data: held_out is {data.held_out} of {data.count} prompts, which leaves none to learn from; hold out fewer, or "
             "ask for more prompts"
         )
 
 
-def checkpoint_folder(recipe: dict, out: Path | None = None) -> Path:
-    """Where the checkpoint of a recipe is written: `out`, or else a folder of the recipe's name in CHECKPOINTS.
+def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | None = None) -> Path:
+    """Return the folder of a recipe's checkpoint: `out`, by default the folder of its name in
+    CHECKPOINTS.
 
-    Raises DSparkLiteError where `out` holds a checkpoint of another architecture, and the other folder one that no training here of
-    this very recipe has written.
+    Raise DSparkLiteError if `out` holds a checkpoint of another architecture, and if the default
+    folder holds one that no training of this recipe has written here.
     """
-    parsed, folder = parse_recipe(recipe, recipe["name"]), out or CHECKPOINTS / recipe["name"]
+    folder = out or CHECKPOINTS / recipe.name
     if not (folder / "config.json").is_file():
         return folder
     ours = (
-        objective(parsed)[0].architecture
-        if isinstance(parsed, DraftRecipe)
+        objective(recipe)[0].architecture
+        if isinstance(recipe, DraftRecipe)
         else Qwen3ForCausalLM.__name__
     )
     theirs = read_config(folder).get("architectures")
@@ -200,179 +372,12 @@ def checkpoint_folder(recipe: dict, out: Path | None = None) -> Path:
         raise DSparkLiteError(
             f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder"
         )
-    kept = BUILD / recipe["name"] / "written.json"
+    kept = BUILD / recipe.name / "written.json"
     if out is None and not (
-        kept.exists() and json.loads(kept.read_text())["recipe"] == parsed.digest
+        kept.exists() and json.loads(kept.read_text())["recipe"] == recipe.digest
     ):
         raise DSparkLiteError(
             f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
             "over it"
         )
     return folder
-
-
-def train(
-    name: str,
-    *,
-    changes: dict | None = None,
-    device: str | None = None,
-    out: Path | None = None,
-    build: Path | None = None,
-    endpoint: str | None = None,
-    minutes: float | None = None,
-) -> Path:
-    """Trains what the recipe, with `changes` (load_recipe), describes and writes the checkpoint to `out` (checkpoint_folder).
-
-    What is needed to resume is kept in `build`; a second call after a stop goes on from the last save. A drafter's
-    answers are written by its target in this process, or by a server that has it at the URL `endpoint`. With `minutes`,
-    all runs together take about so long: fewer answers, fewer updates, and a checkpoint in any case.
-    """
-    fields = load_recipe(name, changes)
-    recipe = parse_recipe(fields, fields["name"])
-    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(fields, out)
-    allowance = None
-    if minutes is not None:
-        if processes().num_processes > 1:
-            raise DSparkLiteError(
-                "--minutes bounds a training in one process; leave it out, or train so"
-            )
-        allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
-    train_kind = _language_model if isinstance(recipe, LanguageModelRecipe) else _draft
-    train_kind(fields, recipe, folder, out, training_device(device), endpoint, allowance)
-    if processes().is_main_process:
-        write_json(folder / "written.json", {"recipe": recipe.digest, "out": str(out)})
-    return out
-
-
-def _language_model(
-    _: dict, recipe: LanguageModelRecipe, folder: Path, out: Path, device, endpoint, allowance
-) -> None:
-    tokenizer = _tokenizer(recipe, out)
-    model = train_language_model(recipe, tokenizer, folder, device, allowance)
-    if not processes().is_main_process:
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent) as temporary:
-        model.to("cpu", torch.bfloat16).save_pretrained(temporary)
-        tokenizer.save_pretrained(temporary)
-        for path in sorted(Path(temporary).iterdir()):
-            write_atomically(out / path.name, lambda target, path=path: path.rename(target))
-
-
-def _tokenizer(recipe: LanguageModelRecipe, out: Path):
-    """The tokenizer of another checkpoint, the one that `out` has (drafters rely on its vocabulary), or a new one."""
-    if recipe.tokenizer_of:
-        return load_target(recipe.tokenizer_of).tokenizer
-    if (out / "tokenizer.json").exists():
-        return PreTrainedTokenizerFast.from_pretrained(out)
-    if recipe.tokenizer is None:
-        raise DSparkLiteError(
-            f'recipe {recipe.name} says nothing of a tokenizer; give it a "tokenizer" or a "tokenizer_of"'
-        )
-    return train_tokenizer(
-        **{name: value for name, value in vars(recipe.tokenizer).items() if value is not None}
-    )
-
-
-def data_name(recipe: dict, target) -> str:
-    """The folder of a recipe's answers and caches: another target or other prompts never find them."""
-    data = hashlib.sha256(json.dumps(recipe["data"], sort_keys=True).encode()).hexdigest()[:8]
-    return f"data-{recipe['target'].replace('/', '--')}-{fingerprint(target)}-{data}"
-
-
-def _draft(
-    fields: dict, recipe: DraftRecipe, folder: Path, out: Path, device, endpoint, allowance
-) -> None:
-    check_end(recipe, allowance)
-    target = load_target(recipe.target, device=device, dtype=default_dtype(device))
-    cache = recipe_states(fields, target, folder.parent, endpoint, allowance)
-    drafter = train_draft(recipe, target, cache, folder, allowance)
-    if processes().is_main_process:
-        if recipe.data.held_out and recipe.patience is None:
-            write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
-        anchors = (
-            {"num_anchors": recipe.config.num_anchors}
-            if isinstance(drafter, DSpark) and recipe.config.num_anchors
-            else None
-        )
-        save_draft(
-            out, drafter, target, anchors
-        )  # as drafts are released: config.json, and weights in bfloat16
-
-
-def recipe_states(
-    recipe: dict,
-    target,
-    build: Path,
-    endpoint: str | None = None,
-    allowance: Allowance | None = None,
-):
-    """A recipe's answers with their hidden states, the answers and the cache if there is one kept in `build` and shared by
-    all recipes with the same data. What the target could not have, and an initial draft that does not fit, is refused before hours go
-    into answers."""
-    (new_draft if recipe.get("initial") else draft_config)(recipe, target)
-    shared = build / data_name(recipe, target)
-    taps = recipe.get("cached_layer_ids") or recipe["config"]["target_layer_ids"]
-    target.check_taps(recipe.get("cached_layer_ids") or ())
-    # Every cache holds the last hidden states beside the taps, so MTP, which reads nothing else, shares one of others.
-    if recipe["config"].get("drafter") != "mtp" and list(taps) != list(
-        recipe["config"]["target_layer_ids"]
-    ):
-        raise DSparkLiteError(
-            f"recipe {recipe['name']} reads layers {recipe['config']['target_layer_ids']} and its cache holds {taps}; leave "
-            "cached_layer_ids out: only an MTP, which reads no taps, shares a cache of others"
-        )
-    with processes().main_process_first():  # which writes what is missing; the others then find it
-        rows = answered_rows(target, recipe["data"], shared / "answers.jsonl", endpoint, allowance)
-        if recipe.get("features") == "online":
-            return OnlineFeatures(target, rows, taps)
-        return build_cache(target, rows, taps, shared / ("taps_" + "_".join(map(str, taps))))
-
-
-def search(
-    name: str,
-    rates: list[float],
-    steps: int,
-    *,
-    changes: dict | None = None,
-    device: str | None = None,
-    build: Path | None = None,
-) -> dict[float, float]:
-    """The loss on the rows held out after short trainings of `steps` updates, one for each rate of Muon.
-
-    The same search for every drafter: a rival that loses because its rate was wrong is no rival. Nothing is kept of the
-    drafters; finished ones are not trained again.
-    """
-    build = build or BUILD
-    fields, losses = load_recipe(name, changes), {}
-    if not fields["data"].get("held_out"):
-        raise DSparkLiteError(
-            f'recipe {name} holds no answers out, so there is nothing to judge by; give its data a "held_out"'
-        )
-    device = training_device(device)
-    shorts = {
-        rate: DraftRecipe.of(
-            {
-                **fields,
-                "name": f"{fields['name']} at {rate:g}",
-                "matrix_rate": rate,
-                "steps": steps,
-                "patience": None,
-            }
-        )
-        for rate in rates
-    }
-    target = load_target(fields["target"], device=device, dtype=default_dtype(device))
-    cache = recipe_states(fields, target, build)
-    for rate, short in shorts.items():
-        folder = build / f"{fields['name']}-search" / f"{rate:g}-{steps}-{short.digest}"
-        path = folder / "held_out.json"
-        if not path.exists():
-            write_json(
-                path, held_out_losses(train_draft(short, target, cache, folder), short, cache)
-            )
-        losses[rate] = json.loads(path.read_text())["loss"]
-    return losses
-
-
-RECIPE_KINDS = {"language_model": LanguageModelRecipe, "draft": DraftRecipe}

@@ -1,9 +1,11 @@
-"""The draft that is shipped with DeepSeek-V4, in miniature: experts, manifold-constrained hyper-connections and a sliding window in a DSpark.
+"""The draft that DeepSeek ships with V4, in miniature: experts, manifold-constrained
+hyper-connections and a sliding window in a DSpark.
 
-The paper names the parts (section 5.1): three mixture-of-experts layers (Dai et al. 2024) with mHC (Xie et al. 2026), a window of 128,
-blocks of 5, a Markov head, a confidence head under STS. It does not name sizes, and a few choices here are ours: how many experts and
-streams there are, that the window counts from the anchor, and that nothing balances the experts. Shapes: B rows, T tokens, H hidden
-size, n streams, E experts.
+The paper names the parts (section 5.1): three mixture-of-experts layers (Dai et al. 2024) with mHC
+(Xie et al. 2026), a window of 128, blocks of 5, a Markov head, a confidence head under STS. It
+names no sizes, and some choices are ours: the numbers of experts and streams, a window that counts
+from the anchor, and no term that balances the experts. Shapes: B rows, T tokens, H hidden size, n
+streams, E experts.
 """
 
 from dataclasses import dataclass, replace
@@ -18,45 +20,43 @@ from dspark_lite.training.blocks import visible
 
 @dataclass(frozen=True, kw_only=True)
 class V4Config(DSparkConfig):
-    """A DSpark's fields, and the parts of V4: `experts` of which `active` work for a token besides a shared one (0: a dense network),
-    residual `streams` (1: none but the usual), context tokens before the anchor that a layer sees (None: all)."""
+    """The fields of a DSpark, and the parts of V4."""
 
-    experts: int = 8
-    active: int = 2
-    streams: int = 4
-    window: int | None = 128
+    experts: int = 8  # besides a shared one; 0: a dense network
+    active: int = 2  # experts that work for a token
+    streams: int = 4  # of the residual; 1: the usual one
+    window: int | None = 128  # context tokens before the anchor that a layer sees; None: all
 
 
 class Experts(nn.Module):
-    """A mixture of experts: for each token the `active` experts that its router likes best, weighed by how much, and a shared one. Each is
-    as wide as leaves the active weights as many as a dense network has."""
+    """A mixture of experts. A token passes through the `active` experts with the highest scores,
+    weighted by them, and through a shared one.
+
+    An expert is as wide as to make the active weights as many as those of a dense network.
+    """
 
     def __init__(self, config: V4Config):
         super().__init__()
         narrow = replace(config, intermediate_size=config.intermediate_size // (config.active + 1))
-        self.active, self.router = (
-            config.active,
-            nn.Linear(config.hidden_size, config.experts, bias=False),
-        )
-        self.experts, self.shared = (
-            nn.ModuleList(MLP(narrow) for _ in range(config.experts)),
-            MLP(narrow),
-        )
+        self.active = config.active
+        self.router = nn.Linear(config.hidden_size, config.experts, bias=False)
+        self.experts = nn.ModuleList(MLP(narrow) for _ in range(config.experts))
+        self.shared = MLP(narrow)
 
     def route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weights that sum to one, and the experts they are for, [N, active] each, of tokens x [N, H]."""
+        """Return weights that sum to one, and their experts, both [N, active], of tokens x [N,
+        H]."""
         scores, chosen = self.router(x).softmax(-1).topk(self.active, -1)
         return scores / scores.sum(-1, keepdim=True), chosen
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, T, H] -> [B, T, H]."""
+        """Return the network's output [B, T, H] of x [B, T, H]."""
         flat = x.flatten(0, -2)  # [N, H]
         weights, chosen = self.route(flat)
         out = self.shared(flat)
         for number, expert in enumerate(self.experts):
-            token, place = (chosen == number).nonzero(
-                as_tuple=True
-            )  # who asked for this expert, and as which choice
+            # The tokens of this expert, and the rank of the expert among a token's choices.
+            token, place = (chosen == number).nonzero(as_tuple=True)
             out = out.index_add(
                 0, token, weights[token, place, None].to(out.dtype) * expert(flat[token])
             )
@@ -64,7 +64,10 @@ class Experts(nn.Module):
 
 
 def sinkhorn(logits: torch.Tensor, rounds: int = 20) -> torch.Tensor:
-    """A doubly stochastic matrix [..., n, n] of logits [..., n, n]: rows and columns are made to sum to one in turn (Sinkhorn, Knopp 1967)."""
+    """Return a doubly stochastic matrix [..., n, n] of logits [..., n, n].
+
+    Each round makes the columns sum to one, then the rows (Sinkhorn, Knopp 1967).
+    """
     matrix = torch.softmax(logits, -1)
     for _ in range(rounds):
         matrix = matrix / matrix.sum(-2, keepdim=True)
@@ -73,9 +76,12 @@ def sinkhorn(logits: torch.Tensor, rounds: int = 20) -> torch.Tensor:
 
 
 class HyperConnection(nn.Module):
-    """How a layer reads from n residual streams and writes to them: x -> mix x + post F(pre x). `pre` and `post` [n] are positive, `mix` [n, n]
-    is doubly stochastic, so that no stream grows or fades however deep the network is. All depend on the streams, and begin as the usual
-    residual: the mean is read, each stream keeps itself, and all get what the layer adds."""
+    """The connection of a layer with n residual streams: x -> mix x + post F(pre x).
+
+    `pre` and `post` [n] are positive, `mix` [n, n] is doubly stochastic, so no stream grows or
+    fades with depth. All depend on the streams. At first they are the usual residual: the layer
+    reads the mean, each stream keeps itself, and each gets the layer's output.
+    """
 
     def __init__(self, streams: int, hidden: int, eps: float):
         super().__init__()
@@ -87,19 +93,19 @@ class HyperConnection(nn.Module):
         )
 
     def coefficients(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """pre [..., n], post [..., n] and mix [..., n, n] of streams x [..., n * H]."""
+        """Return pre [..., n], post [..., n] and mix [..., n, n] of streams x [..., n * H]."""
         pre, post, mix = (self.proj(self.norm(x)) + self.start).split(
             [self.streams, self.streams, self.streams**2], -1
         )
         return pre.sigmoid(), 2 * post.sigmoid(), sinkhorn(mix.unflatten(-1, (self.streams, -1)))
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
-        """What a layer sees, [..., H], of streams x [..., n * H]."""
+        """Return a layer's input [..., H] from streams x [..., n * H]."""
         pre, _, _ = self.coefficients(x)
         return (pre[..., None] * x.unflatten(-1, (self.streams, -1))).sum(-2)
 
     def write(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """The streams [..., n * H] after a layer that has made `out` [..., H] of x."""
+        """Return the streams [..., n * H] after a layer whose output on x is `out` [..., H]."""
         _, post, mix = self.coefficients(x)
         return (
             mix @ x.unflatten(-1, (self.streams, -1)) + post[..., None] * out[..., None, :]
@@ -107,7 +113,7 @@ class HyperConnection(nn.Module):
 
 
 class NormedRead(nn.Module):
-    """What takes the place of a layer's first norm: reads the streams [..., n * H], and norms what was read."""
+    """A layer's first norm behind a hyper-connection: it reads the streams, then norms."""
 
     def __init__(self, config: V4Config):
         super().__init__()
@@ -115,12 +121,13 @@ class NormedRead(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., n * H] -> [..., H]."""
+        """Return the normed input [..., H] of streams x [..., n * H]."""
         return self.norm(self.connection.read(x))
 
 
 class V4Layer(Layer):
-    """A layer between hyper-connections, with experts for its feed-forward network; the parts that a config leaves out are the usual."""
+    """A layer with hyper-connections and experts. A part that the config leaves out is the usual
+    one."""
 
     def __init__(self, config: V4Config):
         super().__init__(config)
@@ -128,10 +135,8 @@ class V4Layer(Layer):
             self.mlp = Experts(config)
         self.streams = config.streams
         if config.streams > 1:
-            self.input_layernorm, self.post_attention_layernorm = (
-                NormedRead(config),
-                NormedRead(config),
-            )
+            self.input_layernorm = NormedRead(config)
+            self.post_attention_layernorm = NormedRead(config)
 
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         if self.streams == 1:
@@ -143,20 +148,23 @@ class V4Layer(Layer):
 
 
 class MeanNorm(nn.Module):
-    """The final norm, of the mean of the streams."""
+    """The final norm, on the mean of the streams."""
 
     def __init__(self, streams: int, norm: nn.RMSNorm):
         super().__init__()
         self.streams, self.norm = streams, norm
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., n * H] -> [..., H]."""
+        """Return the normed mean [..., H] of streams x [..., n * H]."""
         return self.norm(x.unflatten(-1, (self.streams, -1)).mean(-2))
 
 
 class WindowCache(ContextCache):
-    """A ContextCache that holds the last `window` committed tokens and forgets the others, so its size and its cost stay as they are
-    however long the context is. `begun` tokens are forgotten."""
+    """A ContextCache of the last `window` committed tokens: size and cost do not grow with the
+    context.
+
+    `begun` counts the tokens that it has dropped.
+    """
 
     def __init__(self, layers: int, window: int):
         super().__init__(layers)
@@ -175,7 +183,7 @@ class WindowCache(ContextCache):
 
 
 class V4Draft(DSpark):
-    """DSpark with the parts of V4."""
+    """A DSpark with the parts of V4."""
 
     layer_class, config_class = V4Layer, V4Config
 
@@ -185,7 +193,7 @@ class V4Draft(DSpark):
             self.norm = MeanNorm(config.streams, self.norm)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Embeddings [..., n * H]: all streams begin with the same."""
+        """Return embeddings [..., n * H]: all streams start with the same."""
         embedded = super().embed(ids)
         return torch.cat([embedded] * self.config.streams, -1)
 
@@ -207,7 +215,8 @@ class V4Draft(DSpark):
 
 
 def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> torch.Tensor:
-    """`dense_mask` of training/blocks.py, [B, 1, K * g, n + K * g], without the context that lies more than `window` before an anchor."""
+    """Return `dense_mask` (training/blocks.py) [B, 1, K * g, n + K * g] without context that is
+    more than `window` before an anchor."""
     slots = anchors.shape[1] * gamma
     rows, queries, keys = (
         torch.arange(size, device=anchors.device) for size in (len(anchors), slots, length + slots)
@@ -218,7 +227,8 @@ def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> 
 
 
 def drafter_sizes(drafter: V4Draft) -> tuple[int, int]:
-    """Numbers of a drafter that are its own, embedding and LM head left out: all of them, and those that work for a token."""
+    """Return the number of a drafter's own weights, without embedding and LM head, and of those
+    that work for a token."""
     own = {
         name: value.numel()
         for name, value in drafter.named_parameters()

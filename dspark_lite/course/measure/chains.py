@@ -3,7 +3,7 @@
 
 import torch
 
-from dspark_lite.training.unrolled import unrolled_hidden
+from dspark_lite.training.chains import unrolled_hidden
 
 
 @torch.inference_mode()

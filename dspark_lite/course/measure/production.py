@@ -1,6 +1,7 @@
 """What lessons beside the thirteenth show of drafters that were trained here for minutes: V4's parts, heads on one backbone, trees."""
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from dspark_lite.common.timing import clock
 from dspark_lite.course.extensions.trees import generate_with_tree
 from dspark_lite.drafters import DSpark
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training.drafts import train_draft
-from dspark_lite.training.loop import read_log
+from dspark_lite.training.recipe import DraftRecipe
+from dspark_lite.training.train import read_log, train_draft
 from ..data.answers import answered_rows
 from ..data.recipes import load_recipe, train
 from ..data.selector import Selector
@@ -33,10 +34,10 @@ TREE_NODES = (7, 15, 31)
 TIMED_BLOCKS = 30
 
 
-def cached_rows(lab: Lab, recipe: dict, folder: Path):
-    """The target's answers to a recipe's prompts, and what it computes on them."""
-    rows = answered_rows(lab.target, recipe["data"], folder / "answers.jsonl")
-    return build_cache(lab.target, rows, recipe["config"]["target_layer_ids"], folder / "cache")
+def cached_rows(lab: Lab, recipe: DraftRecipe, folder: Path):
+    """Return the target's answers to a recipe's prompts with its hidden states."""
+    rows = answered_rows(lab.target, recipe.data, folder / "answers.jsonl")
+    return build_cache(lab.target, rows, recipe.config.target_layer_ids, folder / "cache")
 
 
 def counted(generations: list) -> list[list[float]]:
@@ -105,9 +106,9 @@ def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
     """One of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated one as a selector."""
     recipe, (kind, head) = load_recipe("production-heads"), HEAD_KINDS[name]
     if kind is None:
-        drafter = lab.drafter(recipe["initial"])
+        drafter = lab.drafter(recipe.initial)
     else:
-        recipe = {**recipe, "config": {**recipe["config"], "markov_head_type": head}}
+        recipe = replace(recipe, config=replace(recipe.config, markov_head_type=head))
         drafter = train_draft(recipe, lab.target, cache, folder / head, kind=kind)
     return {
         "name": name,

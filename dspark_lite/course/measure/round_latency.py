@@ -2,6 +2,7 @@
 sequential loop."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -37,7 +38,7 @@ def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXT
             for length in LENGTHS
         }
         for study, name in LENGTH_STUDY.items():
-            drafter = new_draft({**load_recipe(*RUNS[name]), "initial": None}, lab.target).eval()
+            drafter = new_draft(replace(load_recipe(*RUNS[name]), initial=None), lab.target).eval()
             features = torch.randn(
                 batch,
                 context,

@@ -10,7 +10,8 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.models.checkpoints import save_draft
 from dspark_lite.training.blocks import TrainingBatch, training_forward
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training.drafts import Rows, new_draft
+from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.train import Rows
 from . import evaluation
 from .journal import header
 from .lab import Lab
@@ -89,18 +90,18 @@ def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict
     and {whose: {domain: tokens per round}} ("accepted_length") on `prompts` prompts of each domain.
     """
     recipe = load_recipe(f"lesson-{lab.profile}")
-    answers = answered_rows(lab.target, recipe["data"], folder / "answers.jsonl")
+    answers = answered_rows(lab.target, recipe.data, folder / "answers.jsonl")
     rows = Rows(
         recipe,
-        build_cache(lab.target, answers, recipe["config"]["target_layer_ids"], folder / "cache"),
+        build_cache(lab.target, answers, recipe.config.target_layer_ids, folder / "cache"),
     )
-    steps, factors = len(rows.batches), {name: recipe["loss"][name] for name in FACTORS}
+    steps, factors = len(rows.batches), {name: getattr(recipe.loss, name) for name in FACTORS}
 
     def batch_at(step):
         return TrainingBatch(*(part.to(lab.device) for part in rows.at(step)))
 
     def rate_at(step):
-        return recipe["learning_rate"] * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
+        return recipe.learning_rate * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
 
     losses = {}
     for name, updates, shift in (("right labels", steps, 0), ("off by one", steps // 5, 1)):
@@ -124,7 +125,7 @@ def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict
     }
     return {
         **header(lab),
-        "recipe": recipe["name"],
+        "recipe": recipe.name,
         "answers": len(answers),
         "prompts": prompts,
         "max_new_tokens": lab.max_new_tokens,

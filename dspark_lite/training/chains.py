@@ -1,9 +1,11 @@
-"""Training Eagle3 and MTP: all chains of drafts of a sequence unrolled side by side, and their losses.
+"""The training of chains: Eagle3 and MTP with all chains of a sequence side by side, and their
+losses.
 
-A chain starts at an anchor, as a block does. Its first pass reads the target's feature before the anchor and the anchor
-itself; pass k reads its own output of pass k - 1 and the text's token k - 1 after the anchor (the training-time test of
-Li et al. 2025). It sees what it will see when drafting: every pair of a feature and its next token up to its own, then
-its own passes. MTP is a chain of one pass. Shapes: B sequences of n tokens, K anchors, g passes, N chains that count.
+A chain starts at an anchor, as a block does. Its first pass reads the target's feature before the
+anchor and the anchor itself. Pass k reads the output of pass k - 1 and the text's token k - 1 after
+the anchor (the training-time test of Li et al. 2025). It sees what it sees when drafting: every
+pair of a feature and its next token up to its own, then its own passes. MTP is a chain of one pass.
+Shapes: B sequences of n tokens, K anchors, g passes, N slots that count.
 """
 
 import torch
@@ -17,9 +19,11 @@ from .recipe import LossWeights
 def unrolled_hidden(
     drafter, features: torch.Tensor, ids: torch.Tensor, tokens: torch.Tensor, anchors: torch.Tensor
 ):
-    """Yield the normed hidden states [B, K, H] of every pass over features [B, n, taps * H] and ids [B, n].
+    """Yield the normed hidden states [B, K, H] of each pass, from features [B, n, taps * H] and ids
+    [B, n].
 
-    The chains start at the positions anchors [B, K], from 1; tokens [B, K, g] are the anchors and the text behind them.
+    `anchors` [B, K] are the positions at which chains start, from 1; `tokens` [B, K, g] the anchors
+    and the text after them.
     """
     layer, hidden = drafter.layers[0], drafter.project(features)
     _, inputs = drafter.enter(ids[:, 1:], hidden[:, :-1])
@@ -41,22 +45,21 @@ def unrolled_hidden(
 def chain_attention(
     queries: torch.Tensor, context, own: list, hidden_from: torch.Tensor
 ) -> torch.Tensor:
-    """What queries [B, heads, K, d], one a chain, mix of the shared context and of their own chain's passes; [B, K, heads * d].
+    """Return the attention outputs [B, K, heads * d] of queries [B, heads, K, d], one query a
+    chain.
 
-    `context` and each of `own` are keys and values [B, key heads, n or K, d]; `hidden_from` [B, K, n] is -inf where a
-    chain must not look.
+    A query attends to the context and to the passes of its own chain. `context` and each of `own`
+    are keys and values [B, key heads, n or K, d]; `hidden_from` [B, K, n] is -inf at context that a
+    chain does not see.
     """
     keys, values = context
-    grouped = (
-        queries.unflatten(1, (keys.shape[1], -1)) * queries.shape[-1] ** -0.5
-    )  # [B, m, heads / m, K, d]
-    scores = (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4]) + hidden_from[
-        :, None, None
-    ]
+    # [B, m, heads / m, K, d], with m key heads
+    grouped = queries.unflatten(1, (keys.shape[1], -1)) * queries.shape[-1] ** -0.5
+    scores = (grouped.flatten(2, 3) @ keys.mT).unflatten(2, grouped.shape[2:4])
+    scores = scores + hidden_from[:, None, None]
     own_scores = [(grouped * own_keys[:, :, None]).sum(-1, keepdim=True) for own_keys, _ in own]
-    weights = torch.softmax(torch.cat([scores, *own_scores], -1), -1).to(
-        values.dtype
-    )  # [B, m, heads / m, K, n + len(own)]
+    # [B, m, heads / m, K, n + len(own)]
+    weights = torch.softmax(torch.cat([scores, *own_scores], -1), -1).to(values.dtype)
     mixed = (weights[..., : keys.shape[2]].flatten(2, 3) @ values).unflatten(2, grouped.shape[2:4])
     for index, (_, own_values) in enumerate(own, keys.shape[2]):
         mixed = mixed + weights[..., index, None] * own_values[:, :, None]
@@ -66,21 +69,26 @@ def chain_attention(
 def eagle3_loss(
     drafter, batch: TrainingBatch, weights: LossWeights, progress: float
 ) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Cross-entropy with the target's distribution in every pass, each weighing `step_loss_decay` of the one before, whatever
-    `weights` and `progress`, which are a block drafter's."""
+    """Return the numerator of Eagle3's loss, its weight, and the numerator by name.
+
+    It is cross-entropy with the target's distribution in each pass; a pass weighs `step_loss_decay`
+    of the one before. `weights` and `progress` are for block drafters and change nothing.
+    """
     ids, supervised, features, last_hidden, anchors, valid = batch
     tokens, loss_mask, target_position = block_targets(
         ids, supervised, anchors, valid, drafter.gamma
     )
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(anchors)
-    # What a slot that counts imitates is the target after some anchor: every position between two supervised tokens is one.
+    # A slot imitates the target after an anchor: every position between two supervised tokens is
+    # one.
     place = torch.zeros_like(ids)
     place[rows[valid], anchors[valid]] = torch.arange(int(valid.sum()), device=ids.device)
     with torch.no_grad():
         target_probs = torch.softmax(
             drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1
         )  # [N, V]
-        # p . logits = p . (W h) = (p W) . h, so that a pass handles its [N, V] logits once and gathers [N, H] only.
+        # p . logits = p . (W h) = (p W) . h, so that a pass handles its [N, V] logits once and
+        # gathers [N, H] only.
         wanted = target_probs @ drafter.lm_head.weight
     numerator, weight, decay = 0.0, 0.0, 1.0
     for k, hidden in enumerate(
@@ -101,7 +109,11 @@ def eagle3_loss(
 def mtp_loss(
     drafter, batch: TrainingBatch, weights: LossWeights, progress: float
 ) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Cross-entropy with the text, whatever `weights` and `progress`, which are a block drafter's."""
+    """Return the numerator of MTP's loss, cross-entropy with the text, its weight, and the
+    numerator by name.
+
+    `weights` and `progress` are for block drafters and change nothing.
+    """
     ids, supervised, _, last_hidden, anchors, valid = batch
     tokens, loss_mask, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
     (hidden,) = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))

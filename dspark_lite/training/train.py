@@ -1,0 +1,549 @@
+"""A training, from top to bottom: time and rates, batches, a drafter's losses and passes, updates,
+saves.
+
+`train_draft` trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper,
+section 3.3). Its caller, course/data/recipes.py, writes the answers and caches their hidden states.
+`optimise` is the loop, for drafters and for language models of the tiny world. `accelerate launch
+-m dspark_lite train RECIPE` splits each update over several processes, whose result is that of one.
+"""
+
+import json
+import math
+import random
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from tqdm import tqdm
+
+from ..common.errors import CheckpointError, DSparkLiteError
+from ..common.files import write_atomically, write_json, write_tensors, write_text
+from ..common.fingerprint import fingerprint
+from ..drafters import DSpark
+from .blocks import TrainingBatch, draw_anchors
+from .cache import OnlineFeatures, TargetCache
+from .devices import autocast, c_library, precision_on, processes
+from .drafts import new_draft, objective
+from .optimisers import make_optimisers, trainable
+from .recipe import DraftRecipe, digest_of
+
+ANSWERING = 0.4  # share of a bounded time after which no further answers are begun
+DECAY_SHARE = 0.25  # of a pass: the updates in which a branch's rates fall (`_train_passes`)
+WARM_UP = 0.04  # share of the progress in which the rates rise
+FINAL_SHARE = 0.02  # of the peak rates, at the end of the cosine
+SAVE_SECONDS = 60.0  # between saves
+KEPT_UPDATES = 20  # between two trims of a CPU's freed memory; more would fragment it
+# The state of AdamW and Muon for a parameter.
+MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")
+
+
+class Allowance:
+    """The seconds that all runs of a training may take together.
+
+    The file `path` keeps those of earlier runs under the `identity` of the training; another
+    training has its whole time. `clock` returns seconds. Raise DSparkLiteError for a time that is
+    not above 0 or not finite.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        seconds: float,
+        identity: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if not 0 < seconds < math.inf:
+            raise DSparkLiteError(
+                f"--minutes is {seconds / 60:g}; a training needs some time and an end, "
+                "5 minutes for the tiny target, an evening on a T4"
+            )
+        self.path, self.seconds, self.identity = path, seconds, identity
+        self.clock, self.started = clock, clock()
+        earlier = json.loads(path.read_text()) if path.exists() else {}
+        self.before = earlier["seconds"] if earlier.get("identity") == identity else 0.0
+
+    def spent(self, start: float = 0.0, end: float = 1.0) -> float:
+        """Return the share, from 0 to 1, that is over of the time between its shares `start` and
+        `end`."""
+        over = (self.before + self.clock() - self.started) / self.seconds
+        return min(1.0, max(0.0, (over - start) / (end - start)))
+
+    def keep(self) -> None:
+        """Write the seconds of all runs so far, for the next run."""
+        write_json(
+            self.path,
+            {"seconds": self.before + self.clock() - self.started, "identity": self.identity},
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The length of a training and its rates."""
+
+    steps: int  # updates, unless the time is over sooner
+    learning_rate: float  # AdamW's, at its peak
+    # Muon's for the layers' matrices, at its peak. None: AdamW moves them, too.
+    matrix_rate: float | None = None
+    weight_decay: float = 0.0
+    # The last updates, in which constant rates fall linearly to 0. None: rates follow a cosine.
+    decay: int | None = None
+    # Updates from progress 0 to 1, in a training of several passes. None: all.
+    span: int | None = None
+    precision: str = "float32"  # of the matrix products; with float16 the loss is scaled
+    allowance: Allowance | None = None  # None: the time has no bound
+    # Start and end of these updates, as shares of the allowed time.
+    window: tuple[float, float] = (0.0, 1.0)
+
+    def time_over(self) -> float:
+        """Return the share of these updates' time that is over; 0 if it has no bound."""
+        return 0.0 if self.allowance is None else self.allowance.spent(*self.window)
+
+    def progress(self, step: int) -> float:
+        """Return the progress at update `step` (from 0): 0 at the first, 1 at the last, counted in
+        updates or in time.
+
+        The larger one counts. Rates and losses follow the progress, so both reach their ends when
+        time cuts a training short.
+        """
+        return min(1.0, max(step / max(1, (self.span or self.steps) - 1), self.time_over()))
+
+    def rate(self, step: int, progress: float) -> float:
+        """Return an update's share of the peak rates: linear warm-up, then a cosine, or constant
+        with a linear end."""
+        span = self.span or self.steps
+        warm = (progress * (span - 1) + 1) / max(1.0, WARM_UP * span)
+        if warm <= 1:
+            return warm
+        if self.decay is not None:
+            return min(1.0, (self.steps - step) / (self.decay + 1))
+        fallen = max(0.0, (progress - WARM_UP) / (1 - WARM_UP))
+        return FINAL_SHARE + (1 - FINAL_SHARE) * (1 + math.cos(math.pi * fallen)) / 2
+
+
+def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
+    """Return batches of rows of similar length, in random order: little padding, and no trend from
+    short to long.
+
+    Rows are shuffled, then sorted in groups of 64 batches (in four groups, if there are fewer
+    batches). So two epochs with different seeds differ in which rows share a batch, not only in the
+    order of batches.
+    """
+    rows, draw = list(rows), random.Random(seed)
+    draw.shuffle(rows)
+    group, batches = batch * max(1, min(64, len(rows) // (4 * batch))), []
+    for start in range(0, len(rows), group):
+        alike = sorted(rows[start : start + group], key=length_of)
+        batches += [alike[at : at + batch] for at in range(0, len(alike), batch)]
+    draw.shuffle(batches)
+    return batches
+
+
+class Rows:
+    """The rows of a cache in the batches of a recipe: rows to learn from, and the last ones, which
+    are held out.
+
+    Raise DSparkLiteError if the recipe holds all of them out.
+    """
+
+    def __init__(self, recipe: DraftRecipe, cache: TargetCache | OnlineFeatures):
+        self.recipe, self.cache = recipe, cache
+        self.kind, _ = objective(recipe)
+        held_out = recipe.data.held_out if recipe.data else 0
+        learned = len(cache.rows) - held_out
+        if learned < 1:
+            raise DSparkLiteError(
+                f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
+                "learn from; hold out fewer"
+            )
+        self.held_out = range(learned, len(cache.rows))
+        self.updates_a_pass = math.ceil(learned / recipe.batch)
+        # With a patience one pass more than there are: a branch reads the start of the next pass.
+        passes = recipe.epochs + (recipe.patience is not None)
+        batches = [
+            batch
+            for epoch in range(passes)
+            for batch in self._batches(range(learned), recipe.seed * 1_000_003 + epoch)
+        ]
+        self.batches = batches[: recipe.steps]
+
+    def _batches(self, rows: range, seed: int) -> list[list[int]]:
+        return by_length(
+            list(rows), self.recipe.batch, seed, lambda index: len(self.cache.rows[index][0])
+        )
+
+    def at(self, step: int) -> TrainingBatch:
+        """Return the batch of an update, on the CPU, with new anchors. It depends on the recipe and
+        `step` alone, so a resumed run reads the same batches."""
+        return self._batch(self.batches[step], self.recipe.seed * 1_000_003 + step)
+
+    def held_out_batches(self) -> list[TrainingBatch]:
+        """Return the held-out rows, on the CPU, with the same anchors every time."""
+        return [
+            self._batch(rows, index) for index, rows in enumerate(self._batches(self.held_out, 0))
+        ]
+
+    def _batch(self, rows: list[int], seed: int) -> TrainingBatch:
+        ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
+        # Blocks start at a random choice of anchors or at all of them, chains always at all.
+        count = int(supervised.sum(1).max())
+        if issubclass(self.kind, DSpark):
+            count = min(count, self.recipe.config.num_anchors or count)
+        anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
+        return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
+
+
+def train_draft(
+    recipe: DraftRecipe,
+    target,
+    cache: TargetCache | OnlineFeatures,
+    folder: Path,
+    allowance: Allowance | None = None,
+    kind: type | None = None,
+    **fields,
+):
+    """Train the drafter of `recipe` on the rows of `cache`, within the allowed time, and return it
+    on the target's device.
+
+    `kind` and `fields` replace class and config fields (`draft_config`). Saves go to `folder`, and
+    a second call resumes from them; saves of another recipe, class, target or initial checkpoint
+    are deleted first. Raise DSparkLiteError for a recipe that cannot be trained and for losses that
+    are not finite.
+    """
+    check_end(recipe, allowance)
+    drafter, device = new_draft(recipe, target, kind, **fields), target.device
+    rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
+    _, loss = objective(recipe)
+    # A fingerprint is a digest of all weights of a model.
+    identity = digest_of(
+        [
+            recipe.digest,
+            fingerprint(target),
+            fingerprint(drafter) if recipe.initial else None,
+            *([kind.__name__, fields] if kind else []),
+        ]
+    )
+
+    def batch_at(step: int):
+        return tuple(tensor.to(device) for tensor in rows.at(step))
+
+    def loss_of(batch, progress: float):
+        with autocast(device, precision):
+            return loss(drafter, TrainingBatch(*batch), recipe.loss, progress)
+
+    def run(plan: Plan, place: Path):
+        optimise(drafter, batch_at, loss_of, plan, place, title=recipe.name, identity=identity)
+
+    forget_others(folder, identity)
+    plan = Plan(
+        len(rows.batches),
+        recipe.learning_rate,
+        recipe.matrix_rate,
+        precision=precision,
+        allowance=allowance,
+        window=(ANSWERING, 1.0),
+    )
+    if recipe.patience is None:
+        run(plan, folder)
+    else:
+        _train_passes(run, plan, rows, folder, lambda: held_out_losses(drafter, recipe, cache))
+    return drafter.eval()
+
+
+def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
+    """Raise DSparkLiteError if a recipe has a `patience` that cannot end its training."""
+    if recipe.patience is None:
+        return
+    if allowance is not None or recipe.steps is not None or processes().num_processes > 1:
+        raise DSparkLiteError(
+            f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
+            '--minutes, "steps" and further processes'
+        )
+    if not recipe.data.held_out:
+        raise DSparkLiteError(
+            f'recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a "held_out"'
+        )
+
+
+def _train_passes(run, plan: Plan, rows: Rows, folder: Path, measure) -> None:
+    """Train until a pass lowers the held-out loss by less than the share `patience`, for at most
+    `epochs` passes.
+
+    `run(plan, folder)` trains the drafter, `measure()` returns its held-out losses. The drafter
+    ends as it was after the pass with the lowest loss; held_out.json lists the losses of all
+    passes.
+
+    Losses after different numbers of passes compare only if the rates have come down. With a
+    cosine, each number of passes would need a training of its own. So the rates of one trunk stay
+    constant, and after each pass a branch lets them fall linearly for DECAY_SHARE of a pass: it
+    ends where a training planned for this number of passes would end (warm-up, stable, decay: Hu et
+    al. 2024, MiniCPM; Hägele et al. 2024). Four passes cost five; trainings of 1, 2 and 4 passes
+    cost seven. Progress runs from 0 to 1 in the first pass, so the losses take their final form in
+    it.
+    """
+    recipe, a_pass, losses = rows.recipe, rows.updates_a_pass, []
+    decay = max(1, round(DECAY_SHARE * a_pass))
+
+    def branch(passes: int) -> tuple[Plan, Path]:
+        return (
+            replace(plan, steps=passes * a_pass + decay, span=a_pass, decay=decay),
+            folder / f"pass_{passes}",
+        )
+
+    for passes in range(1, recipe.epochs + 1):
+        branch_plan, branch_folder = branch(passes)
+        if not (branch_folder / "progress.safetensors").exists():
+            run(replace(plan, steps=passes * a_pass, span=a_pass, decay=0), folder / "trunk")
+            for name in ("log.jsonl", "progress.safetensors"):
+                write_atomically(
+                    branch_folder / name, partial(shutil.copyfile, folder / "trunk" / name)
+                )
+        run(branch_plan, branch_folder)
+        losses.append(measure())
+        write_json(folder / "held_out.json", {"passes": losses})
+        if passes > 1 and losses[-1]["loss"] > (1 - recipe.patience) * losses[-2]["loss"]:
+            break
+    best = min(range(len(losses)), key=lambda index: losses[index]["loss"]) + 1
+    run(*branch(best))  # it has ended, so this loads its weights
+
+
+@torch.no_grad()
+def held_out_losses(
+    drafter, recipe: DraftRecipe, cache: TargetCache | OnlineFeatures
+) -> dict[str, float]:
+    """Return the losses of a drafter on the held-out rows, in their final form: each by name, and
+    their weighted sum as "loss"."""
+    _, loss = objective(recipe)
+    device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
+    with autocast(device, precision_on(device, recipe.precision)):
+        for batch in Rows(recipe, cache).held_out_batches():
+            numerator, share, terms = loss(
+                drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe.loss, 1.0
+            )
+            for name, value in {"loss": numerator, **terms}.items():
+                totals[name] = totals.get(name, 0.0) + float(value)
+            weight += float(share)
+    return {name: value / weight for name, value in totals.items()}
+
+
+def optimise(
+    model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = ""
+) -> list[dict]:
+    """Train `model` by a plan and return the log: for each update a dict of its step and its losses
+    by name.
+
+    `batch_at(step)` returns a tuple of tensors whose first dimension is the row. `loss_of(batch,
+    progress)` returns the numerator of the loss, its denominator (a weight without gradient) and a
+    dict of named numerators for the log.
+
+    Saves go to `folder` with the `identity` of the training, and a second call resumes from the
+    last one. When the allowed time is over, one update follows, at progress 1. Raise
+    DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
+    """
+    accelerator, device = processes(), next(model.parameters()).device
+    optimisers = make_optimisers(model, plan.learning_rate, plan.matrix_rate, plan.weight_decay)
+    peaks = [group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
+    scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
+    path, log_path = folder / "progress.safetensors", folder / "log.jsonl"
+    step, finished = load_progress(path, model, optimisers, scaler)
+    log, saved_at = read_log(log_path, step), time.monotonic()
+    objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
+    # With more time than before, a finished training goes on.
+    finished = step >= plan.steps or finished and plan.time_over() == 1
+    with tqdm(
+        total=plan.steps,
+        initial=step,
+        desc=title,
+        unit="step",
+        disable=not accelerator.is_main_process,
+    ) as bar:
+        while not finished:
+            progress = plan.progress(step)
+            groups = [group for optimiser in optimisers for group in optimiser.param_groups]
+            for group, peak in zip(groups, peaks):
+                group["lr"] = peak * plan.rate(step, progress)
+            try:
+                record = update(
+                    accelerator, objective, optimisers, scaler, batch_at(step), progress
+                )
+            except FloatingPointError as error:
+                raise DSparkLiteError(
+                    f"{title} stops at step {step}, whose losses are no numbers any more ({error}); nothing of it is saved: train "
+                    "with a smaller learning_rate, or a smaller matrix_rate where the recipe has one"
+                ) from None
+            log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
+            step += 1
+            finished = step >= plan.steps or plan.allowance is not None and progress == 1
+            if step % KEPT_UPDATES == 0 and (library := c_library(device)):
+                library.malloc_trim(0)
+            bar.update()
+            bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
+            if accelerator.is_main_process and (
+                finished or time.monotonic() - saved_at > SAVE_SECONDS
+            ):
+                # The log first: a resumed run drops what the log has beyond the save.
+                write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
+                save_progress(path, model, optimisers, scaler, step, finished, identity)
+                if plan.allowance is not None:
+                    plan.allowance.keep()
+                saved_at = time.monotonic()
+    accelerator.wait_for_everyone()
+    return log
+
+
+class Objective(nn.Module):
+    """The model and its loss as one module, so that DDP wraps the whole forward pass."""
+
+    def __init__(self, model: nn.Module, loss_of):
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+
+    def forward(self, batch: tuple[torch.Tensor, ...], progress: float):
+        """Return what `loss_of` returns: numerator, denominator and named numerators."""
+        return self.loss_of(batch, progress)
+
+
+def update(
+    accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float
+) -> dict[str, float]:
+    """Update the parameters once, on a batch, and return the losses by name.
+
+    Each process reads every `num_processes`-th row. DDP averages the gradients, so each process
+    multiplies its numerator by their number and divides by the weight of all rows. Raise
+    FloatingPointError, in all processes and before any parameter moves, if a loss or the gradient
+    is not finite; with a scaled loss (float16) the scaler skips such gradients.
+    """
+    own = tuple(tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch)
+    numerator, weight, record = objective(own, progress)
+    total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
+    total = total.clamp(min=1e-6)  # a batch with nothing to predict
+    scaler.scale(numerator * accelerator.num_processes / total).backward()
+    for optimiser in optimisers:
+        scaler.unscale_(optimiser)
+    length = nn.utils.clip_grad_norm_(trainable(objective).values(), 1.0)
+    record = {name: (value / total).item() for name, value in zip(record, sums)}
+    checked = record if scaler.is_enabled() else {**record, "gradient": length.item()}
+    if wrong := [f"{name} {value}" for name, value in checked.items() if not math.isfinite(value)]:
+        raise FloatingPointError(", ".join(wrong))
+    for optimiser in optimisers:
+        scaler.step(optimiser)
+    scaler.update()
+    for optimiser in optimisers:
+        optimiser.zero_grad(set_to_none=True)
+    return record
+
+
+def save_progress(
+    path: Path, model: nn.Module, optimisers, scaler, step: int, finished: bool, identity: str
+) -> None:
+    """Write parameters, the optimisers' moments, the loss scale, the number of updates and the
+    training's identity.
+
+    One safetensors file is moved into place; accelerate's `save_state` writes a folder of pickles,
+    not all at once.
+    """
+    tensors = {}
+    for name, parameter in trainable(model).items():
+        tensors[f"model.{name}"] = parameter.detach().contiguous()
+        for optimiser in optimisers:
+            for key, value in optimiser.state.get(parameter, {}).items():
+                tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
+    metadata = {
+        "step": str(step),
+        "finished": json.dumps(finished),
+        "scaler": json.dumps(scaler.state_dict()),
+        "identity": identity,
+    }
+    write_tensors(path, tensors, metadata)
+
+
+@torch.no_grad()
+def load_progress(path: Path, model: nn.Module, optimisers, scaler) -> tuple[int, bool]:
+    """Restore a save, and return its number of updates and whether the last update is among them.
+
+    Without a save, return (0, False). Raise CheckpointError for a damaged one and one of another
+    model.
+    """
+    if not path.exists():
+        return 0, False
+    optimiser_of = {
+        id(parameter): optimiser
+        for optimiser in optimisers
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+    }
+    try:
+        with safe_open(path, "pt") as saved:
+            for name, parameter in trainable(model).items():
+                parameter.copy_(saved.get_tensor(f"model.{name}"))
+                moments = {
+                    key: saved.get_tensor(f"optimiser.{key}.{name}")
+                    for key in MOMENTS
+                    if f"optimiser.{key}.{name}" in saved.keys()
+                }
+                if moments:
+                    optimiser_of[id(parameter)].state[parameter] = {
+                        key: value if key == "step" else value.to(parameter.device)
+                        for key, value in moments.items()
+                    }
+            step, finished, scale = (
+                json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler")
+            )
+        scaler.load_state_dict(scale)
+        return step, finished
+    except (SafetensorError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{path} cannot be resumed from ({reason}); delete its folder to train from the start"
+        ) from None
+
+
+def forget_others(folder: Path, identity: str) -> None:
+    """Delete the saves in `folder` that have another identity, and print a sentence if there are
+    any. Damaged ones stay."""
+    with processes().main_process_first():
+        others = [
+            path
+            for path in sorted(folder.rglob("progress.safetensors"))
+            if _identity_of(path) not in (None, identity)
+        ]
+        if others:
+            print(
+                f"{folder.name}: what was saved in {folder} is of another recipe or another target; the training starts anew"
+            )
+        for path in others:
+            path.unlink()
+            path.with_name("log.jsonl").unlink(missing_ok=True)
+
+
+def _identity_of(path: Path) -> str | None:
+    """Return the identity in a save, None if it is damaged."""
+    try:
+        with safe_open(path, "pt") as saved:
+            return saved.metadata().get("identity", "")
+    except SafetensorError:
+        return None
+
+
+def read_log(path: Path, steps: int | None = None) -> list[dict]:
+    """Return the first `steps` records of a log, by default all. Skip a last line that was only
+    half written.
+
+    Raise CheckpointError for any other line that is no record.
+    """
+    lines = (
+        path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        if path.exists()
+        else []
+    )
+    try:
+        return [json.loads(line) for line in lines if line.endswith("\n")][:steps]
+    except ValueError:
+        raise CheckpointError(
+            f"{path} has a line that is no record of an update; delete this line and train again"
+        ) from None
