@@ -1,7 +1,9 @@
-"""An exam on paper, and its key: `python -m tools.kit.exam --seed N` writes build/exam/questions.md and build/exam/key.md.
+"""An exam on paper, and its key: `python -m tools.kit.exam --seed N` writes build/exam/questions.md
+and build/exam/key.md.
 
-The questions are public, their numbers are drawn from the seed, and the key is computed by the package: nobody who reads this repository
-knows a term's answers, as long as the seed is kept. Each question ends in a reason to be given, which is what the marks are for.
+The questions are public, their numbers are drawn from the seed, and the key is computed by the
+package: nobody who reads this repository knows a term's answers, as long as the seed is kept. Each
+question ends in a reason to be given, which is what the marks are for.
 """
 
 import argparse

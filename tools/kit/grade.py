@@ -1,13 +1,16 @@
 """Marks for what readers hand in: `python -m tools.kit.grade FILE_OR_FOLDER... --csv marks.csv`.
 
-What is handed in is a lesson's notebook, as its reader saved it. The lesson is not run again. Of the reader's cells the imports, functions
-and classes are executed, and the cells of the exercises; then each of the lesson's checkers is asked about the answer, and after it the
-hidden cases (tools/kit/hidden, or a folder of your own): random ones, drawn anew with each seed. One point an exercise. That is why
-neither nbgrader nor otter-grader does it: both run a notebook from top to bottom, a lesson's minutes for each reader, and both keep
-their tests in assert cells, where the checkers here are functions with sentences of their own.
+What is handed in is a lesson's notebook, as its reader saved it. The lesson is not run again. Of
+the reader's cells the imports, functions and classes are executed, and the cells of the exercises;
+then each of the lesson's checkers is asked about the answer, and after it the hidden cases
+(tools/kit/hidden, or a folder of your own): random ones, drawn anew with each seed. One point an
+exercise. That is why neither nbgrader nor otter-grader does it: both run a notebook from top to
+bottom, a lesson's minutes for each reader, and both keep their tests in assert cells, where the
+checkers here are functions with sentences of their own.
 
-Each reader's code runs in a process of its own, which is ended where a step of it takes too long; what comes after is still marked. A
-process is no sandbox: run the grader where you would run the readers' code yourself, in a container.
+Each reader's code runs in a process of its own, which is ended where a step of it takes too long;
+what comes after is still marked. A process is no sandbox: run the grader where you would run the
+readers' code yourself, in a container.
 """
 
 import argparse
@@ -44,7 +47,8 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Rules:
-    """How submissions are marked: seconds for each step of a reader's code, the seed of the hidden cases, and where those stand."""
+    """How submissions are marked: seconds for each step of a reader's code, the seed of the hidden
+    cases, and where those stand."""
 
     seconds: float
     seed: int
@@ -52,8 +56,9 @@ class Rules:
 
 
 def submissions(paths: list[Path]) -> list[tuple[str, Path]]:
-    """Return (student, notebook) of what was handed in. In a folder the student is the name of the inner folder, or what the file's name has
-    before the lesson's. Raises RequestError if there is nothing."""
+    """Return (student, notebook) of what was handed in. In a folder the student is the name of the
+    inner folder, or what the file's name has before the lesson's. Raises RequestError if there is
+    nothing."""
     found = []
     for path in paths:
         for file in sorted(path.rglob("*.ipynb")) if path.is_dir() else [path]:
@@ -70,7 +75,8 @@ def submissions(paths: list[Path]) -> list[tuple[str, Path]]:
 
 
 def lesson_of(file: Path, notebook) -> Path:
-    """Return the lesson of a submission, by its file's name or by the checkers that it imports. Raises RequestError for none."""
+    """Return the lesson of a submission, by its file's name or by the checkers that it imports.
+    Raises RequestError for none."""
     lessons = {path.stem: path for path in lesson_paths()}
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     imported = re.findall(r"exercises import lesson_(\d\d)", code)
@@ -81,8 +87,9 @@ def lesson_of(file: Path, notebook) -> Path:
 
 
 def ask(lesson: Path, cells: list[tuple[str, bool]], rules: Rules) -> dict[str, tuple[bool, str]]:
-    """Return what the checkers and the hidden cases say, by checker, of a submission's code cells (text, and whether it is tagged as an
-    exercise's). A step that takes too long is skipped by a second process, which asks what the first one did not get to."""
+    """Return what the checkers and the hidden cases say, by checker, of a submission's code cells
+    (text, and whether it is tagged as an exercise's). A step that takes too long is skipped by a
+    second process, which asks what the first one did not get to."""
     verdicts, skipped, spawn = {}, [], multiprocessing.get_context("spawn")
     while True:
         ours, theirs = spawn.Pipe()
@@ -104,7 +111,8 @@ def ask(lesson: Path, cells: list[tuple[str, bool]], rules: Rules) -> dict[str, 
 
 
 def listen(pipe, verdicts: dict, seconds: float) -> str | None:
-    """Note the verdicts that a process sends; return the step at which it took too long or died, None if it finished."""
+    """Note the verdicts that a process sends; return the step at which it took too long or died,
+    None if it finished."""
     step, patience = "starting", STARTING
     while True:
         try:
@@ -122,7 +130,8 @@ def listen(pipe, verdicts: dict, seconds: float) -> str | None:
 
 
 def marks(student: str, file: Path, rules: Rules) -> list[dict]:
-    """Return the rows of one submission, one for each exercise that has a checker; a single row if it cannot be read."""
+    """Return the rows of one submission, one for each exercise that has a checker; a single row if
+    it cannot be read."""
     try:
         notebook = read_notebook(file)
         lesson = lesson_of(file, notebook)

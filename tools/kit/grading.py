@@ -27,7 +27,8 @@ OURS = ("dspark_lite",)
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell of a submission: the step's name, the statements to execute, the checkers that it calls."""
+    """A code cell of a submission: the step's name, the statements to execute, the checkers that it
+    calls."""
 
     step: str
     statements: list
@@ -35,7 +36,8 @@ class Cell:
 
 
 def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> Cell:
-    """Return what a cell defines, or all that an exercise's cell does; one that is no Python is a `raise` of what is wrong with it."""
+    """Return what a cell defines, or all that an exercise's cell does; one that is no Python is a
+    `raise` of what is wrong with it."""
     step, named = f"cell {number}", [name for name in checkers if f"{name}(" in source]
     try:
         text = TransformerManager().transform_cell(source)
@@ -67,7 +69,8 @@ def hushed() -> Iterator[StringIO]:
 
 
 def execute(cell: Cell, scope: dict) -> str:
-    """Run a cell's statements one by one in `scope`; return what the last one that failed raised, "" if none did."""
+    """Run a cell's statements one by one in `scope`; return what the last one that failed raised,
+    "" if none did."""
     failed = ""
     for node in cell.statements:
         try:
@@ -79,7 +82,8 @@ def execute(cell: Cell, scope: dict) -> str:
 
 
 def without_references(module, answers: set[str]) -> types.ModuleType:
-    """Return a lesson's module of checkers as a reader's code may see it: without the right answers, its checkers check nothing."""
+    """Return a lesson's module of checkers as a reader's code may see it: without the right
+    answers, its checkers check nothing."""
     shown = types.ModuleType(module.__name__)
     for name, value in vars(module).items():
         if name not in answers and not name.startswith("__"):
@@ -88,7 +92,8 @@ def without_references(module, answers: set[str]) -> types.ModuleType:
 
 
 def hidden_cases(folder: Path, lesson: str) -> dict:
-    """Return the functions of a folder's lesson_NN.py by the names of checkers; none if there is no such file."""
+    """Return the functions of a folder's lesson_NN.py by the names of checkers; none if there is no
+    such file."""
     path = folder / f"lesson_{lesson}.py"
     held = runpy.run_path(str(path), run_name=path.stem) if path.is_file() else {}
     return {name: value for name, value in held.items() if name.startswith("check_")}
@@ -101,7 +106,8 @@ def with_cases(check: Exercise, cases: list[list[tuple]]) -> Exercise:
 
 
 def verdict(check, answers: tuple, hidden: list, seed: int) -> tuple[bool, str]:
-    """Return whether a checker and the hidden cases for it accept the answers, and the last line that it printed."""
+    """Return whether a checker and the hidden cases for it accept the answers, and the last line
+    that it printed."""
     if any(str(getattr(answer, "__module__", "")).partition(".")[0] in OURS for answer in answers):
         return False, "this is the course's own function"
     right, said = asked(check, answers)
@@ -128,7 +134,8 @@ def serve(pipe, task: str) -> None:
 
 
 def mark(task: dict, send) -> None:
-    """Mark one submission; `send` gets "begun", step; "verdict", checker, right, line; "finished"."""
+    """Mark one submission; `send` gets "begun", step; "verdict", checker, right, line;
+    "finished"."""
     lesson = Path(task["lesson"])
     number = lesson.name[:2]
     exercises = {found.checker: found for found in code_exercises(read_notebook(lesson))}

@@ -1,4 +1,5 @@
-"""The lessons as they are committed, for an instructor's tools: their notebooks, exercises and answers, found by what they hold."""
+"""The lessons as they are committed, for an instructor's tools: their notebooks, exercises and
+answers, found by what they hold."""
 
 import ast
 import re
@@ -15,7 +16,8 @@ EXERCISE = re.compile(r"^### (Exercise \d+ · .+ \((?:code|think|open)\))$", re.
 
 @dataclass(frozen=True)
 class CodeExercise:
-    """An exercise with a checker: its heading, the checker's name, and what the lesson gives the checker, as an expression."""
+    """An exercise with a checker: its heading, the checker's name, and what the lesson gives the
+    checker, as an expression."""
 
     heading: str
     checker: str
@@ -38,7 +40,8 @@ def tagged(cell, tag: str) -> bool:
 
 
 def checker_calls(node) -> list[ast.Call]:
-    """Return the calls of checkers in a piece of code: check_NAME(...), of a module or by itself."""
+    """Return the calls of checkers in a piece of code: check_NAME(...), of a module or by
+    itself."""
     calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
     return [
         call

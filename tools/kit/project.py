@@ -1,7 +1,8 @@
-"""Grade a project: `python -m tools.kit.project policy|head|world FILE [--seed N]`; docs/projects.md says what is asked for.
+"""Grade a project: `python -m tools.kit.project policy|head|world FILE [--seed N]`;
+docs/projects.md says what is asked for.
 
-A grader prints what it found, line by line, and whether that passes. The data are drawn from the seed: readers use the default, an
-instructor another one.
+A grader prints what it found, line by line, and whether that passes. The data are drawn from the
+seed: readers use the default, an instructor another one.
 """
 
 import argparse
@@ -37,7 +38,7 @@ class Finding(NamedTuple):
     seen: str
 
 
-# A new policy ------------------------------------------------------------------------------------------
+# A new policy.
 
 TABLES = {
     "smooth": lambda batch, noise: 128 + batch,
@@ -47,7 +48,8 @@ TABLES = {
 
 
 def step(generator: torch.Generator, requests: int, gamma: int = 7) -> Proposal:
-    """Return blocks of a step [R, g] whose confidences are drawn: some requests are easy, some are not."""
+    """Return blocks of a step [R, g] whose confidences are drawn: some requests are easy, some are
+    not."""
     ease = 3 * torch.rand(requests, 1, generator=generator)
     logits = ease + torch.randn(requests, gamma, generator=generator)
     tokens = torch.zeros(requests, gamma, dtype=torch.long)
@@ -63,7 +65,8 @@ def expected(proposal: Proposal, lengths: torch.Tensor, table: CostTable) -> flo
 
 
 def grade_policy(module, seed: int) -> list[Finding]:
-    """Return whether a policy is lossless alone and in company, no worse than Algorithm 1 on a smooth table, better on steps."""
+    """Return whether a policy is lossless alone and in company, no worse than Algorithm 1 on a
+    smooth table, better on steps."""
     generator, findings = torch.Generator().manual_seed(seed), []
     for requests, cases in ((1, 60), (2, 8)):
         found = find_violation(module.policy, cases=cases, seed=seed, requests=requests)
@@ -90,7 +93,7 @@ def grade_policy(module, seed: int) -> list[Finding]:
     return findings
 
 
-# A new head --------------------------------------------------------------------------------------------
+# A new head.
 
 RANK, UPDATES, BATCH = 32, 200, 64
 BLOCKS = {"to learn from": 24, "to be graded by": 6}  # answers in each domain
@@ -98,8 +101,9 @@ EVERY = 10  # committed tokens between two anchors
 
 
 class Blocks(NamedTuple):
-    """Blocks of a frozen drafter on the target's own answers: hidden states [N, g, H], base logits [N, g, V], the anchor and
-    the answer's next tokens [N, g + 1], and the target's probabilities at them [N, g, V]."""
+    """Blocks of a frozen drafter on the target's own answers: hidden states [N, g, H], base logits
+    [N, g, V], the anchor and the answer's next tokens [N, g + 1], and the target's probabilities at
+    them [N, g, V]."""
 
     hidden: torch.Tensor
     base: torch.Tensor
@@ -125,7 +129,8 @@ def blocks_of(lab, drafter, prompts: list[str]) -> Blocks:
 
 
 def accepted(biases, blocks: Blocks) -> torch.Tensor:
-    """Return the chance [N, g] that each draft is accepted if all before it were the answer's own."""
+    """Return the chance [N, g] that each draft is accepted if all before it were the answer's
+    own."""
     return torch.minimum((blocks.base + biases).float().softmax(-1), blocks.target).sum(-1)
 
 
@@ -154,8 +159,8 @@ def trained(head, blocks: Blocks, seed: int):
 
 
 def grade_head(module, seed: int) -> list[Finding]:
-    """Return whether a head is lossless in a toy drafter, and after a short training on a frozen DFlash better than none, with a
-    third of the Markov head's gain."""
+    """Return whether a head is lossless in a toy drafter, and after a short training on a frozen
+    DFlash better than none, with a third of the Markov head's gain."""
     target, drafters = toy_models()
     toy = drafters["dspark"]
     torch.manual_seed(seed)
@@ -193,7 +198,7 @@ def grade_head(module, seed: int) -> list[Finding]:
     ]
 
 
-# A new world -------------------------------------------------------------------------------------------
+# A new world.
 
 DRAWN, LONGEST = 1000, 256
 # The share of tokens that the three before them should tell: below it is noise, above it is a form to fill in.
@@ -215,7 +220,8 @@ def guessed(learned: list[list[int]], unseen: list[list[int]]) -> float:
 
 
 def grade_world(module, seed: int) -> list[Finding]:
-    """Return whether a world is seeded, varied, checkable, readable for the tokenizer, split, and neither noise nor a form."""
+    """Return whether a world is seeded, varied, checkable, readable for the tokenizer, split, and
+    neither noise nor a form."""
     dice = random.Random(seed), random.Random(seed)
     drawn, again = ([module.example(rng) for _ in range(DRAWN)] for rng in dice)
     prompts, answers, checks = zip(*drawn)

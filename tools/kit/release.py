@@ -1,9 +1,11 @@
 """The student edition: the course without answers, in build/student and as build/student.zip.
 
-`python -m tools.kit.release` takes what git tracks. Answers stand in seven places: notebooks/solutions and the links to it, the sources
-in notebooks/src, the folds inside the lessons, the outputs, the checkers in dspark_lite/course/exercises with a right function for every
-exercise, the course's own my_dspark.py, and git's history. None of them comes along; the checkers come packed, so that nobody
-reads them by accident. Who wants to can unpack them: what decides about marks is `make grade`, on cases of its own.
+`python -m tools.kit.release` takes what git tracks. Answers stand in seven places:
+notebooks/solutions and the links to it, the sources in notebooks/src, the folds inside the lessons,
+the outputs, the checkers in dspark_lite/course/exercises with a right function for every exercise,
+the course's own my_dspark.py, and git's history. None of them comes along; the checkers come
+packed, so that nobody reads them by accident. Who wants to can unpack them: what decides about
+marks is `make grade`, on cases of its own.
 """
 
 import argparse
@@ -91,7 +93,8 @@ collects the right ones in `my_dspark.py`, and `python course.py progress` says 
 
 
 def tracked() -> list[str]:
-    """Return the files that git tracks, relative to the root. Raises RequestError outside a clone."""
+    """Return the files that git tracks, relative to the root. Raises RequestError outside a
+    clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         raise RequestError(
@@ -101,7 +104,8 @@ def tracked() -> list[str]:
 
 
 def without_answers(notebook, lesson: str, badge: bool):
-    """Return the notebook without outputs, links to solutions and folds that answer; hints stay, and the `badge` if it is wanted."""
+    """Return the notebook without outputs, links to solutions and folds that answer; hints stay,
+    and the `badge` if it is wanted."""
     in_exercise = False
 
     def kept(found):
@@ -126,7 +130,8 @@ def without_answers(notebook, lesson: str, badge: bool):
 
 
 def blanked(source: str, shown) -> str:
-    """Return a module's source with empty lines for all top statements that are not `shown`, so that lines keep their numbers."""
+    """Return a module's source with empty lines for all top statements that are not `shown`, so
+    that lines keep their numbers."""
     lines = source.splitlines()
     for node in ast.parse(source).body:
         if not shown(node):
@@ -151,7 +156,8 @@ def packed(source: str) -> str:
 
 
 def hollow(source: str) -> str:
-    """Return the course's own my_dspark.py with the pieces that a reader writes packed: `keep` reads the order and the given pieces."""
+    """Return the course's own my_dspark.py with the pieces that a reader writes packed: `keep`
+    reads the order and the given pieces."""
     lines = source.splitlines()
     for node in reversed(ast.parse(source).body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name not in GIVEN:
@@ -160,7 +166,8 @@ def hollow(source: str) -> str:
 
 
 def edition(name: str, answers: set[str], badge: bool) -> str | None:
-    """Return a file's text in the student edition, None if the file stays as it is; notebooks keep the `badge` or not."""
+    """Return a file's text in the student edition, None if the file stays as it is; notebooks keep
+    the `badge` or not."""
     path = ROOT / name
     if path.suffix == ".ipynb":
         return nbformat.writes(without_answers(read_notebook(path), path.stem, badge)) + "\n"
@@ -175,7 +182,8 @@ def edition(name: str, answers: set[str], badge: bool) -> str | None:
 
 
 def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> list[str]:
-    """Write the student edition to `out`, anew; links and badges lead to `repository`, where there is one, at its `tag`.
+    """Write the student edition to `out`, anew; links and badges lead to `repository`, where there
+    is one, at its `tag`.
 
     Return the edition's files.
     """

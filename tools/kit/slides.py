@@ -1,8 +1,10 @@
-"""Slides of each lesson's figures, by nbconvert and reveal.js: `python -m tools.kit.slides` writes build/slides/NN_name.html.
+"""Slides of each lesson's figures, by nbconvert and reveal.js: `python -m tools.kit.slides` writes
+build/slides/NN_name.html.
 
-A deck is made from the committed notebook: what the lesson teaches, then the figures of its sections. A figure stands under its
-section's heading, with the first sentence in bold type that follows, if there is one; the text after the figure is its note, which is
-printed. A deck is one file.
+A deck is made from the committed notebook: what the lesson teaches, then the figures of its
+sections. A figure stands under its section's heading, with the first sentence in bold type that
+follows, if there is one; the text after the figure is its note, which is printed. A deck is one
+file.
 """
 
 import re

@@ -1,8 +1,10 @@
-"""Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
+"""Train and measure what stands beside lesson 13, on the tiny models: `make production`. To
+assets/measurements/production.json.
 
-Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), what a wrong head costs
-("wrong_heads"), and the lab's DSpark on a target that was fine-tuned, before and after a fine-tuning of its own ("retold"). Trainings
-resume in build/production, a part's rows in a journal of its own beside the result.
+Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted
+trees ("trees"), what a wrong head costs ("wrong_heads"), and the lab's DSpark on a target that was
+fine-tuned, before and after a fine-tuning of its own ("retold"). Trainings resume in
+build/production, a part's rows in a journal of its own beside the result.
 """
 
 import argparse
@@ -69,7 +71,8 @@ def wrong_heads(lab, prompts, journal):
 
 
 def retold_rows(lab, prompts, journal):
-    """Return three rows: target and draft as they are, the target fine-tuned alone, the draft fine-tuned on that target's answers."""
+    """Return three rows: target and draft as they are, the target fine-tuned alone, the draft
+    fine-tuned on that target's answers."""
     folder = FOLDER / "retold"
     moved = retold_lab(lab, folder, prompts)
     rows = {

@@ -1,7 +1,8 @@
 """Build the web edition from what is committed, offline: `make site`.
 
-The sources that Sphinx reads are written to build/site/source, the pages to build/site/html. Exits 1 where Sphinx warns: of a link
-that leads nowhere, a page in no table, a directive that is not known.
+The sources that Sphinx reads are written to build/site/source, the pages to build/site/html. Exits
+1 where Sphinx warns: of a link that leads nowhere, a page in no table, a directive that is not
+known.
 """
 
 import shutil
@@ -51,7 +52,8 @@ def write_sources(folder: Path) -> None:
 
 
 def write_beside(target: Path) -> None:
-    """Copy beside the pages the notebooks as they are committed, to download, and MathJax, which sets formulas."""
+    """Copy beside the pages the notebooks as they are committed, to download, and MathJax, which
+    sets formulas."""
     for path in pages.own_files():
         if path.endswith(".ipynb"):
             shutil.copy(ROOT / path, target / path)

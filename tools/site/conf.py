@@ -1,4 +1,5 @@
-"""Sphinx's settings for the web edition; tools/site/build.py writes the source folder that they are applied to."""
+"""Sphinx's settings for the web edition; tools/site/build.py writes the source folder that they are
+applied to."""
 
 import re
 
@@ -50,7 +51,8 @@ viewcode_follow_imported_members = False
 
 
 def as_text(app, what, name, obj, options, lines):
-    """Escape what reStructuredText would read as markup in a docstring: asterisks, bars, underscores."""
+    """Escape what reStructuredText would read as markup in a docstring: asterisks, bars,
+    underscores."""
     if lines and lines[0].startswith(
         "Alias for field number"
     ):  # of a named tuple: its docstring says what the fields are
@@ -65,7 +67,8 @@ def as_text(app, what, name, obj, options, lines):
 
 
 def is_borrowed(app, what, name, obj, skip, options):
-    """Return True for members that a class inherits from PyTorch, so that Sphinx skips them; their docstrings have another markup."""
+    """Return True for members that a class inherits from PyTorch, so that Sphinx skips them; their
+    docstrings have another markup."""
     return True if getattr(obj, "__module__", "").startswith("torch.") else None
 
 

@@ -1,4 +1,5 @@
-"""The pages of the web edition as Sphinx reads them, made from committed notebooks, the pages beside them, the package."""
+"""The pages of the web edition as Sphinx reads them, made from committed notebooks, the pages
+beside them, the package."""
 
 import ast
 import importlib
@@ -28,7 +29,8 @@ LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
 def address(link: str, page: str, pages: set[str]) -> str:
-    """Return where a relative link of `page` (its path in the repository) leads: to the page made of a file in `pages`, else to GitHub."""
+    """Return where a relative link of `page` (its path in the repository) leads: to the page made
+    of a file in `pages`, else to GitHub."""
     file, _, anchor = link.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(page), file))
     if path not in pages:
@@ -38,7 +40,8 @@ def address(link: str, page: str, pages: set[str]) -> str:
 
 
 def linked(text: str, page: str, pages: set[str]) -> str:
-    """Return a markdown text of `page` with its relative links as HTML, which Sphinx does not change."""
+    """Return a markdown text of `page` with its relative links as HTML, which Sphinx does not
+    change."""
 
     def anchor(match):
         if match[2] is None:
@@ -51,7 +54,8 @@ def linked(text: str, page: str, pages: set[str]) -> str:
 
 
 def lesson_page(notebook, path: str, pages: set[str]) -> None:
-    """Turn a committed notebook, at `path` in the repository, into a page, in place: links, what readers can do, pictures in words."""
+    """Turn a committed notebook, at `path` in the repository, into a page, in place: links, what
+    readers can do, pictures in words."""
     heading = ""
     notebook.cells[0].source = with_doors(notebook.cells[0].source, path)
     notebook.cells = [
@@ -84,7 +88,8 @@ FOLDED = re.compile(
 
 
 def fold(cell) -> dict:
-    """Move a folded cell's title out of its code and return MyST-NB's settings, which close the cell on the page, too."""
+    """Move a folded cell's title out of its code and return MyST-NB's settings, which close the
+    cell on the page, too."""
     match = FOLDED.match(cell.source)
     if not match:
         return {}
@@ -102,7 +107,8 @@ def is_stub(output) -> bool:
 
 
 def with_widget(output) -> list:
-    """Return an output, after the place for a drawing if the lesson has computed one for the web edition."""
+    """Return an output, after the place for a drawing if the lesson has computed one for the web
+    edition."""
     if WEB not in output.get("metadata", {}):
         return [output]
     given = output.metadata.pop(WEB).replace("</", "<\\/")
@@ -113,7 +119,8 @@ def with_widget(output) -> list:
 
 
 def with_doors(header: str, path: str) -> str:
-    """Return a lesson's first cell with what a reader of the page can do instead of the badge's line."""
+    """Return a lesson's first cell with what a reader of the page can do instead of the badge's
+    line."""
     name = posixpath.basename(path)
     doors = (
         f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a> · '
@@ -140,7 +147,8 @@ def imported(code: str) -> dict[str, object]:
 
 
 def known_names(notebook) -> list[dict[str, object]]:
-    """Return for each code cell of a lesson {name: object} of what is imported so far; a name that it defines anew is left out."""
+    """Return for each code cell of a lesson {name: object} of what is imported so far; a name that
+    it defines anew is left out."""
     known, by_cell = {}, []
     for cell in code_cells(notebook):
         own = {
@@ -173,7 +181,8 @@ def member(module: str, name: str):
 
 
 def description(code: str, output, names: dict[str, object], heading: str) -> str:
-    """Return the alternative text of a cell's picture: a widget's caption, else the docstring of what draws it, else the heading."""
+    """Return the alternative text of a cell's picture: a widget's caption, else the docstring of
+    what draws it, else the heading."""
     said = output.data.get("text/plain", "")
     if not said.startswith("<"):
         return said
@@ -219,7 +228,8 @@ def inside(package: str) -> list:
 
 
 def reference_page(room: str) -> str:
-    """Return the page of a package or one of its rooms: docstrings of it, its modules and their members."""
+    """Return the page of a package or one of its rooms: docstrings of it, its modules and their
+    members."""
     files = [found.name for found in inside(room) if not found.ispkg]
     parts = [f"## {name.rpartition('.')[2]}\n\n{automodule(name, ':members:')}" for name in files]
     return "\n\n".join([f"# {room}", automodule(room, ":no-members:"), *parts]) + "\n"
@@ -264,7 +274,8 @@ NAME = re.compile(
 
 
 def with_references(block: str, names: dict[str, object], places: dict[str, str]) -> str:
-    """Return a cell's highlighted code with links on its names: `names` has their objects, `places` where those are documented."""
+    """Return a cell's highlighted code with links on its names: `names` has their objects, `places`
+    where those are documented."""
 
     def link(match):
         thing = names.get(match[1])
@@ -286,7 +297,8 @@ def lesson_table(notebooks: dict[str, object]) -> str:
 
 
 def own_files() -> list[str]:
-    """Return the paths in the repository of what becomes a page: the lessons, the pages beside them and on the package."""
+    """Return the paths in the repository of what becomes a page: the lessons, the pages beside them
+    and on the package."""
     patterns = ("notebooks/[0-9][0-9]_*.ipynb", "docs/*.md")
     return [
         path.relative_to(ROOT).as_posix()

@@ -11,7 +11,8 @@ def number(generator, low: int, high: int) -> int:
 
 
 def check_speculate(generator):
-    """Return other models, starts, lengths and blocks; no length is more than what the watched models allow."""
+    """Return other models, starts, lengths and blocks; no length is more than what the watched
+    models allow."""
     return [
         [
             (

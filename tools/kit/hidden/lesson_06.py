@@ -51,7 +51,8 @@ def check_chain_loss(generator):
 
 
 def check_after_round(generator):
-    """Return caches, blocks and accepted drafts of any number, whole blocks and refused ones among them."""
+    """Return caches, blocks and accepted drafts of any number, whole blocks and refused ones among
+    them."""
     cases = []
     for _ in range(20):
         cached, gamma = (

@@ -7,7 +7,8 @@ from dspark_lite.course.exercises.small_engine import index_tensors
 
 
 def check_indices(generator):
-    """Return seven tokens, as the checker wants them, of two to five requests that start anywhere."""
+    """Return seven tokens, as the checker wants them, of two to five requests that start
+    anywhere."""
     cases = []
     for _ in range(20):
         requests = int(torch.randint(2, 6, (), generator=generator))

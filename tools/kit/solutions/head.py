@@ -1,10 +1,12 @@
-"""A head that sees two tokens: the transition bias of the token before, moved by the one before that."""
+"""A head that sees two tokens: the transition bias of the token before, moved by the one before
+that."""
 
 from torch import nn
 
 
 class Head(nn.Module):
-    """W2 (W1[x_(k-1)] + U1[x_(k-2)]); at the first position there is no x_(k-2), and its part is 0."""
+    """W2 (W1[x_(k-1)] + U1[x_(k-2)]); at the first position there is no x_(k-2), and its part is
+    0."""
 
     def __init__(self, vocab_size, rank, hidden_size):
         super().__init__()
