@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := -m pip install -qq --no-compile --disable-pip-version-check
 SETS := oldest middle colab newest
 
-COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving extensions production gpu judges drafts \
+COMMANDS := run lab test test-all notebooks record figures experiments confidence clinic serving machines extensions production gpu judges drafts \
   site release grade slides exam project
 
 .PHONY: $(COMMANDS) wheel fork test-matrix $(SETS:%=test-%) test-site

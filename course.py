@@ -102,6 +102,12 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
         "course",
         ["-m", "tools.measure.serving"],
     ),
+    "machines": (
+        "recorded rounds replayed on this CPU, on GPUs by their roofline, on the paper's machine",
+        "tools/measure",
+        "course",
+        ["-m", "tools.measure.machines"],
+    ),
     "extensions": (
         "what block verification gains over the token rule",
         "tools/measure",

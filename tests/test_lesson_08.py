@@ -114,6 +114,7 @@ def test_the_public_run_is_the_issues_and_names_its_source():
         and public["settings"]["max_new_tokens"] == 96
         and public["speed_is_of"] == "one prompt"
     )
+    assert public["places_per_token"] == {"0.0": 1.88, "0.5": 1.62, "0.7": 1.34, "0.9": 1.11}
     speeds = public["tokens_per_second"]
     assert round(speeds["dspark"] / speeds["plain"], 1) == round(public["speedup"], 1), (
         "a ratio of printed, rounded speeds"

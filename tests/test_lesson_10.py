@@ -153,3 +153,16 @@ def test_recorded_steps_are_the_blocks_of_several_prompts_side_by_side():
             kept[step], accepted[places]
         )
     assert len(recorded_steps(64)[0]) == min(240, len(logits) // 64)
+
+
+def test_requests_of_several_domains_share_the_steps_evenly():
+    domains = ("chat", "math")
+    steps, kept = recorded_steps(4, most=5, domains=domains)
+    assert kept.shape == (5, 4) and len(steps) == 5
+    for first, domain in zip((0, 2), domains):
+        logits, accepted = recorded_blocks((domain,))
+        apart = len(logits) // 2
+        for step, proposal in enumerate(steps):
+            places = [step, step + apart]
+            assert torch.equal(proposal.confidence_logits[first : first + 2], logits[places])
+            assert torch.equal(kept[step, first : first + 2], accepted[places])

@@ -227,6 +227,8 @@ def test_the_wrong_heads_of_the_model_begin_with_the_right_one():
         value.low <= value.value <= value.high for value in found.values()
     )
     assert found == throughput_by_head(4, seeds=2, requests=12)
+    fitted = throughput_by_head(4, "fitted", seeds=2, requests=12)
+    assert list(fitted) == list(found) and fitted != found
 
 
 # The pace of a device that is not here -------------------------------------------------------------------------------
@@ -313,12 +315,13 @@ def test_the_other_figures_draw_what_they_are_given():
     ).axes
     assert [text.get_text() for text in above.texts] == ["math", "chat,\nhead 2 times as sure"]
     assert below.lines[-1].get_xdata().tolist() == [400]
-    (axes,) = figures.wrong_heads(
-        {"as calibrated": Estimate(1.1, 1.0, 1.2), "3 nats too doubtful": Estimate(0.9, 0.8, 1.0)},
-        64,
-        "made",
-    ).axes
-    assert [text.get_text() for text in axes.texts[:2]] == ["0.90", "1.10"]
+    heads = {
+        "as calibrated": Estimate(1.1, 1.0, 1.2),
+        "3 nats too doubtful": Estimate(0.9, 0.8, 1.0),
+    }
+    left, right = figures.wrong_heads({"measured": heads, "fitted": heads}, 64, "made").axes
+    assert [text.get_text() for text in left.texts[:2]] == ["0.90", "1.10"]
+    assert "measured" in left.get_title("left") and "fitted" in right.get_title("left")
 
 
 def test_a_drafted_tree_joins_each_word_to_its_parent():

@@ -178,7 +178,7 @@ def test_beyond_what_was_measured_nothing_is_known():
         RequestError, match="of 4 requests cover up to 32 tokens; 33 were asked for"
     ):
         COSTS.sps(4, range(4, 34))
-    with pytest.raises(RequestError, match="cover up to 64 requests; 65 slots"):
+    with pytest.raises(RequestError, match="do not cover 65 requests"):
         EngineModel(
             Record(
                 1, None, *[np.ones(1, dtype=int)] * 2, np.zeros(1, dtype=int), np.ones(1, dtype=int)

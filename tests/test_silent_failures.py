@@ -61,18 +61,15 @@ def test_a_head_of_which_the_config_says_another_thing_than_the_weights(copy, ta
     )
 
 
-def test_a_lab_encodes_prompts_with_thinking_off(tiny_lab):
+THOUGHT = "<think>\n\n</think>\n\n"
+
+
+def test_a_lab_encodes_prompts_with_thinking_off_unless_it_is_asked_for(tiny_lab):
     lab = tiny_lab
-    thought = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
     prompt = lab.prompts["math"][0]
-    assert lab.tokenizer.decode(lab.encode(prompt)[0]).endswith(thought)
-    on = lab.tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}],
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=True,
-    )
-    assert not on.endswith(thought)  # so the template does react
+    assert lab.tokenizer.decode(lab.encode(prompt)[0]).endswith("assistant\n" + THOUGHT)
+    on = lab.tokenizer.decode(lab.encode(prompt, enable_thinking=True)[0])
+    assert on == lab.tokenizer.decode(lab.encode(prompt)[0]).removesuffix(THOUGHT)
 
 
 def test_blocks_are_drawn_from_the_float32_numbers_that_are_claimed(copy):

@@ -165,6 +165,19 @@ def server(monkeypatch):
 WORLD = Data(prompts={"math": 4, "chat": 6}, seed=7, max_new_tokens=12)
 
 
+@pytest.mark.parametrize("where", ["world", "data set"])
+def test_prompts_of_a_training_leave_room_for_thinking_where_the_data_say_so(
+    dataset, tokenizer, where
+):
+    data = replace(DATA, dataset=str(dataset)) if where == "data set" else WORLD
+    off, on = (
+        prompts.prompt_ids(tokenizer, replace(data, enable_thinking=thinking))
+        for thinking in (False, True)
+    )
+    empty = tokenizer("<think>\n\n</think>\n\n", add_special_tokens=False)["input_ids"]
+    assert off == [ids + empty for ids in on] and len(off) > 3
+
+
 @pytest.fixture
 def target(tokenizer):
     """What the answers of a server need of a target."""

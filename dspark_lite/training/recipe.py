@@ -144,6 +144,7 @@ class Data:
     temperature: NonNegative = 1.0  # 0: greedy
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
     top_p: Share = 1.0  # probability of a draw's candidates, at most
+    enable_thinking: bool = False  # whether the target may think before it answers
     held_out: Natural = 0  # the last answers: they measure the loss and train nothing
     chunk: Count | None = None  # answers between two saves; None: answers.py chooses
 
@@ -242,8 +243,14 @@ class DraftRecipe:
 
     @property
     def digest(self) -> str:
-        """Return 16 hexadecimal digits that differ from those of a changed recipe of this name."""
-        return digest_of(dataclasses.asdict(self))
+        """Return 16 hexadecimal digits that differ from those of a changed recipe of this name.
+
+        `enable_thinking` counts only if it is true: stored trainings are older than the field.
+        """
+        fields = dataclasses.asdict(self)
+        if self.data and not self.data.enable_thinking:
+            del fields["data"]["enable_thinking"]
+        return digest_of(fields)
 
     @property
     def cached_taps(self) -> tuple[int, ...]:

@@ -59,8 +59,9 @@ picture = strip("schedule")
 # $h_k$ is the hidden state of slot $k$. $W_1[x_{k-1}]$ is the row that the sequential head looked up for the token **before**
 # (lesson 05). Both are there when the block has been drawn, so the forecast costs one product.
 #
-# Here $x_0$ is the anchor. $c_k$ is the head's forecast of the chance that the target keeps a token drawn at slot $k$, whichever token that
-# is, *if all before it survive*. Its forecast that the prefix up to $k$ survives is the product: $a_k = c_1 c_2 \cdots c_k$.
+# Here $x_0$ is the anchor. $c_k$, the [confidence](../docs/glossary.md#confidence), is the head's forecast of the chance that the target
+# keeps a token drawn at slot $k$, whichever token that is, *if all before it survive*. Its forecast of the
+# [survival](../docs/glossary.md#survival) of the prefix up to $k$ is the product: $a_k = c_1 c_2 \cdots c_k$.
 #
 # Keep four things apart:
 #
@@ -197,6 +198,9 @@ picture = figures.decay(recorded, f"{run['device']}, {run['target']}")
 larger = predict("Which is larger: the product of the means, or the mean of the products?", ...)
 
 # %%
+toy = np.repeat([[0.99], [0.7]], gamma, 1)  # two kinds of blocks, equally often: one nearly sure all along, one doubtful
+print(f"toy   whole block survives: {toy.prod(1).mean():.2f} truly, {toy.prod(1).mean():.2f} mean of the products, "
+      f"{toy.mean(0).prod():.2f} product of the means")
 for domain, blocks in recorded.items():
     chances = expit(blocks.logits)
     print(f"{domain:5} whole block survives: {(blocks.accepted == gamma).mean():.2f} observed, "
@@ -205,13 +209,15 @@ larger.beside("the mean of the products")
 
 # %% tags=["claim"]
 claims({"the mean of the products is larger, in every domain": all(
-    expit(blocks.logits).mean(0).prod() < expit(blocks.logits).cumprod(1)[:, -1].mean() for blocks in recorded.values())})
+    expit(blocks.logits).mean(0).prod() < expit(blocks.logits).cumprod(1)[:, -1].mean() for blocks in recorded.values()),
+        "on chat the head promises more than comes, and the product of the means lands between": (recorded["chat"].accepted == gamma).mean()
+            < expit(recorded["chat"].logits).mean(0).prod() < expit(recorded["chat"].logits).cumprod(1)[:, -1].mean()})
 
 # %% [markdown]
-# Some blocks have high confidences all along, and these make up most of those that survive whole. The product of the means treats the
-# positions as if they were unrelated, and falls short of what the head says about whole blocks. (In math and chat it even lands nearer
-# to what was observed, by luck: the head is a little too sure there, and two errors partly cancel.) So multiply within a block, and
-# average afterwards.
+# In the toy (first line) the forecasts are true, half of the blocks are nearly sure all along, and these make up nearly all that survive
+# whole. The product of the means treats the positions as if they were unrelated, and falls far short. So it does of what the head says
+# about real blocks. (On chat it even lands nearer to what was observed: the head promises a little too much there, and two errors partly
+# cancel.) So multiply within a block, and average afterwards.
 #
 # ## Is it true?
 #
@@ -229,8 +235,8 @@ picture = figures.gaps(curve, drafts=3)
 # ### Exercise 2 · One number for the curve (code)
 # *10 minutes · easy · core.*
 #
-# The *expected calibration error* (ECE) averages |mean forecast − share that survived| over the bins, each bin weighted by its number of
-# blocks. Return the ECE from these three, arrays [m].
+# The *expected calibration error* ([ECE](../docs/glossary.md#ece)) averages |mean forecast − share that survived| over the bins, each bin
+# weighted by its number of blocks. Return the ECE from these three, arrays [m].
 #
 # <details><summary>Hint</summary>
 #
@@ -257,9 +263,10 @@ def calibration_error(predicted, observed, count):
 done = exercises.check_ece(calibration_error)
 
 # %% [markdown]
-# ECE asks only whether numbers are true. Two more measures: **AUC**: draw one block that survived and one that fell; AUC is the chance
-# that the first had the higher forecast, a tie counting as half (does it rank?). **Brier** is the mean squared difference between
-# forecast and outcome (both at once; lower is better). Four forecasters:
+# ECE asks only whether numbers are true. Two more measures: **[AUC](../docs/glossary.md#auc)**: draw one block that survived and one that
+# fell; AUC is the chance that the first had the higher forecast, a tie counting as half (does it rank?).
+# **[Brier](../docs/glossary.md#brier)** is the mean squared difference between forecast and outcome (both at once; lower is better). Four
+# forecasters:
 
 # %%
 error_of = calibration_error if done else exercises.calibration_error  # yours once it is right
@@ -284,7 +291,8 @@ claims({"always the mean has the lowest ECE and an AUC of one half": min(scores,
 # %% [markdown]
 # There is the town's forecaster: *always the mean*, taken from these very blocks, has the best ECE, and knows nothing. Doubled logits
 # rank nearly as well as the head and are far too sure. (Only nearly: at one position doubling keeps the order, but products over several
-# positions can change places.) **Ranking needs training; true numbers can be had afterwards.**
+# positions can change places. So the paper's word for scaling, "order-preserving", holds position by position.) **Ranking needs training;
+# true numbers can be had afterwards.**
 #
 # Outcomes are drawn, so even a perfect forecast has an ECE above zero. Pretend that the forecasts are exactly true, draw outcomes from
 # them many times, and take the mean ECE: that is the *floor*. Our head's ECE is ⟦error_all:.1f⟧ % against a floor of ⟦floor_all:.1f⟧ %:
@@ -292,9 +300,9 @@ claims({"always the mean has the lowest ECE and an AUC of one half": min(scores,
 #
 # ## A head that is really wrong
 #
-# Ours has little to mend. The paper's had much: judged on questions of another kind than it was trained on, the confidence head
-# of Qwen3-4B's draft is too sure at every position shown (Figure 6, whose bins we read off its vector graphic). Position 1 first, where survival
-# is a single sigmoid: what happens if its logit is divided by a temperature, $c = \sigma(z / T)$?
+# Ours (one training) has little to mend. The paper's had much: on the questions of Alpaca the confidence head of Qwen3-4B's draft is too
+# sure at every position shown (Figure 6, whose bins we read off its vector graphic). Position 1 first, where survival is a single sigmoid:
+# what happens if its logit is divided by a temperature, $c = \sigma(z / T)$?
 
 # %%
 from dspark_lite.course import paper
@@ -326,8 +334,8 @@ claims({"one temperature takes away more than half of the paper's error at posit
 # single forecasts; so its own ECE after scaling differs a little.)
 #
 # Position 3 is a product of three confidences, and errors multiply. So the paper fits the temperatures **one after the other**
-# (sequential temperature scaling, STS): first the $T_1$ with the least ECE of $\sigma(z_1/T_1)$; with it fixed, the $T_2$ with the
-# least ECE of $\sigma(z_1/T_1)\,\sigma(z_2/T_2)$; and so on.
+# (sequential temperature scaling, [STS](../docs/glossary.md#sts)): first the $T_1$ with the least ECE of $\sigma(z_1/T_1)$; with it fixed,
+# the $T_2$ with the least ECE of $\sigma(z_1/T_1)\,\sigma(z_2/T_2)$; and so on.
 #
 # ### Exercise 3 · Position by position (code)
 # *20 minutes · medium · core.*
@@ -391,12 +399,12 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
 #
 # ## A threshold, and what it cannot know
 #
-# The simplest use: cut the block at the first $c_k$ below a threshold. The draft at that place and all after it are not sent. As in the
-# paper's Figure 5, the confidences are first taken as the head gives them ("raw"); with a kernel, a control of the figure mends them
-# with the temperatures. Each draft that is sent takes a place in the target's pass and makes the pass longer; by how much depends on the
-# load. Left, what a round commits (accepted drafts and the target's own token) and what it wastes (sent drafts that are not kept).
-# Together they equal the places in the pass: accepted and wasted drafts are the drafts sent, and the target's own token stands for the
-# anchor's place. Right, the time of verification per committed token.
+# The simplest use: cut the block at the first $c_k$ below a threshold. The draft at that place and all after it are not sent. The
+# confidences are first taken as the head gives them ("raw"; whether the paper's Figure 5 does so, it does not say). With a kernel, a
+# control of the figure mends them with the temperatures. Each draft that is sent takes a place in the target's pass and makes the pass
+# longer; by how much depends on the load. Left, what a round commits (accepted drafts and the target's own token) and what it
+# [wastes](../docs/glossary.md#waste) (sent drafts that are not kept). Both together are the places that the round takes in the pass: one
+# for each draft sent, and the anchor's, which pays for the target's own token. Right, the time of verification per committed token.
 
 # %% tags=["folded"]
 # @title The explorer of thresholds
@@ -478,7 +486,8 @@ claims({"only on all blocks does the ECE exceed its floor":
         all((error > floor) == (count == len(said)) for count, (error, floor) in measured.items())})
 
 # %% [markdown]
-# On 100 and on 1000 blocks the ECE is no larger than its floor: we cannot tell this head from a perfect one. On all blocks we can.
+# On the 100 and on the 1000 blocks drawn here the ECE is no larger than its floor: we cannot tell this head from a perfect one. On all
+# blocks we can.
 #
 # ### ★ Figure 6, theirs and ours
 #
@@ -514,19 +523,31 @@ claims({"our head has less than a point to gain, the paper's several": 100 * (ra
 # The paper's Figure 5 shows the **rate**: (accepted drafts + 1) / (verified drafts + 1), where the 1 is the target's own token.
 
 # %%
+from dspark_lite.course import result_files
+
 sweep = confidence_results.threshold_sweep()
 picture = figures.threshold_rates(sweep["device"], sweep["rows"])
+public = result_files.reference("public_run.json")["places_per_token"]
+print("places per committed token, by threshold")
+print("  a public notebook, Qwen3-4B:", "  ".join(f"{least}: {price:.2f}" for least, price in public.items()))
+for domain in domains:
+    print(f"  here, {domain:5}               :", "  ".join(
+        f"{row['threshold']:.1f}: {1 / row['rate']:.2f}" for row in sweep["rows"] if row["domain"] == domain and f"{row['threshold']:.1f}" in public))
 
 # %% tags=["claim"]
 rates = {(row["domain"], row["threshold"]): row for row in sweep["rows"]}
 highest = max(least for _, least in rates)
-claims({"the rate rises in every domain": all(rates[domain, highest]["rate"] > rates[domain, 0.0]["rate"] for domain in domains),
+claims({"the public notebook's prices fall, too": list(public.values()) == sorted(public.values(), reverse=True),
+        "the rate rises in every domain": all(rates[domain, highest]["rate"] > rates[domain, 0.0]["rate"] for domain in domains),
         "and every domain's rounds get shorter": all(rates[domain, highest]["accepted"] < rates[domain, 0.0]["accepted"] for domain in domains)})
 
 # %% [markdown]
 # A round takes one place in the target's pass for the anchor and one for each verified draft. It commits the accepted drafts and the
 # target's own token. So **one over the rate is the price of a token**: places per committed token. By that price plain decoding is
 # best, with exactly 1.00. But rounds get shorter (the grey line), and each costs a pass.
+#
+# The printed prices fall with the threshold in [a public notebook](../docs/references.md#public-notebook) as they do here. Compare no
+# further: it decodes greedily, pools the rounds of three prompts, and sends at least one draft.
 #
 # ### Exercise 5 · Make it stale (open)
 # *40 minutes · optional.*

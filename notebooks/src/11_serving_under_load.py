@@ -52,7 +52,8 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # - **DSpark, lagged** takes this number from confidences of two steps ago (lesson 10), because production systems prepare the next step
 #   while the current one runs. Where we write just "DSpark", we mean this one.
 #
-# First, each user's speed with one request *under way* (being served) and with many. Measured times leave out the reading of prompts.
+# First, each user's speed with one request *under way* (being served) and with many. Measured times leave out the reading of prompts: no
+# drafter shortens that.
 
 # %% tags=["folded"]
 # @title Each user's speed, alone and on the full server
@@ -78,8 +79,9 @@ claims({"alone DSpark is much faster, on the full server hardly": ahead[idle] > 
 # ## One pass for many
 #
 # Take four requests. Their texts differ in length, and so do their numbers of drafts to verify. Padding them to one length would spend
-# work on tokens that belong to no text. Instead all tokens stand in **one sequence**, request after request: a *ragged batch*. Two
-# index tensors say of each token to which request it belongs, and at which position of that request's text it stands.
+# work on tokens that belong to no text. Instead all tokens stand in **one sequence**, request after request: a
+# *[ragged batch](../docs/glossary.md#ragged-batch)* (the paper *flattens* them, and keeps the order in a *marker tensor*). Two index tensors
+# say of each token to which request it belongs, and at which position of that request's text it stands.
 #
 # ### Exercise 1 · The index tensors (code)
 # *8 minutes · easy · core.*
@@ -304,12 +306,12 @@ print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {coun
 # ## What a step costs
 #
 # From here on we read recorded measurements of the package's engine. Yours verifies whole blocks; this one *schedules*
-# after drafting how many drafts to verify. The load is a *closed loop*: $R$ requests are always under way, and whoever ends is replaced at
-# once.
+# after drafting how many drafts to verify. The load is a *[closed loop](../docs/glossary.md#closed-loop)*: $R$ requests are always under
+# way, and whoever ends is replaced at once.
 #
 # In the figure every step drafts seven tokens per request, and we, not a scheduler, set how many of them are verified. Each line is one
-# load. Its height is the length of the step divided by the length of the same load's step that drafts too, but verifies anchors alone.
-# Tell the lines apart by colour: some labels had to move away from their ends.
+# load. Its height says how many times as long the step gets when drafts are verified, too, and not the anchors alone. Tell the lines apart
+# by colour: some labels had to move away from their ends.
 
 # %% tags=["folded"]
 # @title The length of a step, by load and tokens verified
@@ -365,8 +367,8 @@ claims({"tokens over the length of a step is the speed of the first numbers": al
 #
 # ## The budget and the load (the paper's Figure 8)
 #
-# A request's *budget* is the number of tokens that a step verifies for it, anchor included. Does the scheduler lower the budget on a
-# busy server?
+# A request's *[budget](../docs/glossary.md#budget)* is the number of tokens that a step verifies for it, anchor included. Does the
+# scheduler lower the budget on a busy server?
 
 # %% tags=["folded"]
 # @title Budgets, and throughput over MTP-1's
@@ -390,7 +392,8 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
 # tokens. The paper's blocks have five drafts, and its fitted budgets fall clearly, from about five tokens to three and a half. (Whole
 # blocks lie just below 8: close to an answer's longest length, fewer drafts fit.)
 #
-# *Throughput* is the tokens per second of all users together. The right plot divides it by MTP-1's at the same load: 1 means equal.
+# *Throughput* is the tokens per second of all users together ([goodput](../docs/glossary.md#goodput): refused drafts do not count). The
+# right plot divides it by MTP-1's at the same load: 1 means equal.
 # Here DSpark starts far above MTP-1 and ends at about its level: a long block pays on a light server, and brings nothing over one draft
 # on the full server.
 #
@@ -403,8 +406,11 @@ claims({"from the lightest to the heaviest load the budget falls": budgets["lagg
 # ## Throughput against speed (the paper's Figure 7)
 #
 # Users see only the speed of their own answers. With $R$ requests under way, it is tied to throughput:
-# *throughput = R × speed of each user*. Each load gives a point, and a way to serve is the curve through its points, its **frontier**:
-# more requests, more throughput, less speed. The figure also shows plain decoding.
+# *throughput = R × speed of each user* ([Little's law](../docs/references.md#little)). So **while $R$ stays the same the two are one goal**. The
+# paper's servers are mostly there (section 5.3): [memory for keys and values](../docs/references.md#pagedattention), or too few requests, keeps
+# $R$ below what would fill the GPU. The two compete where more requests could
+# be let in: each load gives a point, and a way to serve is the curve through its points, its
+# **[frontier](../docs/glossary.md#pareto-frontier)**: more requests, more throughput, less speed. The figure also shows plain decoding.
 
 # %%
 frontiers = {"plain": serving_results.frontier("plain", "all"), **{name: serving_results.frontier(*way) for name, way in ways.items()}}
@@ -413,11 +419,11 @@ picture = figures.figure_7(frontiers, device)
 # %% [markdown]
 # On the left, each small number is a count of requests under way, in the colour of its curve. At equal throughput DSpark's users are
 # faster than MTP-1's, until the full server, where the curves meet. (Where a curve bends back, that is the machine's noise.) On the
-# right are the paper's curves for its two models. Each arrow goes from MTP-1 to DSpark at the same throughput: so much faster is each
-# user.
+# right are the paper's curves for its two models, fitted to samples of live traffic. Each arrow goes from MTP-1 to DSpark at the same
+# throughput: so much faster is each user.
 #
-# Whoever runs a service promises a speed: at least so many tokens per second for each user (a *service level*). How much throughput is
-# possible under this promise?
+# Whoever runs a service promises a speed: at least so many tokens per second for each user (a *service level*,
+# [SLA](../docs/glossary.md#sla)). How much throughput is possible under this promise?
 #
 # ### Exercise 4 · Under a promise (code)
 # *10 minutes · medium · core.*
@@ -502,8 +508,8 @@ claims({"the faster the promise, the larger the gain in throughput": list(gain_a
 # Two comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8), and speed at equal throughput (the arrows of
 # Figure 7).
 #
-# > **How sure are we?** One CPU, one thread, small models: speeds, and the loads at which things turn, hold for this machine alone. Error
-# > bars are 95 % intervals over repeats.
+# > **How sure are we?** One CPU, one thread, small models, one training of each: speeds, and the loads at which things turn, hold for this
+# > machine and these drafters alone. Error bars are 95 % intervals over repeats.
 #
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a mask that keeps requests apart. Each request is
@@ -609,11 +615,19 @@ too_long.beside({(True, True): "both", (True, False): "verifying 2", (False, Tru
     tuple(static[length].high < 1 for length in (2, whole)), "neither"))
 per_step, per_request, per_token = (1e3 * seconds for seconds in additive_step())
 print(f"a step of R requests with t tokens verified takes about {per_step:.0f} + {per_request:.1f} R + {per_token:.2f} t milliseconds")
-glue(per_request=per_request / per_token)
+# The last two drafts of a block: a step with all seven over one with five, each measured twice.
+last_two = {"with lengths by survival": serving_results.gain("step_seconds", *(serving_results.row(
+                "costs", concurrency=busy, drafter="dspark", policy=f"budget {tokens}") for tokens in (whole + 1, whole - 1))),
+            "with one length for all": serving_results.gain("step_seconds", measured_row(f"fixed {whole}", busy), measured_row(f"fixed {whole - 2}", busy))}
+for name, ratio in last_two.items():
+    print(f"{busy} under way, {name}: seven drafts take {ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times as long as five")
+glue(per_request=per_request / per_token, last_free=last_two["with lengths by survival"].value, last_dear=last_two["with one length for all"].value)
 
 # %% tags=["claim"]
 claims({"a short block of DSpark is worse than MTP-1 on the full server": static[2].high < 1,
-        "a whole block cannot be told apart from MTP-1 there": static[whole].low < 1 < static[whole].high})
+        "a whole block cannot be told apart from MTP-1 there": static[whole].low < 1 < static[whole].high,
+        "the last two drafts cost nothing in one part and much in the other": last_two["with lengths by survival"].low < 1
+            < last_two["with one length for all"].low})
 
 # %% tags=["folded"]
 # @title The same with your lab's models, if others
@@ -626,13 +640,18 @@ if lab_own:
     picture = figures.draw_own_load(own_load(lab, drafter, lab_own.table), there, f"{report['target']} on {device}")
 
 # %% [markdown]
-# The paper says that a static draft of several tokens costs throughput on a full server; so its production system drafted one token
-# before. Here DSpark's *short* lengths lose: the block of seven has been drafted and paid for, and most of it is thrown away. **The
-# scheduler shortens what is verified, after the draft has been paid for.**
+# The paper says that a static draft of several tokens costs throughput on a full server; so its production system drafted one token until
+# two weeks after the V4 preview's release. Here DSpark's *short* lengths lose: the block of seven has been drafted and paid for, and most
+# of it is thrown away. (The paper means MTP-3 and MTP-5, which draft three and five. We have measured no such drafter.) **The scheduler
+# shortens what is verified, after the draft has been paid for.** The paper names this limit, and a drafter that leaves early on hard text
+# as a way on.
 #
 # By the fitted line, a rough one that includes drafting, each request costs as much as ⟦per_request:.1f⟧ verified tokens, however few of
 # its drafts are verified. That is why the schedulers are not ahead of whole blocks here. In lesson 10's replay verified tokens alone made
 # a step longer, so cutting drafts saved more. Exercise 5 asks which length is then best.
+#
+# What a block's *last* drafts cost we cannot say. In one part of this measurement the step with all seven takes ⟦last_free:.2f⟧ times as
+# long as the one with five, in the other part ⟦last_dear:.2f⟧ times. Lesson 13 meets both.
 #
 # ### Exercise 5 · When is one length right? (think)
 # *15 minutes · hard · optional.*
@@ -654,8 +673,8 @@ if lab_own:
 # ### ★ Move the load
 #
 # On the left are the frontiers, measured (marks) and from a model of the engine (lines: its measured costs, recorded blocks); the ring
-# is where the slider puts the server. The model does not know every delay of the machine; at heavy load it is kinder to DSpark than the
-# measurement. On the right is one step. With one request under way, how many drafts does it get? With 24, does any get none? What does
+# is where the slider puts the server. At heavy load the model is kinder to DSpark than the measurement: it has costs in which a block's last
+# drafts are free. On the right is one step. With one request under way, how many drafts does it get? With 24, does any get none? What does
 # *DSpark, whole block* do to the ring?
 #
 # <details><summary>Answer</summary>

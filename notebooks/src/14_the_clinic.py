@@ -71,7 +71,7 @@ prices = clinic.price_table(spent)
 # |---|---|
 # | τ rounds 1, 2 · τ rounds 4 on | tokens per round, early and late in an answer |
 # | first draft · later drafts | share of drafts accepted, where all before them were; *later*: every draft after the first, the last included |
-# | own odds | mean probability that the draft gave to its own drafts |
+# | own odds | mean probability that the draft gave to its own drafts; where the target is as unsure, low odds are no fault |
 # | promised − kept | drafts per round that the confidence promised, less those that were accepted |
 # | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
 # | left by a round | entries that a round adds to the draft's cache and that belong to no committed token |
@@ -101,7 +101,7 @@ claims({"enumeration finds the healthy service lossless": patients.Patient.dista
 # %% [markdown]
 # This is the healthy line. Most drafts are accepted, the confidence promises what is kept, and nothing is left in the draft's cache. The
 # *distance* is entered as 0, because lesson 02 found the healthy decoder lossless. The ± is one standard error, over answers and not over
-# rounds, because rounds of one answer resemble each other. Bars in the figures are two standard errors.
+# rounds, which resemble each other within an answer. Bars in the figures are two standard errors.
 #
 # ## One patient, in the open
 #
@@ -248,8 +248,8 @@ done = exercises.check_same_block(same_block)
 # | what is drawn | 16-bit draws | drafts are drawn by a 16-bit running sum of probabilities, and accepted by the exact ones |
 # | | best one, claimed as drawn | the most probable token is drafted, and the accept rule is told that it was drawn |
 #
-# You have seen two charts being taken. The ward's are recorded: we took them in the same way, with the same tiny models. (If your lab has
-# other models, the cell takes the charts now, which lasts minutes.)
+# The ward's charts are recorded: we took them as we took the two above, with the same tiny models. (If your lab has other models, the cell
+# takes them now, in minutes.)
 
 # %%
 SEED = patients.SEED
@@ -274,9 +274,8 @@ picture = figures.ward_table({f"bed {bed}": shown for bed, shown in found.items(
 # the bed's own error counts, too, and is often the larger one. A number without an error, such as *block's price*, is coloured when it
 # differs at all. An empty field had too few rounds.
 #
-# Look over the table first; the order of questions follows below. See **whether drafts are bad at all**. In some beds they are healthy,
-# and something else is lost: time, or exactness. Where drafts are bad, ask when (from the first round on, or later?) and where in the
-# block (from the first draft on, or later?).
+# Look over the table first. See **whether drafts are bad at all**. In some beds they are healthy, and something else is lost: time, or
+# exactness. Where drafts are bad, ask when (from the first round on, or later?) and where in the block (from the first draft on, or later?).
 #
 # The folded cell runs the three tests on each bed.
 
@@ -461,7 +460,7 @@ print(report(verdicts))
 # rounds.
 #
 # > **How sure are we?** A chart has some seventy rounds from twelve answers, so chance colours a field now and then. What each mistake
-# > costs depends on the draft.
+# > costs depends on the draft: here one, of one training.
 #
 # ## Recap
 # - A drafter fails in silence: the text almost always stays right, and the time goes. So keep the chart of a healthy one.
@@ -470,7 +469,7 @@ print(report(verdicts))
 # - What hides from every chart is found beside a reference.
 #
 # You have reached the end. What to take along: [the course on one sheet](../docs/summary.md), [which drafter, and when not to](../docs/which_drafter.md),
-# [an evening for a draft of your own](../docs/evening.md), and your `my_dspark.py`.
+# [an evening for a draft of your own](../docs/evening.md), [what all of this does not show](../docs/limits.md), and your `my_dspark.py`.
 #
 # ## Beyond the core
 #
@@ -692,8 +691,8 @@ claims({"the healthy drafter passes": chance["healthy"] > 0.001,
             chance[label] < 0.001 for label in suspects)})
 
 # %% [markdown]
-# The p-value is the chance that a right decoder's counts lie as far off as these. For the healthy drafter nothing is unusual; the suspect is
-# found. Here ⟦draws⟧ draws are enough. At another place many thousands may be too few, and then their silence is no acquittal. So enumerate
+# The p-value is the chance that a right decoder's counts lie at least as far off as these. For the healthy drafter nothing is unusual; the
+# suspect is found. Here ⟦draws⟧ draws are enough. At another place many thousands may be too few, and their silence is no acquittal. So enumerate
 # first, on the smallest models that run the same code, and let the chi-square watch over the real ones.
 # **Before a test acquits, compute what it would have found.**
 #
@@ -711,8 +710,9 @@ claims({f"{cause} cannot be told from healthy": not clear(shown) for cause, show
 # %% [markdown]
 # Nothing is coloured: **with charts of this size they cannot be told from healthy.** *Taps one early*: each tapped layer is read one too
 # soon. *One norm for all keys* is the engine's mistake of lesson 08. The positions of a *scaled target* are stretched for long texts (YaRN),
-# and the draft was trained without. On this small draft the three cost little. On a large one such a line can cost most of the gain: lesson
-# 08 began with that. Only the method of lesson 08 finds them, a run beside a reference, up to the first tensor that differs.
+# and the draft was trained without. On this small draft (one training) the three cost little. On a large one such a line can go with the
+# loss of most of the gain: lesson 08 began with such a case. Only the method of lesson 08 finds them, a run beside a reference, up to the
+# first tensor that differs.
 
 # %%
 from dspark_lite.course.exercises.lesson_08 import first_difference, trace

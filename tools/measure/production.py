@@ -63,10 +63,12 @@ def tree_rows(lab, prompts, journal):
 
 
 def wrong_heads(lab, prompts, journal):
-    """Return a row for each wrong head, computed from a model: prompts and journal are not used."""
+    """Return a row for each wrong head and time of a step, computed from a model: prompts and
+    journal are not used."""
     return [
-        {"name": name, "requests": LOAD, **asdict(found)}
-        for name, found in throughput_by_head(LOAD).items()
+        {"name": name, "paid": paid, "requests": LOAD, **asdict(found)}
+        for paid in ("measured", "fitted")
+        for name, found in throughput_by_head(LOAD, paid).items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The target's own answers to a recipe's prompts, which drafters learn from (thinking off)."""
+"""The target's own answers to a recipe's prompts, which drafters learn from."""
 
 import json
 from collections.abc import Iterator

@@ -31,13 +31,10 @@ PARTS = {
 VERDICTS = {
     ledger.REPLICATES: ("✓ replicates", GREEN),
     ledger.DOES_NOT: ("✗ does not hold", RED),
+    ledger.UNDECIDED: ("? we cannot tell", GREY),
     ledger.UNTESTABLE: ("– not testable", GREY),
     ledger.MISSING: ("– not measured", GREY),
 }
-UNDECIDED = (
-    "? we cannot tell",
-    GREY,
-)  # of a claim that does not replicate though no margin is the other way round
 KEY = (
     ("o", GREEN, "ours, above zero"),
     ("o", GREY, "ours, zero inside"),
@@ -192,8 +189,6 @@ def _draw_row(axes, row: Row, times: float) -> None:
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
     """What a claim says, left of the panel, and its verdict, with the number of its note, right of it."""
     words, colour = VERDICTS[entry.verdict]
-    if entry.verdict == ledger.DOES_NOT and not entry.turned_round:
-        words, colour = UNDECIDED
     note = ledger.noted().get(entry.claim.says)
     place = axes.get_yaxis_transform()
     axes.text(

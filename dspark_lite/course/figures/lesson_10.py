@@ -77,7 +77,7 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         label="median: SPS(B)",
     )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("A larger batch takes longer", fontsize=10)
+    axes.set_title("Steps per second, by what a step carries", fontsize=10)
     axes.legend(fontsize=8)
     measured_on(axes, device)
     return fig

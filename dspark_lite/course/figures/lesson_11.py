@@ -24,6 +24,7 @@ from .style import (
     draw_estimates,
     figure,
     hollow,
+    label_ends,
     measured_on,
     policy_style,
 )
@@ -509,6 +510,27 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     )
     axes.grid(False)
     axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
+
+
+def two_machines(found: dict[str, dict[str, dict[int, Estimate]]]):
+    """Throughput over plain decoding's by load, {machine: {policy: {load: Estimate}}}: a panel a machine, a label at each line."""
+    fig, panels = figure(len(found), width=4.6, height=3.3, sharey=True, squeeze=False)
+    highs = [
+        e.high for lines in found.values() for values in lines.values() for e in values.values()
+    ]
+    panels[0][0].set(ylim=(0, 1.05 * max(highs)), ylabel="tokens/s over plain decoding's")
+    for axes, (machine, lines) in zip(panels.flat, found.items()):
+        ends = []
+        for policy, values in lines.items():
+            look, last = style(policy), max(values)
+            draw_estimates(axes, list(values), list(values.values()), {**look, "markersize": 5})
+            ends.append((last, values[last].value, look["label"], look["color"]))
+        axes.axhline(1, color=GREY, linewidth=1)
+        load_axis(axes, sorted({load for values in lines.values() for load in values}))
+        axes.tick_params(axis="x", labelsize=8)
+        axes.set_title(machine, fontsize=10)
+        label_ends(axes, ends, gap=0.07)
+    return fig
 
 
 def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):

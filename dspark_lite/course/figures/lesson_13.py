@@ -263,36 +263,39 @@ def drift_series(found, phases):
     return fig
 
 
-def wrong_heads(found: dict[str, Estimate], load: int, device: str):
-    """Throughput under Algorithm 1 over that of whole blocks, by what was done to the head."""
-    fig, axes = figure(width=7.4, height=2.7)
-    names = list(found)[::-1]
-    colours = [
-        BLACK
-        if name == "as calibrated"
-        else PURPLE
-        if "doubtful" in name or "half" in name
-        else ORANGE
-        for name in names
-    ]
-    values = [found[name].value for name in names]
-    axes.barh(names, values, color=colours, height=0.62)
-    for place, value in enumerate(values):
-        axes.annotate(
-            f"{value:.2f}",
-            (max(value, 1.0), place),
-            (5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
-    axes.axvline(1, color=GREY, linewidth=1)
-    axes.set(
-        xlabel=f"throughput over that of whole blocks (grey line), {load} requests under way",
-        xlim=(0, 1.1 * max(1.0, *values)),
+def wrong_heads(found: dict[str, dict[str, Estimate]], load: int, device: str):
+    """Throughput under Algorithm 1 over that of whole blocks, by what was done to the head: {time of a step: {head: Estimate}}, a
+    panel for each time."""
+    fig, panels = figure(len(found), width=4.4, height=2.7, sharey=True, squeeze=False)
+    for axes, (paid, by_head) in zip(panels[0], found.items()):
+        names = list(by_head)[::-1]
+        colours = [
+            BLACK
+            if name == "as calibrated"
+            else PURPLE
+            if "doubtful" in name or "half" in name
+            else ORANGE
+            for name in names
+        ]
+        values = [by_head[name].value for name in names]
+        axes.barh(names, values, color=colours, height=0.62)
+        for place, value in enumerate(values):
+            axes.annotate(
+                f"{value:.2f}",
+                (max(value, 1.0), place),
+                (5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+        axes.axvline(1, color=GREY, linewidth=1)
+        axes.set(xlim=(0, 1.2 * max(1.0, *values)))
+        axes.set_title(f"a step's time as {paid}", fontsize=10, loc="left")
+        axes.grid(axis="y", visible=False)
+    fig.supxlabel(
+        f"throughput over that of whole blocks (grey line), {load} requests under way", fontsize=9
     )
-    axes.grid(axis="y", visible=False)
-    measured_on(axes, f"{device}: a step's costs; the rest is a model")
+    measured_on(panels[0, -1], f"{device}: a step's costs; the rest is a model")
     return fig
 
 

@@ -71,11 +71,12 @@ class Lab:
             self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
         return self._held[1]
 
-    def encode(self, prompt: str) -> torch.Tensor:
-        """Token ids [1, n] of a user's first turn, chat template applied, thinking off; raises RequestError for what is no text."""
+    def encode(self, prompt: str, *, enable_thinking: bool = False) -> torch.Tensor:
+        """Token ids [1, n] of a user's first turn, chat template applied; raises RequestError for what is no text."""
         if not isinstance(prompt, str):
             raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
-        return torch.tensor([chat_ids(self.tokenizer, prompt)], device=self.device)
+        ids = chat_ids(self.tokenizer, prompt, enable_thinking=enable_thinking)
+        return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:
         """The text of token ids, special tokens left out; raises RequestError for what are none."""

@@ -17,7 +17,7 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, chosen_lengths, started
 from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.course.measure.step_costs import StepCosts
+from dspark_lite.scheduling.policies import Costs
 from dspark_lite.serving.requests import StepReport
 
 
@@ -77,22 +77,22 @@ class EngineModel:
     it. `submit`, then `step` until `idle`, as with the engine.
 
     `now` is the model's clock: it moves by what a step takes, and whoever waits for an arrival sets it. With the policy
-    fixed(0) and the costs of a target alone it decodes plainly. Raises RequestError for more slots than the costs cover.
+    fixed(0) and the costs of a target alone it decodes plainly. `shares` [A, 2] holds the tokens that each recorded answer
+    has written, and its equal shares of the seconds of its rounds. Raises RequestError for more slots than the costs cover.
     """
 
     def __init__(
         self,
         record: Record,
-        costs: StepCosts,
+        costs: Costs,
         policy=None,
         *,
         slots: int,
         prefill: tuple[float, float] = (0.0, 0.0),
     ):
-        if slots > costs.requests[-1]:
+        if slots > costs.most_tokens(slots):
             raise RequestError(
-                f"the step costs cover up to {int(costs.requests[-1])} requests; {slots} slots were asked "
-                "for, so measure more"
+                f"the step costs do not cover {slots} requests; measure more, or take fewer slots"
             )
         self.record, self.costs, self.policy, self.prefill, self.now = (
             record,
@@ -104,10 +104,16 @@ class EngineModel:
         self.answer = np.full(slots, -1)
         self.written, self.rounds = np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
+        self.shares = np.zeros((len(record.tokens), 2))
         self._waiting: deque[tuple[int, float]] = deque()
         self._drafts = torch.zeros(
             slots, record.gamma, dtype=torch.long
         )  # which tokens they are does not matter here
+
+    @property
+    def running(self) -> int:
+        """Return how many slots are taken."""
+        return int((self.answer >= 0).sum())
 
     @property
     def idle(self) -> bool:
@@ -158,6 +164,8 @@ class EngineModel:
         report.verified, report.committed = report.proposed + len(rows), int(committed.sum())
         report.seconds["round"] = self.costs.seconds(len(rows), report.verified)
         self.now += report.seconds["round"]
+        charged = report.seconds["round"] / len(rows)
+        np.add.at(self.shares, answer, np.stack([committed, np.full(len(rows), charged)], 1))
         self.written[rows] += committed
         self.rounds[rows] += 1
         for row in rows[self.written[rows] >= record.tokens[answer]]:

@@ -3,25 +3,32 @@
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from dspark_lite.course.result_files import read
 from dspark_lite.common.files import ROOT
 from dspark_lite.models.checkpoints import save_draft
-from dspark_lite.training.blocks import TrainingBatch, training_forward
-from dspark_lite.training.cache import build_cache
+from dspark_lite.training.blocks import (
+    TrainingBatch,
+    dense_mask,
+    draw_anchors,
+    training_forward,
+)
+from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.train import Rows
 from . import evaluation
 from .journal import header
 from .lab import Lab
-from ..data.answers import answered_rows
+from ..data.answers import answered_rows, write_answers
 from ..data.recipes import load_recipe
 
 RECORDED = ROOT / "assets" / "measurements" / "whole_drafter.json"
 WRITTEN_BY = "python -m tools.measure.whole_drafter"
 FACTORS = ("cross_entropy", "l1", "confidence")
 WARM_UP = 20  # updates over which the learning rate rises
+HELD_OUT_ANCHORS = 24  # blocks of each held-out answer
 
 
 def recorded() -> dict:
@@ -68,6 +75,55 @@ def batch_loss(
         )
     )
     return loss(logits, wanted, tokens, counted, confidence, factors)
+
+
+def held_out_blocks(lab: Lab, taps, prompts: list[str]) -> list[TrainingBatch]:
+    """Return the target's own answers to prompts at temperature 1, one a batch, each with some random anchors."""
+    asked = [lab.encode(prompt)[0].tolist() for prompt in prompts]
+    answers = write_answers(lab.target, asked, 1.0, lab.max_new_tokens, lab.seed)
+    read = OnlineFeatures(
+        lab.target, [(ids + answer, len(ids)) for ids, answer in zip(asked, answers)], taps
+    )
+    generator, batches = lab.generator(lab.seed), []
+    for index in range(len(answers)):
+        ids, supervised, *hidden = read.batch([index], lab.device)
+        anchors = draw_anchors(supervised, HELD_OUT_ANCHORS, generator)
+        batches.append(TrainingBatch(ids, supervised, *hidden, *anchors))
+    return batches
+
+
+def expected_length(lab: Lab, drafter, held_out: dict[str, list[TrainingBatch]]) -> dict:
+    """Return the expected accepted length of rounds that begin at random places of held-out answers, {domain: [N, 2]}.
+
+    A row is an answer: the tokens of its rounds, added up, and how many rounds they are.
+    """
+    return {
+        domain: np.array([expected_tokens(drafter, batch, lab.target.dtype) for batch in batches])
+        for domain, batches in held_out.items()
+    }
+
+
+@torch.no_grad()
+def expected_tokens(drafter, batch: TrainingBatch, dtype: torch.dtype) -> tuple[float, int]:
+    """Return the expected tokens of a round begun at each anchor, added up, and the number of anchors, of texts of the target.
+
+    A token x that the target drew, weighed by min(1, q(x) / p(x)), is in the mean the overlap of q and p, and so is the product
+    over the first k tokens the chance that k drafts are accepted. Blocks that the text is too short for are left out.
+    """
+    mask = dense_mask(batch.anchors, batch.ids.shape[1], drafter.gamma)
+    features, last_hidden = batch.features.to(dtype), batch.last_hidden.to(dtype)
+    blocks = training_forward(
+        drafter, features, batch.ids, batch.supervised, batch.anchors, batch.valid, mask
+    )
+    rows = torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None]
+    wanted = drafter.lm_head(last_hidden[rows, blocks.target_position])
+    log_q, log_p = (
+        logits.float().log_softmax(-1).gather(-1, blocks.tokens[..., None])[..., 0]
+        for logits in (blocks.logits, wanted)
+    )
+    tokens = 1 + (log_q - log_p).exp().clamp(max=1).cumprod(-1).sum(-1)  # [B, K]
+    whole = blocks.loss_mask.all(-1)
+    return float(tokens[whole].sum()), int(whole.sum())
 
 
 def tokens_per_round(lab: Lab, drafter, prompts: int) -> tuple[dict[str, float], dict[str, list]]:

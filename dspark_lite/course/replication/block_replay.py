@@ -10,24 +10,26 @@ from functools import cache
 import numpy as np
 import torch
 
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding.proposal import Proposal, started
 from dspark_lite.scheduling.cost_table import CostTable
 from . import confidence_results
 
 
 @cache
-def recorded_blocks() -> tuple[torch.Tensor, torch.Tensor]:
-    """Calibrated confidence logits [N, g] of all recorded blocks and the drafts accepted [N]; prompts in a fixed random order, the
-    blocks of a prompt in theirs."""
+def recorded_blocks(domains: tuple[str, ...] = DOMAINS) -> tuple[torch.Tensor, torch.Tensor]:
+    """Calibrated confidence logits [N, g] of the recorded blocks of these domains and the drafts accepted [N]; prompts in a fixed
+    random order, the blocks of a prompt in theirs."""
     temperatures = torch.tensor(confidence_results.stored_sts().temperatures)
     prompts = []
-    for domain in confidence_results.observations().values():
-        for prompt in np.unique(domain.prompts):
-            rows = domain.prompts == prompt
+    for domain in domains:
+        found = confidence_results.observations()[domain]
+        for prompt in np.unique(found.prompts):
+            rows = found.prompts == prompt
             prompts.append(
                 (
-                    torch.tensor(domain.logits[rows]).float() / temperatures,
-                    torch.tensor(domain.accepted[rows]),
+                    torch.tensor(found.logits[rows]).float() / temperatures,
+                    torch.tensor(found.accepted[rows]),
                 )
             )
     shuffled = [prompts[index] for index in np.random.default_rng(0).permutation(len(prompts))]
@@ -35,18 +37,29 @@ def recorded_blocks() -> tuple[torch.Tensor, torch.Tensor]:
     return logits, accepted
 
 
-def recorded_steps(requests: int, most: int = 240) -> tuple[list[Proposal], torch.Tensor]:
-    """Up to `most` consecutive steps of so many requests: their proposals, and the drafts accepted [steps, R].
+def recorded_steps(
+    requests: int, most: int = 240, *, domains: tuple[str, ...] | None = None
+) -> tuple[list[Proposal], torch.Tensor]:
+    """Return up to `most` consecutive steps of so many requests: their proposals, and the drafts accepted [steps, R].
 
-    A proposal holds confidences only; what was drafted makes no difference to a policy.
+    The requests are of all domains in a random order, or the same number of each of `domains`. A proposal holds confidences only;
+    what was drafted makes no difference to a policy.
     """
-    logits, accepted = recorded_blocks()
-    steps, gamma = len(logits) // requests, logits.shape[1]
-    places = torch.arange(min(steps, most))[:, None] + steps * torch.arange(requests)  # [steps, R]
-    tokens = torch.zeros(requests, gamma, dtype=torch.long)
-    return [
-        Proposal(tokens, torch.empty(requests, gamma, 0), logits[at]) for at in places
-    ], accepted[places]
+    parts = [recorded_blocks((domain,)) for domain in domains] if domains else [recorded_blocks()]
+    share = requests // len(parts)  # requests of each part
+    steps = min(most, *(len(accepted) // share for _, accepted in parts))
+    logits, accepted = (
+        torch.cat([rows[_side_by_side(len(rows), share)[:steps]] for rows in kind], 1)
+        for kind in zip(*parts)
+    )  # [steps, R, g], [steps, R]
+    tokens = torch.zeros(accepted.shape[1], logits.shape[-1], dtype=torch.long)
+    return [Proposal(tokens, torch.empty(*tokens.shape, 0), said) for said in logits], accepted
+
+
+def _side_by_side(blocks: int, requests: int) -> torch.Tensor:
+    """Return which of so many blocks each step takes, [steps, R]: each request goes through its own part of them."""
+    steps = blocks // requests
+    return torch.arange(steps)[:, None] + steps * torch.arange(requests)
 
 
 def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """The ledger: each claim of the paper that has a number, its value, ours with its interval, and a verdict.
 
 A claim is an inequality: this is longer than that, this falls less than that. Written as margins that must be above
-zero, it replicates if the 95 % intervals of all its margins lie above zero, and else does not in miniature. Sizes
-are another matter and stand in a column of their own. A claim that needs what is not here cannot be tested here; one
+zero, it replicates if the 95 % intervals of all its margins lie above zero, does not hold if one lies below, and else we
+cannot tell. Sizes are another matter and stand in a column of their own. A claim that needs what is not here cannot be tested here; one
 whose measurement is missing is not measured yet.
 """
 
@@ -20,7 +20,7 @@ from . import experiment_results
 from .claims import CLAIMS, Claim
 from .settings import SETTINGS
 
-REPLICATES, DOES_NOT = "replicates", "does not in miniature"
+REPLICATES, DOES_NOT, UNDECIDED = "replicates", "does not hold", "we cannot tell"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
 UNITS = (("percent",), ("share", "rate"), ("tokens",))  # of margins, as the figures group them
 SECTIONS = {
@@ -51,8 +51,10 @@ class Entry:
 
 
 def verdict(margins: dict[str, Estimate]) -> str:
-    """REPLICATES if every margin's interval lies above zero, else DOES_NOT."""
-    return REPLICATES if all(margin.low > 0 for margin in margins.values()) else DOES_NOT
+    """REPLICATES if every margin's interval lies above zero, DOES_NOT if one lies below it, else UNDECIDED."""
+    if all(margin.low > 0 for margin in margins.values()):
+        return REPLICATES
+    return DOES_NOT if any(margin.high < 0 for margin in margins.values()) else UNDECIDED
 
 
 def shortfall(margins: dict[str, Estimate]) -> str:

@@ -45,8 +45,14 @@ def listed(value) -> str:
 
 SETTINGS = (
     Setting("3.1", "Markov head rank", "{tiny-dspark[recipe][config][markov_rank]}"),
-    Setting("3.3", "default loss weights ce, tv, conf", "0.1, 0.9, 1, 0.3"),
-    Setting("3.3", "weight of position k in the losses", "exp(-(k-1)/4)", "exp(-(k-1)/7)"),
+    Setting(
+        "3.3",
+        "default loss weights ce, tv, conf",
+        "{tiny-dspark[recipe][loss][cross_entropy]:g}, {tiny-dspark[recipe][loss][l1]:g}, "
+        "{tiny-dspark[recipe][loss][confidence]:g}; cross-entropy alone in the first "
+        "{tiny-dspark[recipe][loss][cross_entropy_first]:.0%} of the training",
+    ),
+    Setting("3.3", "weight of position k in the losses", "exp(-(k-1)/7)", "exp(-(k-1)/7)"),
     Setting(
         "3.3",
         "anchors of a row",

@@ -22,13 +22,14 @@ def prompt_ids(tokenizer, data) -> list[list[int]]:
 
     With a `dataset` (a Hub id, "@revision" if need be, a folder or a JSON file) they are its first
     user turns, shuffled by `seed`, without held-out ones and those that leave no room for an answer
-    in `max_length`; else examples of the tiny world, `prompts` of them by domain. Raise
-    DSparkLiteError if there are too few, or none that can be read.
+    in `max_length`; else examples of the tiny world, `prompts` of them by domain. With
+    `enable_thinking` the target may think before it answers. Raise DSparkLiteError if there are too
+    few, or none that can be read.
     """
     if data.dataset:
         return _ids_of_dataset(tokenizer, data)
     ids = [
-        chat_ids(tokenizer, example.prompt)
+        chat_ids(tokenizer, example.prompt, enable_thinking=data.enable_thinking)
         for domain, count in data.prompts.items()
         for example in examples(domain, count, data.seed)
     ]
@@ -46,7 +47,7 @@ def _ids_of_dataset(tokenizer, data) -> list[list[int]]:
             prompt = first_turn(row, f"row {number} of {data.dataset}")
             if is_held_out(prompt):
                 continue
-            ids = chat_ids(tokenizer, prompt)
+            ids = chat_ids(tokenizer, prompt, enable_thinking=data.enable_thinking)
             if len(ids) <= longest:
                 found.append(ids)
                 bar.update()

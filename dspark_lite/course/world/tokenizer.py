@@ -58,12 +58,15 @@ def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTr
     return fast
 
 
-def chat_ids(tokenizer, prompt: str) -> list[int]:
-    """Token ids of a first turn, up to and including the place where the answer starts; thinking off."""
+def chat_ids(tokenizer, prompt: str, *, enable_thinking: bool = False) -> list[int]:
+    """Return the token ids of a first turn, up to and including the place where the answer starts.
+
+    Without `enable_thinking` an empty `<think></think>` ends them, as in the data of the released drafts.
+    """
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}],
         tokenize=False,
         add_generation_prompt=True,
-        enable_thinking=False,
+        enable_thinking=enable_thinking,
     )
     return tokenizer(text, add_special_tokens=False)["input_ids"]

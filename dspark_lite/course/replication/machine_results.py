@@ -1,0 +1,221 @@
+"""Two machines and more: this CPU, GPUs by their roofline, the paper's; published steps beside the
+model; recorded rounds replayed on each (assets/measurements/machines, written by
+tools/measure/machines.py)."""
+
+from functools import cache
+
+import numpy as np
+
+from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.files import ROOT
+from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.result_files import read, reference
+from dspark_lite.scheduling.calibration import STS, Observations
+from ..measure import machines as model
+from ..measure.machines import GPUS, NO_HOST, VLLM, Host, Machine, Pass, Records, Replayed, Step
+from ..measure.simulator import Record
+from . import confidence_results, serving_results
+
+FOLDER = ROOT / "assets" / "measurements" / "machines"
+MTP_ROUNDS, REPLAYED = FOLDER / "mtp_rounds.json", FOLDER / "replayed.json"
+WRITTEN_BY = "make machines"
+RECORDED_BY = "make machines ARGS=--record"
+PROMPTS = 32  # a domain: the first of those that the calibration was not fitted on
+FITTED_ON = "Qwen3-14B, chat, vLLM, H100"  # the published run that gave VLLM
+CPU = "this CPU"
+
+
+@cache
+def machines() -> dict[str, Machine]:
+    """Return all machines by name: measured, modelled, derived."""
+    found = (
+        this_cpu(),
+        *(model.gpu(name) for name in ("T4", "H100", "H200")),
+        model.gpu("H100", host=NO_HOST),
+        model.paper_machine(),
+    )
+    return {machine.name: machine for machine in found}
+
+
+def this_cpu() -> Machine:
+    """Return the machine of assets/measurements/serving/engine.json: the three numbers nearest to
+    its steps, drafting included."""
+    return Machine(
+        CPU,
+        "measured",
+        "the engine's steps at 1 to 64 requests (make serving); beyond, the line goes on",
+        {way: Step(_cpu_fit(way)[0]) for way in ("plain", "mtp", "dspark")},
+    )
+
+
+def cpu_scatter() -> dict[str, float]:
+    """Return of DSpark's measured steps on this CPU how far the three numbers are from them in the
+    median and at most, and how far a turn is from the mean of its kind (standard deviation), all
+    as fractions."""
+    errors = np.abs(_cpu_fit("dspark")[1])
+    turns = [
+        np.divide(*serving_results.totals_by_turn("step_seconds", row).T)
+        for row in serving_results.rows("costs", drafter="dspark")
+    ]
+    return {
+        "median": float(np.median(errors)),
+        "most": float(errors.max()),
+        "turns": float(np.median([seconds.std() / seconds.mean() for seconds in turns])),
+    }
+
+
+@cache
+def _cpu_fit(way: str):
+    costs = serving_results.engine_costs(way)
+    requests, each = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
+    return model.fit_pass(requests.ravel(), (requests * each).ravel(), costs.step_seconds.ravel())
+
+
+def published_steps(host: Host = VLLM) -> list[dict]:
+    """Return published steps beside the model's: run, requests, milliseconds of both, and model
+    over published."""
+    rows = []
+    for run in reference("published_steps.json")["runs"]:
+        line = model.target_pass(GPUS[run["gpu"]], run["shape"], run["context"], host)
+        for requests, published in zip(run["requests"], run["milliseconds"]):
+            modelled = 1e3 * line.seconds(requests, requests)
+            rows.append(
+                {
+                    "run": run["name"],
+                    "requests": requests,
+                    "published": published,
+                    "modelled": modelled,
+                    "ratio": modelled / published,
+                }
+            )
+    return rows
+
+
+def fitted_host() -> Host:
+    """Return the host's seconds that bring the model nearest to the run that they are fitted on."""
+    (run,) = (r for r in reference("published_steps.json")["runs"] if r["name"] == FITTED_ON)
+    return model.fit_host(
+        GPUS[run["gpu"]],
+        run["shape"],
+        run["context"],
+        run["requests"],
+        np.array(run["milliseconds"]) / 1e3,
+    )
+
+
+@cache
+def records() -> Records:
+    """Return the recorded blocks of the same prompts: DSpark's, recorded to judge its confidences
+    (lesson 09), and MTP-1's."""
+    sts, found = confidence_results.stored_sts(), confidence_results.observations()
+    ours = {name: _first(seen) for name, seen in found.items()}
+    theirs = {name: _first(mtp_observations()[name]) for name in ours}
+    if any(
+        not np.array_equal(*(np.unique(seen[name].prompts) for seen in (ours, theirs)))
+        for name in ours
+    ):
+        raise DSparkLiteError(
+            f"the rounds of DSpark and MTP-1 come from different prompts; run `{RECORDED_BY}`"
+        )
+    one, raw = STS([1.0]), STS([1.0] * len(sts.temperatures))
+    mtp = Record.of(list(theirs.values()), one)
+    return Records(
+        Record.of(list(ours.values()), sts),
+        Record.of(list(ours.values()), raw),
+        Record(mtp.gamma, None, mtp.accepted, mtp.tokens, mtp.first, mtp.blocks),
+        np.concatenate([[name] * len(np.unique(seen.prompts)) for name, seen in ours.items()]),
+    )
+
+
+def _first(seen: Observations) -> Observations:
+    kept = seen.prompts < PROMPTS
+    return Observations(*(values[kept] for values in seen))
+
+
+def mtp_observations() -> dict[str, Observations]:
+    """Return MTP-1's recorded rounds of each domain; it has no confidence head, so all logits are
+    0."""
+    found = {}
+    for domain, answers in read(MTP_ROUNDS, RECORDED_BY)["accepted"].items():
+        accepted = [np.array([int(mark) for mark in answer]) for answer in answers]
+        prompts = np.repeat(np.arange(len(accepted)), [len(rounds) for rounds in accepted])
+        accepted = np.concatenate(accepted)
+        found[domain] = Observations(np.zeros((len(accepted), 1)), accepted, prompts)
+    return found
+
+
+def replay_all(loads=model.LOADS) -> list[dict]:
+    """Return rows of every policy on every machine at each load that fits it, with the gain over
+    plain decoding, MTP-1, whole blocks, and the fixed length that is best at that load, chosen
+    afterwards: a minute."""
+    rows = []
+    for machine in machines().values():
+        known = [policy for policy in model.POLICIES if model.way_of(policy) in machine.steps]
+        for load in model.held_loads(machine, loads):
+            found = {policy: _played(machine, policy, load) for policy in known}
+            rows += [{"machine": machine.name, **row} for row in _compared(found, load).values()]
+    return rows
+
+
+def _compared(found: dict[str, Replayed], load: int) -> dict[str, dict]:
+    def rate(policy):
+        tokens, seconds = found[policy].shares.sum(0)
+        return tokens / seconds
+
+    lengths = [policy for policy in found if policy.startswith("fixed")]
+    against = {"plain": "plain", "mtp": "mtp", "whole": lengths[-1], "best": max(lengths, key=rate)}
+    against = {name: policy for name, policy in against.items() if policy in found}
+    rows = model.compare(found, load, records().domains, against)
+    return {policy: {**row, "best_fixed": against["best"]} for policy, row in rows.items()}
+
+
+def _played(machine: Machine, policy: str, load: int) -> Replayed:
+    """Return a replay. Where each step verifies the same number of tokens, only its seconds differ
+    between machines."""
+    step = machine.step(model.way_of(policy))
+    if policy.split()[0] not in ("plain", "mtp", "fixed"):
+        return model.play(step, policy, load, records())
+    found = _played_at_one_second(policy, load)
+    seconds = step.seconds(load, load * (1 + found.drafts))
+    return found._replace(shares=found.shares * [1.0, seconds])
+
+
+@cache
+def _played_at_one_second(policy: str, load: int) -> Replayed:
+    return model.play(Step(Pass(1.0, 0.0, 0.0)), policy, load, records())
+
+
+def replayed() -> list[dict]:
+    """Return the stored rows of `replay_all`; their gains are Estimates."""
+    return [
+        {
+            **row,
+            "tokens_per_second": Estimate(**row["tokens_per_second"]),
+            "per_user": Estimate(**row["per_user"]),
+            "gains": {name: Estimate(**found) for name, found in row["gains"].items()},
+        }
+        for row in read(REPLAYED, WRITTEN_BY)["rows"]
+    ]
+
+
+def replayed_row(machine: str, policy: str, load: int) -> dict:
+    """Return the stored row of a policy on a machine at a load. Raise DSparkLiteError where there
+    is none."""
+    for row in replayed():
+        if (row["machine"], row["policy"], row["load"]) == (machine, policy, load):
+            return row
+    raise DSparkLiteError(f"{policy!r} was not replayed on {machine} with {load} requests")
+
+
+def over_plain(machine: str, policies, loads=model.LOADS) -> dict[str, dict[int, Estimate]]:
+    """Return stored throughput over plain decoding's on a machine, by policy and load, as far as
+    its memory reaches."""
+    held = {row["load"] for row in replayed() if row["machine"] == machine}
+    return {
+        policy: {
+            load: replayed_row(machine, policy, load)["gains"]["plain"].scaled(1.0, plus=1.0)
+            for load in loads
+            if load in held
+        }
+        for policy in policies
+    }
