@@ -85,7 +85,7 @@ def test_a_lessons_solutions_have_all_points_and_its_stubs_none(path, solved, mo
             "lesson": path,
             "cells": cells,
             "skipped": [],
-            "judged": [],
+            "marked": [],
             "seed": 1,
             "hidden": [grade.HIDDEN],
         },

@@ -1,8 +1,10 @@
-"""Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost table.
+"""Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost
+table.
 
-Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the cost table
-wants a machine that does nothing else. With --own calibration and cost table are measured of the released profile's models
-(or those of DSPARK_PROFILE), in place of the few prompts that a lesson takes, to assets/measurements/own/.
+Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the
+cost table wants a machine that does nothing else. With --own calibration and cost table are
+measured of the released profile's models (or those of DSPARK_PROFILE), in place of the few prompts
+that a lesson takes, to assets/measurements/own/.
 """
 
 import argparse
@@ -75,7 +77,7 @@ PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": me
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     for part in PARTS:
         parser.add_argument(f"--{part}", action="append_const", dest="parts", const=part)
     parser.add_argument("--own", action="store_true", help="the released profile's models instead")

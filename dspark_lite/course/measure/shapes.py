@@ -96,6 +96,11 @@ def file_bytes(role: str) -> int:
     return ITEM * parameter_count(module(role))
 
 
+def weight_bytes(role: str) -> int:
+    """Bytes of a model's weights in memory, alone."""
+    return ITEM * parameter_count(module(role))
+
+
 def keys_values(role: str, tokens: int) -> int:
     """Return bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
     return (
