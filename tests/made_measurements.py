@@ -12,7 +12,12 @@ from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.training.recipe import given
 from dspark_lite.course.measure import round_latency, studies
 from dspark_lite.course.measure.evaluation import _row
-from dspark_lite.course.replication import ledger, experiment_results, confidence_results
+from dspark_lite.course.replication import (
+    acceptance_over_seeds,
+    confidence_results,
+    experiment_results,
+    ledger,
+)
 from dspark_lite.serving.requests import STEP_PARTS
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
@@ -93,6 +98,9 @@ def forget() -> None:
         experiment_results.gains,
         experiment_results.gains_over_seeds,
         experiment_results.conditional_acceptance,
+        acceptance_over_seeds.acceptances,
+        acceptance_over_seeds.lead,
+        acceptance_over_seeds.rise,
         ledger.entries,
         confidence_results.all_summaries,
     ):

@@ -6,7 +6,7 @@ import torch
 from pytest import approx
 
 from dspark_lite.course.measure import chains
-from dspark_lite.course.measure.draft_times import draft_times
+from dspark_lite.course.measure.draft_times import draft_times, verification_times
 from dspark_lite.losslessness.toys import toy_models
 
 
@@ -59,7 +59,8 @@ def test_a_draft_is_timed_at_each_length():
         drafter=toys.__getitem__,
         generator=lambda: torch.Generator().manual_seed(0),
     )
-    drafted, plain, verifying = draft_times(lab, ["mtp", "eagle3"], torch.tensor([[1, 2, 3]]), 2)
+    prompt = torch.tensor([[1, 2, 3]])
+    drafted, plain, verifying = draft_times(lab, ["mtp", "eagle3"], prompt, 2)
     assert {name: list(found) for name, found in drafted.items()} == {
         name: list(range(1, toys[name].gamma + 1)) for name in drafted
     }
@@ -67,3 +68,4 @@ def test_a_draft_is_timed_at_each_length():
         min(plain, verifying, *(spent for found in drafted.values() for spent in found.values()))
         > 0
     )
+    assert list(verification_times(lab, prompt, 2)) == [0, 1, 2]

@@ -154,7 +154,7 @@ def test_gains_stand_above_ours_and_the_papers_lengths(closing):
     fig = figures.accepted_length_figure(
         {**ours, **{name: {**found, "math": found["chat"]} for name, found in ours.items()}},
         {"dflash": {"chat": 2.0, "math": 2.0}, "dspark": {"chat": 2.5, "math": 2.0}},
-        200,
+        "200 prompts",
     )
     assert [axes.get_title() for axes in fig.axes] == [
         "chat: DSpark +50.0%\n(paper +25%)",

@@ -205,12 +205,13 @@ claims({"far fewer passes": len(passes) < count / 3, "the target's own, token fo
 
 # %% [markdown]
 # **⟦count⟧ tokens in ⟦passes⟧ passes, and the text is the target's own, token for token.** The whole course keeps testing this promise:
-# *speculation changes the time, not the answer.* The `assert` checks it. (In a GPU's 16-bit arithmetic two tokens can be equally likely
-# up to rounding; there, and only there, `same_or_tied` lets the answers differ.) Such decoding is called *lossless*: equal to the
-# target, not correct. Where the target is wrong, the answer is wrong in the same way.
+# *speculation changes the time, not the answer.* The `assert` checks it. (In a GPU's 16-bit arithmetic two tokens can be equally likely up to
+# rounding; there, and only there, `same_or_tied` lets the answers differ.) Such decoding is called [*lossless*](../docs/glossary.md#lossless):
+# equal to the target, not correct. Where the target is wrong, the answer is wrong in the same way. (A quantised or distilled model is faster,
+# too, but it is another model and says other things. Speculation can be added to it.)
 #
-# Your loop is still slow on the clock, because each pass reads the whole text again. Lesson 03 mends that with caches, which keep what a
-# pass has computed. The count of passes is already right.
+# Your loop is still slow on the clock, and one reason is that each pass reads the whole text again. Caches, which keep what a pass has
+# computed, mend the rereading (lesson 03). Whether that is enough is that lesson's surprise. The count of passes is already right.
 #
 # ### Exercise 2 · Delete one word (think)
 # *5 minutes · easy · core.*
@@ -231,20 +232,25 @@ claims({"far fewer passes": len(passes) < count / 3, "the target's own, token fo
 # %%
 # `exercises.decoding` is the same loop with another hole 2 (`judge`): here without `.cumprod(0)`.
 broken_speculate = exercises.decoding(judge=lambda guess, want: int((guess == want[:-1]).sum()))
-changed = 0
-for domain, texts in lab.prompts.items():
-    start = lab.encode(texts[0])
-    right = dspark_lite.generate(lab.target, None, start, max_new_tokens=48).token_ids
-    wrong = broken_speculate(big, little, start, len(right))[0, start.shape[1]:].tolist()
-    changed += wrong != right
-    print(f"{domain}: {texts[0]}\n  the target  {lab.decode(right)!r}\n  broken      {lab.decode(wrong)!r}\n")
+written = {domain: [dspark_lite.generate(lab.target, None, lab.encode(texts[0]), max_new_tokens=48).token_ids]
+           for domain, texts in lab.prompts.items()}
+written["math"] = [plain.token_ids]  # the whole answer, of which we print the last line
+for domain, both in written.items():
+    start = lab.encode(lab.prompts[domain][0])
+    both.append(broken_speculate(big, little, start, len(both[0]))[0, start.shape[1]:].tolist())
+    print(f"{domain}: {lab.prompts[domain][0]}")
+    for name, found in zip(("the target", "broken"), map(lab.decode, both)):
+        print(f"  {name:11}{found.splitlines()[-1] if domain == 'math' else found!r}")
 
 # %% tags=["claim"]
-claims({"all three answers changed": changed == 3})
+ends = [lab.decode(found).splitlines()[-1].split() for found in written["math"]]
+claims({"all three answers changed": all(right != wrong for right, wrong in written.values()),
+        "the first ends with somebody else and another number": all(
+            ends[0][place] != ends[1][place] for place in (1, 3)) and all(end[3].isdigit() for end in ends)})
 
 # %% [markdown]
-# All three answers have changed. They read as fluently as before, and nothing was raised. Only a reader who checks would notice a wrong
-# sum, or a function with another name than in the request. This is why the course proves things: **a broken speculative decoder looks
+# All three answers have changed. They read as fluently as before, and nothing was raised. Only a reader who checks notices that
+# the first story now ends with somebody else and another number. This is why the course proves things: **a broken speculative decoder looks
 # like a good one.** What you deleted is the *prefix rule*: after the first wrong guess, everything is void.
 #
 # ## How long is a round?
@@ -330,11 +336,11 @@ claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau
 #
 # We replay one round of the picture above, with guesses kept and one refused. Comments quote what does the same in `speculate`.
 #
-# The newest token came out of the target's last pass as a prediction, so the target has not read it yet; it has read every token before
-# it. (Its first pass, over the prompt, is called the *prefill*.) Its reading leaves a `cache`, so that later passes need not read these
-# tokens again, and `features`, inner states of the target at the layers named in `drafter.taps`. `drafter.begin` turns the features into
-# the drafter's `state`. The newest token, not yet read, is the [*anchor*](../docs/glossary.md#anchor): the block is drafted after it. The folded
-# cell prepares all this.
+# The newest token came out of the target's last pass as a prediction, so the target has not read it yet; it has read every token before it. (Its
+# first pass, over the prompt, is called the *prefill*.) Its reading leaves a `cache`, so that later passes need not read these tokens again, and
+# [`features`](../docs/glossary.md#context-features), inner states of the target at the layers named in `drafter.taps`. `drafter.begin` turns the
+# features into the drafter's `state`. The newest token, not yet read, is the [*anchor*](../docs/glossary.md#anchor): the block is drafted after
+# it. The folded cell prepares all this.
 
 # %% tags=["folded"]
 # @title Choose a round of the picture, and read everything before its anchor

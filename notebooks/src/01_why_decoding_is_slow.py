@@ -85,9 +85,9 @@ assert same_or_tied(lab.target, ids, answer[:1] + together, answer)
 #
 # Now the price. Take a real pair, Qwen3-4B on an H100.
 #
-# Nearly all the work of a model is multiplying by its weights. Before a weight can be used, it has to come from the GPU's memory. This
-# happens once per pass, however many tokens the pass reads; the *bandwidth* is the bytes that arrive per second. Then the weight is
-# multiplied once *for every token*, which takes two operations, a multiplication and an addition.
+# Where the text is short, nearly all the work of a model is multiplying by its weights. Before a weight can be used, it has to come from the
+# GPU's memory. This happens once per pass, however many tokens the pass reads; the *bandwidth* is the bytes that arrive per second. Then the
+# weight is multiplied once *for every token*, which takes two operations, a multiplication and an addition.
 
 # %%
 weights, bytes_per_weight = 4e9, 2  # Qwen3-4B, in 16 bits
@@ -114,14 +114,21 @@ room_guess = predict("How many tokens can a pass of Qwen3-4B on an H100 carry fo
 room = reading / multiplying
 room_guess.beside(f"{room:.0f}", label="by data sheet")
 picture = figures.envelope_figure([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], reading, multiplying, "Qwen3-4B on an H100")
-glue(room=room)
+layers, heads, width = 36, 8, 128  # Qwen3-4B's config: layers, heads that share keys and values, numbers in each
+cached = 2 * layers * heads * width * bytes_per_weight  # bytes of a token's keys and values
+glue(room=room, cached=cached / 1e6, as_weights=weights * bytes_per_weight / (8192 * cached))
 
 # %% [markdown]
 # About ⟦room:.0f⟧ tokens, or positions, one per token. Up to there the black line is flat: a pass takes as long as reading the weights.
-# Beyond, each further token makes the pass longer. We call this number the *room* of the machine.
+# Beyond, each further token makes the pass longer. We call this number the [*room*](../docs/glossary.md#room) of the machine.
 #
 # A round verifies the *anchor* (the last committed token, which the target has not read yet) and seven drafts. That is a small part of the
-# room. The rest can go to other requests that share the pass (lessons 10 and 11).
+# room. The rest can go to other requests that share the pass (lessons 10 and 11). But the weights are not all that must arrive. Each request
+# brings its own K/V cache, for Qwen3-4B ⟦cached:.2f⟧ MB per token of its text: with texts of 8,192 tokens the caches of ⟦as_weights:.0f⟧
+# requests take as long as the weights. Guesses of *one* request share its cache, so for them the argument holds at any length.
+#
+# While there is room left, what serves one user faster also gives the whole server more tokens per second: one goal, not two. The paper's
+# servers stay in this state most of the time (section 5.3). The goals part where the room is full (lesson 11).
 #
 # ### Exercise 1 · The envelope (code)
 # *10 minutes · easy · core. If you do only one, do this.*
@@ -179,8 +186,9 @@ claims({"no room is below a hundred, so eight tokens take as long as one": min(r
 #
 # ## On this machine
 #
-# A data sheet promises what nobody quite reaches. Does the same shape appear on your own machine? We time passes of this lab's target over
-# 1 to 32 tokens after the prompt, and keep the shortest of twenty repeats.
+# A data sheet promises what nobody quite reaches. What does your own machine do? We time passes of this lab's target over 1 to 32 tokens
+# after the prompt, and keep the shortest of twenty repeats. A processor does little arithmetic at a time, so its room is small: expect a line
+# that rises from the start, and ask how steeply. (The axes are linear here.)
 
 # %%
 from functools import partial
@@ -210,8 +218,8 @@ claims({}, by_clock={"eight tokens cost far less than eight passes": price < 3, 
 # %% [markdown]
 # The dotted line is what the tokens would cost in passes of their own. The measured line stays far below it: eight tokens cost about
 # ⟦price:.1f⟧ passes, not eight. (A processor's times vary, so look at the trend.) Much of a pass is paid once, however many tokens it
-# reads: on a large GPU reading the weights, with a tiny model on a processor mostly starting its many small operations. The rest is
-# arithmetic, of which a processor does little at a time: its room is small.
+# reads: on a large GPU reading the weights; with a tiny model on a processor presumably starting its many small operations, but we have
+# not profiled it. The rest is arithmetic.
 #
 # ## The time of a token
 #
@@ -269,8 +277,9 @@ glue(best=best)
 # Even then not eight times, because a pass over eight tokens costs more than a pass over one.
 #
 # Now a real run: DSpark and plain decoding in turn, on one prompt. The clock starts after the *prefill*, the target's pass over the
-# prompt, which no drafter can shorten. "L by the formula" comes from the three numbers to its left, "L by the clock" is the time of
-# decoding divided by the number of tokens. The two differ if a round holds anything else that takes time.
+# prompt, which no drafter can shorten: counted in, it would draw all methods towards one another. "L by the formula" comes from the three
+# numbers to its left, "L by the clock" is the time of decoding divided by the number of tokens. The two differ if a round holds anything
+# else that takes time.
 
 # %% tags=["folded"]
 # @title Decode a prompt with and without DSpark, in turn, and print the terms
@@ -346,8 +355,8 @@ panel = widgets.explore(
 # A public notebook measured the released DSpark with Qwen3-4B on a GB200, on the prompt "In one short paragraph, explain why the sky is
 # blue." Its own numbers contradict each other: one of the two decoders was slowed down by something that the other did not pay. Which,
 # and how do you know? And there is a second, smaller slip: compare the lengths of the two answers (what a reader sees of them is the
-# same text). (Both decoders are far slower than the data sheet allows, presumably because of the software around the pass. Leave that
-# aside.)
+# same text). (DSpark's tokens and seconds are worked out from what is printed: rounds, tokens per round, tokens per second. Both decoders
+# are far slower than the data sheet allows, presumably because of the software around the pass. Leave that aside.)
 
 # %% tags=["folded"]
 # @title Print the public run's numbers
@@ -381,7 +390,8 @@ claims({"the printed round is shorter than the printed plain pass":
 #
 # The printed speed-up, ⟦printed:.2f⟧, is larger than $\tau$, ⟦public_tau:.2f⟧. The times show why: ⟦round_ms:.0f⟧ ms for a round,
 # ⟦pass_ms:.0f⟧ ms for a plain pass. The round contains a pass over more tokens and a draft, so it should take longer. It is *plain
-# decoding* that was too slow: because its run was the first and had to warm up, for example, or its loop was slower.
+# decoding* that was too slow. Why, the numbers do not say: it had written some tokens before the clock started, so warming up is hardly the
+# cause; perhaps its loop does more for each token.
 #
 # The second slip: the printed speed-up compares tokens per second, and DSpark's ⟦extra⟧ additional tokens stand after the end of the
 # answer, unseen by a reader. To the same answer the ratio of the times is ⟦same_answer:.2f⟧, still more than $\tau$.
@@ -400,7 +410,7 @@ claims({"the printed round is shorter than the printed plain pass":
 # ## Recap
 #
 # - A pass reads every weight once, however many tokens it carries. On a large GPU reading takes so long that a hundred tokens or more
-#   ride along for free.
+#   ride along for free, as long as the caches of their requests are small beside the weights.
 # - So a pass can check seven guesses for about ⟦price:.1f⟧ plain passes here, at best; a whole round of the real run, draft included,
 #   costs about ⟦cost:.1f⟧.
 # - $L = (T_\text{draft} + T_\text{verify})/\tau$ is the time of a token. At best you would gain ⟦best:.1f⟧ here, and never more than $\tau$.

@@ -12,7 +12,7 @@
 # **What you will be able to do**
 #
 # - turn a token drawn from the drafter's distribution $q$ into a token of the target's distribution $p$, exactly
-# - say how often a draft is kept, and why no rule can keep it more often
+# - say how often a draft is kept, and (exercise 2) why no lossless rule keeps a single token more often
 # - write `verify`, the rule for a whole block (*accept* in the strip), and check it by visiting every outcome
 # - run it inside the package's `generate`
 #
@@ -110,8 +110,8 @@ glue(green=kept.sum())
 # ### Exercise 2 · No rule keeps more (think)
 # *10 minutes · hard · optional.*
 #
-# Is there a cleverer rule, which keeps drafts more often and is still lossless? Prove that there is none: the token that goes into the text
-# equals the drafted one with probability $1 - \text{TV}$ at most.
+# Is there a cleverer rule for this one token, which keeps the draft more often and is still lossless? Prove that there is none: the token
+# that goes into the text equals the drafted one with probability $1 - \text{TV}$ at most.
 #
 # <details><summary>Hint</summary>
 #
@@ -125,7 +125,9 @@ glue(green=kept.sum())
 #
 # $$P(X = Y) = \sum_x P(X = x, Y = x) \le \sum_x \min(p(x), q(x)).$$
 #
-# Our rule reaches the bound for every $x$ at once. Only a better drafter is kept more often.
+# Our rule reaches the bound for every $x$ at once: it is a maximal [coupling](../docs/glossary.md#coupling). Only a better drafter is kept
+# more often. (All of this is about one token. A rule that looks at a whole block can keep more of it:
+# [judge the block](more/block_verification.ipynb).)
 #
 # </details>
 #
@@ -164,7 +166,7 @@ done = exercises.check_residual(residual) and keep(residual)
 # %% [markdown]
 # <details><summary>Why it works</summary>
 #
-# It is the blue area, scaled. It is called the **residual**, $r(x) = \max(p(x) - q(x), 0) / \text{TV}$. A refusal happens with probability
+# It is the blue area, scaled. It is called the [**residual**](../docs/glossary.md#residual), $r(x) = \max(p(x) - q(x), 0) / \text{TV}$. A refusal happens with probability
 # TV, so the scaling cancels:
 #
 # $$\underbrace{\min(p, q)}_{\text{kept}} + \underbrace{\text{TV}\cdot r}_{\text{replaced}} = \min(p, q) + \max(p - q, 0) = p.$$
@@ -224,15 +226,19 @@ def draw_overlap(first, second, third, temperature):
 
 
 panel = widgets.explore(
-    draw_overlap, {"first": 2.0, "second": 1.0, "third": -1.0, "temperature": 0.0},
+    draw_overlap, {"first": -3.0, "second": -3.0, "third": -3.0}, {"temperature": 0.0},
     first=widgets.slider("drafter's logit of A", 0.5, -3.0, 3.0, 0.1),
     second=widgets.slider("drafter's logit of B", 1.5, -3.0, 3.0, 0.1),
     third=widgets.slider("drafter's logit of C", -1.0, -3.0, 3.0, 0.1),
     temperature=widgets.slider("temperature", 1.0, 0.0, 2.0, 0.1))
+target_probs, draft_probs = (logits.softmax(-1) for logits in (target_logits, torch.tensor([-3.0, -3.0, -3.0, 0.0])))
+glue(least_green=torch.minimum(target_probs, draft_probs).sum())
 
 # %% [markdown]
-# At temperature 0 both distributions put everything on one token. The rule becomes: keep the draft if it is the target's favourite, else
-# take the favourite. That is lesson 00. Greedy decoding is a special case and needs no code of its own.
+# With all three logits at −3 the drafter nearly always offers D, which the target hardly wants: ⟦least_green:.2f⟧ is left, and at temperature 1 no setting of the
+# sliders leaves less. At temperature 0 both distributions put everything on one token. If it is the same one, all is green; if not, nothing is.
+# The rule becomes: keep the draft if it is the target's favourite, else take the favourite. That is lesson 00. Greedy decoding is a special
+# case and needs no code of its own.
 #
 # ## Every outcome instead of many
 #
@@ -318,7 +324,7 @@ def next_distribution(target_probs, draft_probs, accepted):
 done = exercises.check_next_distribution(next_distribution)
 
 # %% [markdown]
-# After a refusal comes the **correction**, from the residual of the row that refused. After a whole block comes the **bonus**, from the last
+# After a refusal comes the **correction**, from the residual of the row that refused. After a whole block comes the [**bonus**](../docs/glossary.md#bonus), from the last
 # row as it is: no draft competes there. So a round adds between 1 and $\gamma + 1$ tokens, and the last of them is never a draft.
 #
 # Rounds differ in length, and coins decide the length. Why is a text of two tokens still the target's? Draw all the ways to it. Across: the
@@ -452,6 +458,8 @@ for name, rule in slips.items():
     found = output_distribution(table_target, table_drafter, None, length=4, rule=as_accept(rule))
     measured[name] = total_variation(found, table_exact)
 picture = figures.total_variation_figure(measured)
+quietest = min(distance for name, distance in measured.items() if name != "the rule")
+glue(draws=round(1 / quietest**2, -4))
 print({name: f"{distance:.1g}" for name, distance in measured.items()})
 assert measured["the rule"] < 1e-5
 
@@ -461,7 +469,7 @@ claims({"all four slips are lossy": min(distance for name, distance in measured.
             distance for name, distance in measured.items() if name != "the rule") < 0.01})
 
 # %% [markdown]
-# Four lossy decoders, and none of them raises an error. The rounded coin is the quietest: a simulation would need a hundred thousand draws to see
+# Four lossy decoders, and none of them raises an error. The rounded coin is the quietest: a simulation would need about ⟦draws:,.0f⟧ draws to see
 # it, and the enumeration needs a second.
 #
 # <details><summary>How sure are we?</summary>
@@ -475,7 +483,8 @@ claims({"all four slips are lossy": min(distance for name, distance in measured.
 #
 # - Keep a drafted $x$ with probability $\min(1, p(x)/q(x))$, else draw from the residual $\max(p - q, 0)$, scaled to sum to 1. The result is $p$, for
 #   every $q$.
-# - A draft is kept with probability $1 - \text{TV}(p, q)$. No rule keeps more; only a better drafter does.
+# - A draft is kept with probability $1 - \text{TV}(p, q)$. Of one token no lossless rule keeps more; only a better drafter does. (Of a block
+#   [one does](more/block_verification.ipynb).)
 # - In a block, judge up to the first refusal. The next token comes from that row's residual, or after a whole block from the last row.
 # - Your `verify` is in `my_dspark.py`, and it is exact.
 #

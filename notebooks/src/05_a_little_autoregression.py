@@ -63,16 +63,16 @@ picture = figures.corrected_distribution(labels, base.softmax(-1), rows["of"], (
 # Left, slot 2 without the head. In the middle, the row of "of". Right, the softmax of the sum: "course" is nearly certain. After
 # "no" the other row turns slot 2 towards "problem". The block is coherent, and the network has run once.
 #
-# That is DSpark's **sequential head**. *Hidden states and base logits come from one pass; only the bias has to wait for the
-# previous token.* In symbols (the paper's equation 5), with $h_k$ the hidden state of slot $k$, slots counted from 1, and the
-# anchor as $x_0$:
+# That is DSpark's [**sequential head**](../docs/glossary.md#sequential-head). *Hidden states and base logits come from one pass; only the bias
+# has to wait for the previous token.* In symbols (the paper's equation 5), with $h_k$ the hidden state of slot $k$, slots counted from 1, and
+# the anchor as $x_0$:
 #
 # $$\text{logits}_k = \underbrace{\text{LM head}(h_k)}_{\text{base logits: all slots, one pass}}
 # + \underbrace{W_2\, W_1[x_{k-1}]}_{\text{transition bias: one row}}$$
 #
 # $W_1$ and $W_2$ are matrices [V, r], the same for every slot; $r$ is small. $W_1$ holds $r$ numbers for each previous token;
 # $W_2$ makes of them one number for each token that may come next. This head looks one token back, so it is called the *Markov
-# head*. The layers that make the hidden states are the *backbone*.
+# head*. The layers that make the hidden states are the [*backbone*](../docs/glossary.md#backbone).
 #
 # ### Exercise 1 · The transition bias (code)
 # *5 minutes · easy · core.*
@@ -207,14 +207,14 @@ if on_cpu:
     theirs = dspark.propose(state, torch.tensor([newest]), temperature=0.0, generator=lab.generator())
     ours, _ = draw_block(draft, block_pass(draft, newest), newest, 0.0, None)
     print("greedy blocks, yours and the package's:", ours, theirs.tokens[0].tolist())
+    assert ours == theirs.tokens[0].tolist() or lab.target.dtype != torch.float32  # in 16 bits they may part at a tie
 
 # %% [markdown]
 # ## The same in a real answer
 #
 # As in lesson 04 we look for a place where slots that draw independently would waste most. A map's rows are first tokens, its
 # columns second tokens, and a cell is that pair's probability. Left, the pairs that the target could write there; in the middle,
-# what DSpark drafts with the head switched off; right, with the head. A pair that the target writes less than once in 200 times
-# counts as waste.
+# what DFlash drafts, which has no head; right, DSpark. A pair that the target writes less than once in 200 times counts as waste.
 
 # %%
 from dspark_lite.course.measure import multimodality
@@ -228,26 +228,24 @@ base_logits = dspark.lm_head(dspark.block_hidden(state, anchor))[0].float()  # [
 w1, w2 = (weight.float() for weight in (dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight))  # [V, r] each
 
 
-def drawn_pairs(share):
-    """The chance [5, 5] of each pair of the map where the bias is added times `share`: 1 is the head, 0 is none."""
-    slot_1 = probabilities(base_logits[0] + share * w1[anchor[0]] @ w2.T, 1.0)[first]  # [5]
-    return slot_1[:, None] * probabilities(base_logits[1] + share * w1[first] @ w2.T, 1.0)[:, second]
-
-
-tables = {"the target": joint[:, second], "DSpark, head off": drawn_pairs(0), "DSpark": drawn_pairs(1)}
+dflash = lab.drafter("dflash")
+features = lab.target.prefill(reading.ids[:, :place], dflash.taps)[0].features
+apart = dflash.propose(dflash.begin(reading.ids[:, :place], features), anchor, temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
+dflash = None  # two drafters beside a large target may not fit
+slot_1 = probabilities(base_logits[0] + w1[anchor[0]] @ w2.T, 1.0)[first]  # [5]
+after = probabilities(base_logits[1] + w1[first] @ w2.T, 1.0)[:, second]  # [5, 5]: a row for each first token
+tables = {"the target": joint[:, second], "DFlash": apart[0, first][:, None] * apart[1, second], "DSpark": slot_1[:, None] * after}
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])[-60:]))
 picture = lesson_04.pair_maps(tables, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
 waste = {name: (table[joint[:, second] < 0.005].sum() / table.sum()).item() for name, table in tables.items()}
-glue(waste_off=waste["DSpark, head off"], waste_on=waste["DSpark"])
+glue(waste_apart=waste["DFlash"], waste_head=waste["DSpark"])
 
 # %% tags=["claim"]
-claims({"the head removes at least half of the pairs that nobody would write": 2 * waste["DSpark"] < waste["DSpark, head off"],
-        "with the head off most of what is drawn is not on the map": tables["DSpark, head off"].sum() < 0.5})
+claims({"DSpark draws at most half as many pairs that nobody would write": 2 * waste["DSpark"] < waste["DFlash"]})
 
 # %% [markdown]
-# With the head off, nothing in a slot depends on the word drawn before it: ⟦waste_off:.0 %⟧ of what it draws on the map is waste.
-# With the head ⟦waste_on:.1 %⟧ is. (The middle map is pale: this backbone learned with its head, and without it most of what it
-# draws is not even on the map. The fair comparison is DFlash, below.)
+# In DFlash nothing in a slot depends on the word drawn before it: at this place ⟦waste_apart:.0 %⟧ of what it draws on the map is waste. With
+# DSpark's head ⟦waste_head:.1 %⟧ is.
 #
 # Choose a slot and the token drawn before it: left, what the backbone says; in the middle, what the head adds; right, what comes out.
 # With another previous token only the bias changes, and with it the result. (The left panel may look odd: this backbone was trained with
@@ -411,109 +409,124 @@ claims({"the Markov head fails two rules, the gated head one, the RNN head none"
 # With the Markov head the place speaks through the base logits, the token through the bias. They are *added*, and no sum
 # lets the one reverse the other. The gate multiplies, so it can. The third rule needs memory, and only the RNN head has it.
 #
-# In the paper the RNN head accepts 2 to 3 % more than the Markov head at this block length, too little for its cost, so the
+# In the paper the RNN head accepts 2 to 3 % more than the Markov head at this block length. It is harder to build and to deploy, so the
 # released drafts carry the Markov head.
 #
 # ## What it costs
 #
-# Seven draws, each waiting for the one before, sound slow. We time them beside the rest of a round, and beside draws that do not
-# wait.
+# Seven draws, each waiting for the one before, sound slow. Here is what they take beside the rest of a round, and beside draws that do not
+# wait. The times are recorded, on one thread of a processor (lesson 06 shows more of the recording); `time_here = True` takes yours.
+
+# %%
+time_here = False
 
 # %% tags=["folded"]
-# @title Time the parts of a round
-from dspark_lite.common.timing import time_interleaved
+# @title What the parts of a round take
+from dspark_lite.course.measure import clocks
 
-hidden, tokens = dspark.block_hidden(state, anchor), torch.tensor([[*likely[:, 0].tolist()]], device=lab.device)
-_, cache = lab.target.prefill(reading.ids[:, :place], dspark.taps)
-
-
-def verify_and_forget():
-    """One verification, taken back so that it can be repeated."""
-    lab.target.verify(torch.cat([anchor[:, None], tokens], 1), cache, dspark.taps)
-    lab.target.roll_back(cache, dspark.gamma + 1)
-
-
-work = {"backbone, one pass": lambda: dspark.block_hidden(state, anchor),
-        "draw the slots independently": lambda: probabilities(dspark.lm_head(hidden), 1.0)[0].multinomial(1),
-        "draw the block with the head": lambda: dspark.draw_block(hidden, anchor, 1.0, lab.generator()),
-        "target, verify the block": verify_and_forget}
-cost = {part: min(spent) for part, spent in time_interleaved(work, lab.device, repeats=30).items()}  # ms, the least of all repeats
-backbone, apart, with_head, verification = cost.values()
-added, whole = with_head - apart, backbone + apart + verification
-picture = figures.costs(cost, added, whole, lab.device_name)
+times = clocks.measured(lab) if time_here else clocks.recorded()
+backbone, independently, with_head, verification = times["parts"].values()  # ms, the least of many repeats
+added, whole = with_head - independently, backbone + independently + verification
+picture = figures.costs(times["parts"], added, whole, times["device"])
+glue(of_drafting=added / (backbone + independently), of_round=added / whole)
 
 # %% [markdown]
-# What the head adds to a round (hatched) is small. How small depends on the machine: for a large model on a GPU the paper measures
-# 0.6 %, at a batch of 128 (the paper's Figure 4).
+# The head lengthens the drafting by ⟦of_drafting:.0 %⟧, and the round by ⟦of_round:.0 %⟧ (hatched), since verifying takes most of it. The larger
+# the target, the less the head weighs: the paper measures 0.6 % of a round at this length, at a batch of 128 (its Figure 4).
 #
 # ## What it gains
 #
-# Lesson 04's curves once more: of the drafts whose predecessors were all kept, the share that is kept.
+# Lesson 04's curves once more: of the drafts whose predecessors were all kept, the share that is kept. Each line is the mean of three
+# trainings; the intervals contain the chance of prompts and of trainings.
 
 # %%
 from dspark_lite.course.measure import studies
-from dspark_lite.course.replication import experiment_results
+from dspark_lite.course.replication import acceptance_over_seeds, experiment_results
 
-by_position = {domain: {name: experiment_results.conditional_acceptance(studies.TABLE_1[name], domain) for name in ("dflash", "dspark")}
+seeds = {name: studies.SEEDS[name] for name in ("dflash", "dspark")}  # three trainings of each
+by_position = {domain: {name: acceptance_over_seeds.acceptances(runs, domain) for name, runs in seeds.items()}
                for domain in lab.prompts}
 picture = lesson_04.falling_acceptance(by_position)
 
 # %% tags=["claim"]
-rates = {domain: {name: [estimate.value for estimate in estimates if estimate is not None] for name, estimates in found.items()}
-         for domain, found in by_position.items()}
-falls = {domain: {name: line[0] - line[-1] for name, line in found.items()} for domain, found in rates.items()}
+rises = {domain: {name: acceptance_over_seeds.rise(runs, domain) for name, runs in seeds.items()} for domain in lab.prompts}
 claims({"DSpark keeps more than DFlash at every position in every domain": all(
-    ours > theirs for found in rates.values() for ours, theirs in zip(found["dspark"], found["dflash"])),
-        "at the first position DSpark is higher in every domain": all(
-            found["dspark"][0].low > found["dflash"][0].high for found in by_position.values()),
+    ours.value > theirs.value for found in by_position.values() for ours, theirs in zip(found["dspark"], found["dflash"])),
         "on chat and on code DFlash falls further than DSpark": all(
-            falls[domain]["dflash"] > falls[domain]["dspark"] + 0.03 for domain in ("chat", "code")),
-        "on chat DFlash's last point is not its lowest": rates["chat"]["dflash"][-1] > min(rates["chat"]["dflash"]),
-        "on math DFlash ends about where it began": abs(falls["math"]["dflash"]) < 0.05})
+            rises[domain]["dflash"].high < rises[domain]["dspark"].low for domain in ("chat", "code")),
+        "on math DFlash ends about where it began": abs(rises["math"]["dflash"].value) < 0.03})
 
 # %% [markdown]
-# DSpark's line is higher at every position. At the first, both drafters know the anchor, so there is no collision to repair; a lead
-# there points to training. From the second on, each of DSpark's drafts knows its predecessor. On code and chat DFlash's line falls
-# further than DSpark's (on chat it rises at the end: mostly easy text gets so far). On math DFlash's line hardly falls, and part of
-# DSpark's lead is there from the start. In tokens per round:
+# DSpark's line is higher at every position. From the second on, each of its drafts knows its predecessor; on code and chat DFlash falls
+# much further. But DSpark also leads at the *first*, where both know the anchor and no collision can be repaired. Why? DSpark differs
+# from DFlash in two things, the head and the losses (lesson 07). So we exchanged them one at a time, three trainings each, and look at
+# the first draft alone.
+
+# %% tags=["folded"]
+# @title First drafts kept, with head and losses exchanged
+four = {"DFlash": studies.SEEDS["dflash"], "DFlash with DSpark's losses": studies.LOSSES["dflash"],
+        "DSpark with DFlash's losses": studies.LOSSES["dspark"], "DSpark": studies.SEEDS["dspark"]}
+print(f"{'first drafts kept':29}" + "".join(f"{domain:>20}" for domain in lab.prompts))
+for name, runs in four.items():
+    rates = [acceptance_over_seeds.acceptances(runs, domain)[0] for domain in lab.prompts]
+    print(f"{name:29}" + "".join(f"{f'{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]':>22}" for rate in rates))
+by_losses, by_head = ({domain: acceptance_over_seeds.lead(four[name], four["DFlash"], domain, 1) for domain in lab.prompts}
+                      for name in ("DFlash with DSpark's losses", "DSpark with DFlash's losses"))
+points = [100 * lead.value for lead in by_losses.values()]
+glue(losses_least=min(points), losses_most=max(points))
+
+# %% tags=["claim"]
+claims({"the losses alone bring the lead at the first draft in every domain": min(lead.low for lead in by_losses.values()) > 0,
+        "the head alone brings none": max(lead.value for lead in by_head.values()) < 0.015})
+
+# %% [markdown]
+# **The lead at the first draft comes from the losses**: alone they bring ⟦losses_least:.1f⟧ to ⟦losses_most:.1f⟧ points, the head alone brings
+# nothing. (In the paper's Figure 2 DSpark leads there, too. Section 4.3.1 says that it inherits the first draft of a deep parallel network, and gives
+# no reason for the lead.) Behind the first draft the head helps. In tokens per round:
 
 # %%
 from dspark_lite.course import paper
 
 theirs = {name: paper.domain_means("Qwen3-4B", name) for name in ("dflash", "dspark")}
-ours = {name: experiment_results.accepted_lengths(studies.TABLE_1[name]) for name in theirs}
-picture = figures.accepted_length_figure(ours, theirs, prompts=100)
+ours = {name: experiment_results.lengths_over_seeds(runs) for name, runs in seeds.items()}
+picture = figures.accepted_length_figure(ours, theirs, "100 prompts per domain and three trainings")
+gains = experiment_results.gains_over_seeds(seeds["dspark"], seeds["dflash"])
+by_the_head = experiment_results.gains_over_seeds(seeds["dspark"], studies.LOSSES["dflash"])
+glue(gain=gains["all"].value, gain_low=gains["all"].low, gain_high=gains["all"].high,
+     head_gain=by_the_head["all"].value, head_on_chat=by_the_head["chat"].value)
 
 # %% tags=["claim"]
-gains = experiment_results.gains(studies.TABLE_1["dspark"], studies.TABLE_1["dflash"])
-claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].value > 0 for domain in lab.prompts),
-        "most on chat": max(lab.prompts, key=lambda domain: gains[domain].value) == "chat",
-        "math gains more than code": gains["math"].value > gains["code"].value,
-        "the mean gain's interval lies above zero": gains["all"].low > 0})
+claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].low > 0 for domain in lab.prompts),
+        "most on chat": gains["chat"].low > max(gains["math"].high, gains["code"].high),
+        "math and code cannot be told apart": gains["math"].low < gains["code"].high and gains["code"].low < gains["math"].high,
+        "so with the head alone": by_the_head["chat"].low > max(by_the_head["math"].high, by_the_head["code"].high)})
 
 # %% [markdown]
-# Over the three domains together DSpark commits ⟦canon.gain_over_dflash:.0 %⟧ more tokens per round than DFlash; in the paper 16 to
-# 18 %, depending on the target (the panels show one target, by domain). Our gain is largest on chat, where DFlash's line falls
-# furthest. That fits the collision, but collision is not all: math gains more than code.
+# Over the three domains together DSpark commits ⟦gain:.0 %⟧ more tokens per round than DFlash (95 % interval ⟦gain_low:.0 %⟧ to
+# ⟦gain_high:.0 %⟧); in the paper 16 to 18 %, depending on the target. With equal losses, the head alone brings ⟦head_gain:.0 %⟧, and
+# most on chat, ⟦head_on_chat:.0 %⟧: there DFlash falls furthest, as the collision has it. Lesson 12 has the whole exchange.
 
 # %%
-from dspark_lite.course.figures.scoreboard import by_domain, scoreboard_figure
+from dspark_lite.course.figures.scoreboard import BEST, by_domain, scoreboard_figure
 
-picture = scoreboard_figure("small_lm", "dflash", "dspark")
+picture = scoreboard_figure("small_lm", BEST, "dflash", "dspark")
 
 # %% tags=["claim"]
-claims({"in every domain DSpark commits most per round and is the fastest of the three": all(
+lucky = [experiment_results.accepted_lengths(run)["math"].value for run in seeds["dspark"]]
+claims({"in every domain DSpark commits most per round and is the fastest": all(
     (by_domain("dspark", column) > by_domain(other, column)).all()
-    for column in ("accepted_length", "speedup") for other in ("small_lm", "dflash"))})
+    for column in ("accepted_length", "speedup") for other in ("small_lm", BEST, "dflash")),
+        "on math the shipped training of DSpark is the longest by far": len(lucky) == 3 and lucky[0] > max(lucky[1:]) + 0.3,
+        "all trainings of DSpark commit more than the small LM": all(
+            experiment_results.gains(run, studies.TABLE_1["small_lm"])[domain].low > 0 for run in seeds["dspark"] for domain in lab.prompts)})
 
 # %% [markdown]
 # The small LM sees all its drafts and pays for each with a pass. DFlash pays once and sees none. DSpark pays once, and a little more,
 # and sees the draft just before. It is the fastest, and commits more per round even than the small LM: seeing one's drafts is not
 # everything (lesson 06).
 #
-# > **How sure are we?** Curves and accepted lengths come from 100 prompts per domain, with intervals; the scoreboard from twenty, on
-# > one CPU thread, so its tokens per round differ a little. DSpark differs from DFlash in its head and in its losses (lesson 07);
-# > lesson 12 takes the two apart.
+# > **How sure are we?** Curves, first drafts and accepted lengths come from 100 prompts per domain and three trainings. The scoreboard comes from
+# > twenty prompts, on one CPU thread, with the one training that is shipped; on math that one is lucky, the other two accept less.
 #
 # ## Recap
 #
@@ -556,13 +569,13 @@ claims({"in every domain DSpark commits most per round and is the fastest of the
 #
 # ### ★ Our RNN head
 #
-# What a head can learn is one question, what a training makes of it another. We trained an RNN head as the Markov head was trained.
-# It does not repeat the paper's gain: against the Markov head its accepted length changes by ⟦rnn_gain:+.1 %⟧ (the mean of three
-# domains; 95 % interval from ⟦rnn_low:+.1 %⟧ to ⟦rnn_high:+.1 %⟧).
+# What a head can learn is one question, what a training makes of it another. We trained an RNN head as the Markov head was trained, once.
+# Does it repeat the paper's gain of 2 to 3 %? With one training we cannot tell. Against the three trainings of the Markov head its accepted
+# length (the mean of three domains) is ⟦rnn_1:+.1 %⟧, ⟦rnn_2:+.1 %⟧ and ⟦rnn_3:+.1 %⟧: what the seed changes is as large as what is asked.
 
 # %%
-rnn_gain = experiment_results.gains(studies.HEADS["dspark_rnn"], studies.HEADS["dspark"])["all"]
-glue(rnn_gain=rnn_gain.value, rnn_low=rnn_gain.low, rnn_high=rnn_gain.high)
+over_each = [experiment_results.gains(studies.HEADS["dspark_rnn"], run)["all"].value for run in seeds["dspark"]]
+glue(**{f"rnn_{number}": gain for number, gain in enumerate(over_each, 1)})
 
 # %% tags=["claim"]
-claims({"our RNN head does not repeat the paper's gain of 2 to 3 %": rnn_gain.high < 0.02})
+claims({"the trainings differ by about as much as the paper's gain": max(over_each) - min(over_each) > 0.02})

@@ -15,9 +15,9 @@ from .style import (
 from .token_boxes import shown
 
 
-def accepted_length_figure(ours: dict, paper: dict, prompts: int):
-    """Draw accepted length, a panel for each domain of the paper: `ours` {drafter: {domain: Estimate}} on `prompts` prompts
-    filled, with intervals, and `paper` {drafter: {domain: value}} hollow. The title has the second drafter's gain over the
+def accepted_length_figure(ours: dict, paper: dict, measured_over: str):
+    """Draw accepted length, a panel for each domain of the paper: `ours` {drafter: {domain: Estimate}} filled, with intervals
+    over what `measured_over` names, and `paper` {drafter: {domain: value}} hollow. The title has the second drafter's gain over the
     first, here and there."""
     (first, second), domains = ours, list(next(iter(paper.values())))
     fig, panels = figure(len(domains), width=2.6, height=3.2, sharey=True)
@@ -42,7 +42,7 @@ def accepted_length_figure(ours: dict, paper: dict, prompts: int):
         ylabel="accepted length (tokens per round;\nplain decoding has 1)", ylim=(1, None)
     )
     fig.suptitle(
-        f"filled: here, {prompts} prompts per domain, with 95 % intervals; hollow: the paper (Qwen3-4B)\n"
+        f"filled: here, 95 % intervals over {measured_over}; hollow: the paper (Qwen3-4B)\n"
         "other targets and texts: compare gains, not heights",
         color=BLACK,
     )

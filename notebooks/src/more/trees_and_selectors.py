@@ -12,8 +12,9 @@
 # each position and walks through them. Both stand on what you know: the mask of [lesson 11](../11_serving_under_load.ipynb), the
 # head of [lesson 05](../05_a_little_autoregression.ipynb).
 #
-# **Sources**: [SpecInfer](../../docs/references.md#specinfer), [EAGLE-2](../../docs/references.md#eagle2), [DDTree](../../docs/references.md#ddtree); [DFlash 2](../../docs/references.md#dflash2).
-# [Notation](../../docs/notation.md) · [glossary](../../docs/glossary.md)
+# **Sources**: [SpecInfer](../../docs/references.md#specinfer), [EAGLE-2](../../docs/references.md#eagle2),
+# [DDTree](../../docs/references.md#ddtree); [DFlash 2](../../docs/references.md#dflash2). [Notation](../../docs/notation.md) ·
+# [glossary](../../docs/glossary.md)
 
 # %% tags=["setup"]
 pass
@@ -33,7 +34,7 @@ lab = dspark_lite.setup()
 target, drafter = lab.target, lab.drafter("dspark")
 
 # %% [markdown]
-# ## A tree costs the drafter nothing
+# ## A tree costs the drafter little
 #
 # A chain bets all on one word: if it is wrong, everything after it is void. A tree drafts the second-best word, too, and goes on from
 # both. For a drafter that needs a pass for each token, branching is dear. DSpark has made its pass already: the hidden states belong to
@@ -131,8 +132,8 @@ claims({"at equal numbers of verified tokens the tree is not ahead, and a large 
                                            for t in (0.0, 1.0))})
 
 # %% [markdown]
-# **At equal numbers of verified tokens the tree is not ahead.** This drafter's chain seldom breaks early, so its seven places are well spent,
-# and a branch is paid with depth. Only with more places than a block has does a tree bring what no chain can: with ⟦most⟧ nodes a greedy round is
+# **At equal numbers of verified tokens the tree is not ahead.** A branch is paid with depth, and this drafter's chain often holds to its end. Only
+# with more places than a block has does a tree bring what no chain of seven can: with ⟦most⟧ nodes a greedy round is
 # ⟦large:.0f⟧ % longer. Its places are paid like a chain's, and lesson 13's table says up to which batch they are nearly free. So trees are for one
 # user and an idle device, schedulers for many and a busy one. At temperature 1 the rule has its price, too: it does not use the draft's own
 # draws, and a place is worth what the target's draw hits.
@@ -170,8 +171,9 @@ claims({"a head helps a backbone that was trained without one": gain_in_length(h
         "sixteen candidates are as good as all": over_gated.low < 0.02 and over_gated.high > -0.02})
 
 # %% [markdown]
-# On a backbone that never knew a head, the Markov head brings ⟦markov:.0f⟧ % and the selector ⟦selector:.0f⟧ %. Sixteen candidates do as well as
-# the whole vocabulary: what the target wants is nearly always among them, and that is why a selector is cheap at 150,000 words.
+# On a backbone that never knew a head, the Markov head brings ⟦markov:.0f⟧ % and the selector ⟦selector:.0f⟧ % (one training of each). With the same
+# gated head, sixteen candidates do as well as the whole vocabulary. A selector scores only pairs of candidates, so it stays cheap at 150,000
+# words. (How often what the target wants is among the sixteen, we have not counted.)
 #
 # Published for Qwen3.5-4B on gsm8k are 4.78 tokens per round for MTP, 4.99 for DFlash, 5.69 for DSpark and 6.20 for DFlash 2. The last is
 # disputed: others could not repeat its lead over DSpark.
