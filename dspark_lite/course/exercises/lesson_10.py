@@ -123,15 +123,17 @@ def admitting(
     return lengths
 
 
-def admitting_while(worth):
-    """Lengths by the order of Algorithm 1, admitted while `worth(sps, requests, expected, admitted, survival)` holds."""
+def admitting_while(worth, sign=1):
+    """Lengths by the order of Algorithm 1, admitted while `worth(sps, requests, expected, admitted, survival)` holds; an admitted
+    token's survival is added to `expected`, with this sign."""
 
     def lengths_of(survivals, sps):
         lengths, expected, requests = [0] * len(survivals), float(len(survivals)), len(survivals)
         for minus_chance, _, request in sorted(tokens_of(survivals)):
             if not worth(sps, requests, expected, sum(lengths), -minus_chance):
                 break
-            expected, lengths[request] = expected - minus_chance, lengths[request] + 1
+            expected -= sign * minus_chance
+            lengths[request] += 1
         return lengths
 
     return lengths_of
@@ -146,6 +148,22 @@ stale_batch = admitting_while(
     lambda sps, requests, expected, admitted, survival: (
         (expected + survival) * sps(requests + 1) > expected * sps(requests)
     )
+)
+falling_expected = (
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            (expected - survival) * sps(requests + admitted + 1)
+            > expected * sps(requests + admitted)
+        ),
+        sign=-1,
+    ),
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            (expected + survival) * sps(requests + admitted + 1)
+            > expected * sps(requests + admitted)
+        ),
+        sign=-1,
+    ),
 )
 against_none = admitting_while(
     lambda sps, requests, expected, admitted, survival: (
@@ -247,6 +265,7 @@ check_algorithm_1 = Exercise(
             "`expected` stays what it was at the beginning; add the survival of each token that you admit.": (
                 stale_expected
             ),
+            "`expected` must grow: the triples hold -chance, so take it off, or add the chance.": falling_expected,
             "`batch` stays what it was at the beginning; count each token that you admit.": stale_batch,
             "theta is compared with that of no draft at all; compare it with theta before this token.": (
                 against_none

@@ -39,6 +39,10 @@ check_by_round = Exercise(
             "your list ends with the shortest answer; go on to the longest, with the answers that have the round.": lambda answers: [
                 sum(column) / len(answers) for column in zip(*answers)
             ],
+            "answers have different numbers of rounds, so they make no array; take each round from the answers that have it.": (
+                lambda answers: np.array(answers).mean(0),
+                lambda answers: np.mean(answers, axis=0),
+            ),
             "that is a mean for each answer; asked is one for each round, over the answers.": lambda answers: [
                 sum(answer) / len(answer) for answer in answers
             ],
