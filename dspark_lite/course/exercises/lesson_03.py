@@ -134,16 +134,25 @@ def one_hot(tokens: list[int]) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.tensor(tokens), VOCABULARY).float()
 
 
+def judged_by(played: Played) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distributions p [g+1, V] and q [g, V] with which the rule cannot but play this round."""
+    drafts, accepted, own = played
+    p = one_hot(drafts[:accepted] + [own] * (len(drafts) + 1 - accepted))
+    q = one_hot(drafts)
+    if accepted < len(drafts):  # both share a token that is owed nothing, so that q matters
+        free = {*range(VOCABULARY)} - {own, drafts[accepted]}
+        p[accepted, min(free)] = q[accepted, min(free)] = 1.0
+        p[accepted], q[accepted] = p[accepted] / 2, q[accepted] / 2
+    return p, q
+
+
 def settled(learners, played: Played, drafts: list[int]):
     """What a function like `settle` returns of a round and leaves in two tapes."""
     models, caches = (
         (Tape("target"), Tape("small LM")),
         ([*BEFORE, ANCHOR, *drafts], [*BEFORE, ANCHOR, *drafts[:-1]]),
     )
-    wanted = drafts[: played.accepted] + [played.own] * (len(drafts) + 1 - played.accepted)
-    return finished(
-        learners(models, caches, one_hot(wanted), one_hot(drafts), drafts, None)
-    ), caches
+    return finished(learners(models, caches, *judged_by(played), drafts, None)), caches
 
 
 @checker

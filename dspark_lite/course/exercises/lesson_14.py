@@ -155,10 +155,12 @@ MEMORIES = {  # what a drafter may remember: right ones, whose block is the same
     "the first": lambda read, state: read[:, :1].sum(),
     "the newest": lambda read, state: read[:, -1:].sum(),
     "how many": lambda read, state: read.shape[1],
+    "five or more": lambda read, state: float(read.shape[1] >= 5),
     "all, rounded": lambda read, state: read.sum() + 1e-5 * len(state),
     "its blocks": lambda read, state: read.sum() + state.count(None),
     "the newest piece": lambda read, state: [p for p in state if p is not None][-1].shape[1],
     "pieces": lambda read, state: len(state) - state.count(None),
+    "pieces, odd or even": lambda read, state: (len(state) - state.count(None)) % 2,
 }
 
 
@@ -172,6 +174,7 @@ def memory_case(generator):
 
 with torch.no_grad():
     MEMORY_CASES = memory_cases()
+    MEMORY_CASES += [(Memory(recall), *MEMORY_CASES[0][1:]) for recall in MEMORIES.values()]
 check_same_block = Exercise(
     same_block,
     Step(
