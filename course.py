@@ -144,7 +144,7 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
         "site",
         ["-m", "tools.site.build"],
     ),
-    "project": ("judge a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
+    "project": ("grade a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
     "release": (
         "the student edition, without answers",
         "tools/kit/release.py",

@@ -10,7 +10,7 @@ from dspark_lite.common.files import write_json
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.training.recipe import given
-from dspark_lite.course.measure import studies
+from dspark_lite.course.measure import round_latency, studies
 from dspark_lite.course.measure.evaluation import _row
 from dspark_lite.course.replication import (
     acceptance_over_seeds,
@@ -65,7 +65,7 @@ def latency(extra: dict[str, float], seed: int = 0) -> dict:
         {"part": part, "length": length, "context": context, "milliseconds": (time * slow).tolist()}
         for part, time in parts.items()
         for length in studies.LENGTHS
-        for context in (256, 512)
+        for context in round_latency.LATENCY_CONTEXTS
     ]
     return {**HEADER, "batch": 2, "rows": rows}
 
@@ -103,7 +103,6 @@ def forget() -> None:
         acceptance_over_seeds.rise,
         ledger.entries,
         confidence_results.all_summaries,
-        confidence_results.gain_in_ece,
     ):
         kept.cache_clear()
 

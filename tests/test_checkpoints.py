@@ -223,6 +223,18 @@ def test_an_unknown_name_is_answered_with_the_known_ones(target, name):
     assert_refused(f"no checkpoint '{re.escape(name)}'", load_drafter, name, target)
 
 
+def lose_shard(folder):
+    """Splits the weights of a checkpoint and deletes a part."""
+    shard(folder)
+    (folder / "model-2.safetensors").unlink()
+
+
+def cut_shard(folder):
+    """Splits the weights of a checkpoint and truncates a part."""
+    shard(folder)
+    cut_short(folder / "model-2.safetensors")
+
+
 DAMAGES = {
     "no config": (
         lambda f: (f / "config.json").unlink(),
@@ -267,11 +279,11 @@ DAMAGES = {
         "tensor .* has (another )?shape",
     ),
     "a shard missing": (
-        lambda f: (shard(f), (f / "model-2.safetensors").unlink()),
+        lose_shard,
         "model-2.safetensors is missing",
     ),
     "a shard truncated": (
-        lambda f: (shard(f), cut_short(f / "model-2.safetensors")),
+        cut_shard,
         "model-2.safetensors is not a whole",
     ),
     "index not JSON": (

@@ -8,11 +8,12 @@ from made_measurements import served_row
 
 from dspark_lite.course import estimates, result_files
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.estimates import PAPER, Estimate
 from dspark_lite.course.replication import (
     claims,
     experiments,
     experiment_results,
+    ledger,
     quantities,
     confidence_results,
     serving_results,
@@ -27,6 +28,7 @@ def engine(monkeypatch):
         served_row("mtp", "all", 4, 40, 20),
         served_row("mtp", "all", 16, 160, 20),
         served_row("mtp", "all", 64, 256, 20),
+        served_row("dspark", "lagged", 1, 30, 70),
         served_row("dspark", "lagged", 4, 100, 70),
         served_row("dspark", "lagged", 16, 200, 60),
         served_row("dspark", "lagged", 64, 320, 40),
@@ -43,36 +45,39 @@ def close(found, value):
 
 
 def test_gain_at_the_same_throughput(engine):
-    found = serving_results.gain_over_mtp(serving_results.speed_gain, "lagged", 16)
+    found = serving_results.FrontierGain(serving_results.speed_gain, "lagged", 16).estimate()
     # At 160 tokens a second DSpark's line from (25, 100) to (12.5, 200) gives 17.5 per user, MTP-1 10.
     close(found, 0.75)
 
 
 def test_gain_at_the_same_speed(engine):
-    found = row("at the same speed").ours()
+    found = row("at the same speed").results
     close(
-        found["moderate:"], 240 / 160 - 1
+        found["moderate:"].estimate(), 240 / 160 - 1
     )  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
-    close(found["strict:"], 240 / 40 - 1)
+    close(found["strict:"].estimate(), 240 / 40 - 1)
 
 
 def test_a_point_out_of_reach_is_no_number(engine):
     with pytest.raises(DSparkLiteError, match="does not reach MTP-1's point at 4 requests"):
-        serving_results.gain_over_mtp(
+        serving_results.FrontierGain(
             serving_results.speed_gain, "lagged", 4
-        )  # 40 tokens a second: DSpark begins at 100
+        ).estimate()  # 40 tokens a second: DSpark begins at 100
     assert np.isnan(
         serving_results.throughput_gain(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([3.0, 1.0]))
     )
 
 
 def test_budget_falls_and_a_static_block_stands_beside_mtp(engine):
-    close(quantities.budget_drop(), 3.0)  # 70 / 10 at 4 requests, 40 / 10 at 64
-    assert {label: found.value for label, found in quantities.budgets().items()} == {
-        "4 under way:": 7.0,
+    claim = row("the scheduler verifies fewer")
+    close(claim.margins[""].estimate(), 3.0)  # 70 / 10 at 1 request, 40 / 10 at 64
+    fits = [5.3985 - 3.5087, 4.9412 - 3.4658]  # Figure 8, Flash and Pro
+    assert claim.margins[""].estimate(PAPER).value == pytest.approx(np.mean(fits), abs=1e-3)
+    assert {label: found.estimate().value for label, found in claim.results.items()} == {
+        "1 under way:": 7.0,
         "64 under way:": 4.0,
     }
-    close(quantities.static_loss(7), 256 / 240 - 1)
+    close(quantities.static_loss(7).estimate(), 256 / 240 - 1)
 
 
 def test_excess_is_promise_over_outcome():
@@ -92,24 +97,34 @@ def test_the_paper_promises_too_much_in_figure_6(monkeypatch):
         7: ([0.5], [0.4], [1]),
     }
     monkeypatch.setattr(
-        quantities.paper,
+        confidence_results.paper,
         "calibration",
         lambda position: {
-            "before": dict(zip(("predicted", "observed", "count"), map(np.array, before[position])))
+            "before": dict(
+                zip(("predicted", "observed", "count"), map(np.array, before[position]))
+            ),
+            "ece_before": 0.3,
+            "ece_after": 0.1,
+            "auc": 0.7,
         },
     )
-    assert (quantities.paper_excess(min), quantities.paper_excess(max)) == pytest.approx(
-        (0.075, 0.3)
+    for summary, value in ((min, 0.075), (max, 0.3)):
+        close(confidence_results.Forecast("excess", summary).estimate(PAPER), value)
+    close(confidence_results.Forecast("ece gain", min).estimate(PAPER), 0.2)
+    close(confidence_results.Forecast("auc above chance", max).estimate(PAPER), 0.2)
+
+
+def test_appendix_a_is_computed_and_a_wrong_number_is_told(monkeypatch):
+    claim = row("choosing the length after the draws")
+    assert list(quantities.appendix_a_numbers().values()) == pytest.approx(
+        [1.0, 0.9, 1.134, 0.85, 0.15, 0.7, 0.3], abs=1e-6
     )
-
-
-def test_appendix_a_is_computed_and_a_wrong_number_is_told():
-    ours = quantities.appendix_a_numbers()
-    theirs = dict(zip(ours, (1.0, 0.9, 1.134, 0.85, 0.15, 0.7, 0.3)))
-    assert {label: found.value for label, found in ours.items()} == pytest.approx(theirs, abs=1e-6)
-    assert min(room.low for room in quantities.equal(theirs, ours).values()) > 0
+    assert ledger.evaluate(claim).verdict == ledger.REPLICATES
+    computed = quantities.appendix_a_numbers()
     for changed in (1e-3, -1e-3):
-        assert quantities.equal({**theirs, "1 draft:": 0.9 + changed}, ours)["1 draft:"].high < 0
+        wrong = {**computed, "1 draft:": computed["1 draft:"] + changed}
+        monkeypatch.setattr(quantities, "appendix_a_numbers", lambda wrong=wrong: wrong)
+        assert "(1 draft)" in ledger.evaluate(claim).why
 
 
 def test_a_scaled_estimate_keeps_low_below_high():
@@ -124,20 +139,6 @@ def row(words):
     return next(claim for claim in claims.CLAIMS if claim.says.startswith(words))
 
 
-def test_a_row_asks_for_every_combination_and_labels_it():
-    asked = claims.each(
-        "{0} at {2}:", lambda *values: values, ("math", "chat"), [1], {"first": 10, "last": 20}
-    )
-    assert asked() == {
-        "math at first:": ("math", 1, 10),
-        "math at last:": ("math", 1, 20),
-        "chat at first:": ("chat", 1, 10),
-        "chat at last:": ("chat", 1, 20),
-    }
-    assert claims.each("alone", lambda: 7)() == {"alone": 7}
-    assert claims.joined(asked, claims.each("alone", lambda: 7))() == {**asked(), "alone": 7}
-
-
 @pytest.mark.parametrize(
     ("words", "ends"),
     [
@@ -148,15 +149,20 @@ def test_a_row_asks_for_every_combination_and_labels_it():
     ],
 )
 def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, ends):
-    """What is ahead of what, as `ahead` is asked: its counts are read in that order."""
-    strength = {"tiny-eagle3": 1, "tiny-dflash": 20, "tiny-dspark": 400}
-    monkeypatch.setattr(experiment_results, "counts_by_position", lambda recipe, domain: recipe)
-    monkeypatch.setattr(
-        quantities, "acceptance", lambda recipe, position: strength[recipe] * position
-    )
-    monkeypatch.setattr(quantities, "paired", lambda statistic, *counts: statistic(*counts))
-    values = [strength[f"tiny-{drafter}"] * position for drafter, position in ends]
-    assert set(row(words).margins().values()) == {values[0] - values[1]}
+    """The share is 1 / 2 to the power of the drafter's and the position's strength, so that every difference is its own."""
+    strength = {"tiny-eagle3": 1, "tiny-dflash": 2, "tiny-dspark": 3}
+
+    def share(drafter, position):
+        return 0.5 ** (strength[f"tiny-{drafter}"] * position)
+
+    def counts(recipe, domain):
+        shares = [share(recipe.removeprefix("tiny-"), position) for position in range(1, 8)]
+        return np.array([[[100 * accepted, 100.0] for accepted in shares]])
+
+    monkeypatch.setattr(experiment_results, "counts_by_position", counts)
+    first, second = (share(*end) for end in ends)
+    for margin in row(words).margins.values():
+        assert margin.estimate().value == pytest.approx(first - second)
 
 
 def test_recorded_results_are_read_once_and_a_missing_or_broken_file_is_named(tmp_path):
@@ -194,4 +200,5 @@ def test_seven_drafts_against_one_under_a_load_that_was_not_measured(additive, m
     ]
     monkeypatch.setattr(serving_results, "serving_run", lambda: {"policies": found})
     monkeypatch.setattr(experiments, "MANY", 10**9)
-    assert experiments.seven_over_one() == pytest.approx(((4 / 7) / (2 / 4), 1.5))
+    assert experiments.seven_over_one() == pytest.approx((4 / 7) / (2 / 4))
+    assert experiments.costlier_token() == pytest.approx(1.5)

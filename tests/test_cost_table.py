@@ -268,7 +268,8 @@ def test_a_lab_refuses_costs_of_another_device_and_the_command_says_so(tiny_lab,
     additive = AdditiveCosts(
         0.1, [1, 2], [0, 0.1], [1, 2], [0, 0.1], replace(table.origin, device="Tesla T4")
     )
-    table.save(tmp_path / "here.json"), additive.save(tmp_path / "there.json")
+    table.save(tmp_path / "here.json")
+    additive.save(tmp_path / "there.json")
     assert lab.costs(tmp_path / "here.json").sps(1, 2) == 1.0
     with pytest.raises(RequestError, match="device Tesla T4, not CPU"):
         lab.costs(tmp_path / "there.json")

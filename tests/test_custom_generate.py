@@ -35,7 +35,7 @@ from dspark_lite.losslessness import total_variation
 from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.models.custom_generate import STATELESS, Warped
+from dspark_lite.models.custom_generate import SCORE_WARPERS, Warped
 from dspark_lite.scheduling.cost_table import CostTable
 
 PROMPTS = [
@@ -470,7 +470,7 @@ def test_drafts_lie_within_the_requests_top_k_and_are_accepted_as_greedy_ones_ar
         assert answer(prompt, do_sample=True, top_k=1) == answer(prompt)
 
 
-@pytest.mark.parametrize("warper", STATELESS, ids=lambda warper: warper.__name__)
+@pytest.mark.parametrize("warper", SCORE_WARPERS, ids=lambda warper: warper.__name__)
 def test_a_certain_draft_stays_certain(warper):
     certain = torch.eye(VOCAB)[None, :3]
     arguments = {"TopKLogitsWarper": 3}.get(warper.__name__, 0.5)

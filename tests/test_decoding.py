@@ -220,7 +220,8 @@ def test_nothing_is_drafted_or_verified_that_cannot_count(plain, name, monkeypat
         TARGET, "verify", lambda ids, *rest: read.append(ids.shape[1]) or verify(ids, *rest)
     )
     for prompt, tokens in zip(PROMPTS[:3], plain, strict=False):
-        drafted.clear(), read.clear()
+        drafted.clear()
+        read.clear()
         run = text(drafter, prompt, new=9)
         left = rooms(run, 9)
         assert drafted == [min(drafter.gamma, room) for room in left if room]

@@ -169,6 +169,7 @@ def test_written_in_the_form_of_speculators_it_is_the_same_draft(
         or [3]
     )
     assert [layer - 1 for layer in taps] == list(read.config.target_layer_ids)
+    assert config.get("num_nextn_predict_layers") == (1 if kind == "mtp" else None)
     if lent:
         set_tensors(tmp_path / "out", without_lent)
     assert_same(target, drafts / kind, tmp_path / "out")

@@ -109,8 +109,8 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
 
 
 @pytest.mark.parametrize("rows", [None, 1, 3])
-def test_attention_is_lesson_04s_with_keys_shared_by_groups(rows):
-    """With no mask, one row for all queries and one for each; and stacked by the caller it is the same."""
+def test_three_query_heads_share_each_key_head(rows):
+    """Without a mask, with a row for all queries, and with a row for each, also as numbers to add."""
     queries, keys, values = (
         torch.randn(2, 6, 3, 8),
         torch.randn(2, 2, 5, 8),
@@ -121,12 +121,12 @@ def test_attention_is_lesson_04s_with_keys_shared_by_groups(rows):
         if rows is None
         else (torch.rand(2, 1, rows, 5) < 0.5).index_fill(-1, torch.tensor([0]), True)
     )
-    wanted = torch.nn.functional.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=mask, scale=0.5, enable_gqa=True
-    )
+    scores = 0.5 * queries @ keys.repeat_interleave(3, 1).mT
+    hidden = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    wanted = hidden.softmax(-1) @ values.repeat_interleave(3, 1)
     torch.testing.assert_close(attend(queries, keys, values, mask, 0.5), wanted)
     if rows == 3:
-        added = torch.zeros(2, 1, 9, 5).masked_fill(~mask.repeat(1, 1, 3, 1), -torch.inf)
+        added = torch.zeros(2, 1, 3, 5).masked_fill(~mask, -torch.inf)
         torch.testing.assert_close(attend(queries, keys, values, added, 0.5), wanted)
         assert not torch.allclose(attend(queries, keys, values, None, 0.5), wanted), (
             "the mask hides nothing that matters"

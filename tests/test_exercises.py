@@ -3,13 +3,15 @@
 The lessons' own solutions and stubs are marked in test_kit_grade.py."""
 
 import importlib
+import re
 
 import numpy as np
 import pytest
 import torch
 
-from dspark_lite.course.exercises import lesson_00, lesson_02, lesson_08, lesson_09
-from dspark_lite.course.exercises.checking import Exercise, as_values, same
+from dspark_lite.course.exercises import lesson_00, lesson_02, lesson_08, lesson_09, lesson_12
+from dspark_lite.course.exercises.checking import NOTHING_RETURNED, Exercise, as_values, same
+from dspark_lite.course.exercises.random_cases import Cases, number
 from tools.notebooks import build as notebooks
 
 NUMBERS = [source.name[:2] for source in notebooks.lesson_sources()]
@@ -52,6 +54,9 @@ def test_a_planted_mistake_is_refused_by_its_sentence(check, wrong, sentence, ca
     assert line.startswith("Not yet: ") and line.endswith(sentence)
 
 
+OTHER_VERDICT = dict(zip(lesson_12.VERDICTS, (*lesson_12.VERDICTS[1:], lesson_12.VERDICTS[0])))
+
+
 def astray(value):
     """Values of the same form, each wrong in no way that anybody would make."""
     if isinstance(value, torch.Tensor):
@@ -67,14 +72,16 @@ def astray(value):
     if isinstance(value, set):
         return {"stray"}
     if isinstance(value, str):
-        return f"not {value}"
+        return OTHER_VERDICT.get(value, f"not {value}")
     return not value if isinstance(value, bool) else value + 0.37
 
 
 @of_all_exercises
 def test_a_wrong_answer_that_nobody_foresaw_is_told_what_is_right(check, capsys):
     line = refusal(check, lambda *case: astray(check.reference(*case)), capsys)
-    assert line == f"Not yet: {check.steps[0].otherwise}"
+    assert re.fullmatch(
+        rf"Not yet: (right in \d+ of \d+ cases\. )?{re.escape(check.steps[0].otherwise)}", line
+    )
 
 
 def test_so_is_one_that_goes_astray_in_the_second_step(capsys):
@@ -137,6 +144,41 @@ def test_a_learner_who_changes_the_arguments_does_not_change_the_cases(check):
 
     check(spoiling)
     assert check(check.reference)
+
+
+def test_an_answer_that_changes_its_arguments_is_refused(capsys):
+    def in_place(p, q):
+        p -= q
+        return p.clamp_(min=0) / p.sum()
+
+    assert "your function changes what it is given" in refusal(
+        lesson_02.check_residual, in_place, capsys
+    )
+
+
+def test_a_way_through_without_a_return_is_named(capsys):
+    def silent(ours, theirs, allowed):
+        name = lesson_08.first_difference(ours, theirs, allowed)
+        return None if name == "nowhere" else name
+
+    said = refusal(lesson_08.check_first_difference, silent, capsys)
+    assert said == f"Not yet: {NOTHING_RETURNED}"
+
+
+def test_an_answer_that_is_seldom_wrong_is_told_how_often(capsys):
+    """Wrong in two of a hundred random cases, and in none of the chosen ones."""
+
+    def seldom(p, q):
+        return lesson_02.keep_probability(p, q) * (not 0.48 < p.max() < 0.49)
+
+    said = refusal(lesson_02.check_keep, seldom, capsys)
+    assert re.match(r"Not yet: right in \d+ of 501 cases\. where p >= q", said)
+
+
+def test_random_cases_are_the_same_every_time_and_come_after_the_chosen():
+    cases = [Cases([(0,)], lambda generator: (number(generator, 1, 10**6),)) for _ in range(2)]
+    assert list(cases[0]) == list(cases[1]) and len(cases[0]) == len(list(cases[0])) == 501
+    assert cases[0][0] == (0,) and cases[0][-1] == cases[1].drawn[-1] and len(set(cases[0])) > 400
 
 
 # Values are compared by what they are, not by how they are written.

@@ -570,8 +570,8 @@ def test_static_storage_is_written_and_read_where_the_growing_one_is():
     )
     assert torch.equal(keys[:, :, :10], seen[0]) and torch.equal(values[:, :, :10], seen[1])
     assert (static.mask(5)[0, 0, 0] == 0).tolist() == [True] * 10 + [False] * 54
-    causal = static.causal_mask(torch.tensor([[5, 6]]), groups=2)
-    assert (causal[0, 0] == 0).sum(-1).tolist() == [6, 7, 6, 7]
+    causal = static.causal_mask(torch.tensor([[5, 6]]))
+    assert (causal[0, 0] == 0).sum(-1).tolist() == [6, 7]
 
 
 def test_storage_that_grows_keeps_its_text():

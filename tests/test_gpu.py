@@ -1,4 +1,5 @@
-"""The script that measures on a GPU, tried out on a CPU: every part runs, and what does not fit is a sentence in the file."""
+"""The script that measures on a GPU, tried out on a CPU: every part runs, and what does not fit is
+a sentence in the file."""
 
 import json
 

@@ -173,3 +173,28 @@ def test_llama_cpps_log_tells_what_each_round_of_each_answer_committed():
         and judge_llama_cpp.within(3, []) == []
     )
     assert judge_llama_cpp.within(10, [4, 4]) == [4, 4, 1]
+
+
+def test_the_runner_names_what_broke_and_keeps_the_rows_of_judges_that_were_not_asked(
+    tmp_path, monkeypatch
+):
+    def broken(lab, options):
+        raise ValueError("no\n wheel")
+
+    def half(lab, options):
+        return questions.rows_of("half", "1", {"texts": [True, False]})
+
+    earlier = {"judge": "other", "version": "2", "compared": "fits", "agreed": 1, "of": 1}
+    monkeypatch.setattr(run, "JUDGES", dict(half=half, broken=broken, other=None, new=None))
+    monkeypatch.setattr(run, "lab_of", lambda options: None)
+    monkeypatch.setattr(run, "header", lambda lab: {"commit": "now"})
+    out = tmp_path / "judges.json"
+    out.write_text(json.dumps({"rows": [{**earlier, "commit": "then"}]}))
+    assert run.main(["--only", "half", "broken", "--out", str(out)]) == 1
+    rows = json.loads(out.read_text())["rows"]
+    assert rows[0] | {"compared": "texts", "agreed": 1, "of": 2, "commit": "now"} == rows[0]
+    assert rows[1] == {"judge": "broken", "not_run": "ValueError: no wheel", "commit": "now"}
+    assert rows[2] == {**earlier, "commit": "then"} and rows[3]["not_run"] == "not asked yet"
+    assert run.main(["--only", "broken", "--out", str(out)]) == 0, (
+        "who was not heard denies nothing"
+    )

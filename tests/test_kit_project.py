@@ -14,7 +14,7 @@ SOLUTIONS = ROOT / "tools" / "kit" / "solutions"
 
 def failing(kind, path, seed=0):
     """The questions that a project's file does not pass."""
-    return [finding.asked for finding in project.judge(kind, path, seed) if not finding.passes]
+    return [finding.asked for finding in project.grade(kind, path, seed) if not finding.passes]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ SLOW = {"head": "trains a head", "policy": "visits every outcome of a policy in 
     "kind",
     [
         pytest.param(kind, marks=pytest.mark.slow(reason=SLOW[kind])) if kind in SLOW else kind
-        for kind in project.JUDGES
+        for kind in project.GRADERS
     ],
 )
 def test_the_reference_solution_passes(kind, capsys):
@@ -87,7 +87,7 @@ EMPTY = """
 
 def test_a_head_that_sees_nothing_brings_too_little(written, monkeypatch):
     """However little it learns from."""
-    monkeypatch.setattr(project, "BLOCKS", {"to learn from": 1, "to be judged by": 1})
+    monkeypatch.setattr(project, "BLOCKS", {"to learn from": 1, "to be graded by": 1})
     monkeypatch.setattr(project, "UPDATES", 2)
     assert failing("head", written(EMPTY)) == [
         "more tokens per round than without a head",
@@ -121,8 +121,8 @@ def test_a_world_that_is_none_is_told_why(written, text, failed):
         ),
     ],
 )
-def test_a_file_that_cannot_be_judged_is_a_sentence(written, capsys, text, sentence):
+def test_a_file_that_cannot_be_graded_is_a_sentence(written, capsys, text, sentence):
     path = written(text)
     assert project.main(["world", str(path)]) == 2 and sentence in capsys.readouterr().err
     with pytest.raises(RequestError, match="there is no"):
-        project.judge("world", path.with_name("none.py"), 0)
+        project.grade("world", path.with_name("none.py"), 0)

@@ -1,9 +1,9 @@
 """`make release`: no answer comes along, and what comes along works; `make fork`: every address is the fork's."""
 
 import ast
-import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 
@@ -17,7 +17,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.exercises.keep import EDITION, GIVEN, split
 from tools.kit import fork, lessons, release
 from test_pages import broken
-from tools.notebooks import build as notebooks
+from tools.notebooks import build as notebooks, setup_cell
 
 
 @pytest.fixture(scope="module")
@@ -288,14 +288,12 @@ def test_a_fork_is_what_the_builder_would_write(monkeypatch):
 
 
 def written_by_the_builder(monkeypatch, repository, tag):
-    """Badge and setup cell as tools/notebooks/build.py writes them in a repository."""
+    """Badge and setup cell as tools/notebooks writes them in a repository."""
     monkeypatch.setattr(about, "REPOSITORY", repository)
     monkeypatch.setattr(about, "TAG", tag)
-    spec = importlib.util.spec_from_file_location("another_builder", notebooks.__file__)
-    builder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(builder)
+    builder, cell = map(runpy.run_path, (notebooks.__file__, setup_cell.__file__))
     monkeypatch.undo()
-    return [builder.badge("notebooks/x.ipynb"), builder.SETUP]
+    return [builder["badge"]("notebooks/x.ipynb"), cell["SETUP"]]
 
 
 def test_a_fork_with_a_tag_leads_there_from_page_constant_and_notebook(small_clone):

@@ -15,13 +15,13 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure.lab import Lab
 from dspark_lite.course.replication import lab_results
 from dspark_lite.course.replication.lab_results import (
-    OwnConfidence,
-    is_recorded,
-    kept,
-    own_confidence,
-    own_folder,
-    own_lengths,
-    own_load,
+    LabConfidence,
+    has_stored_results,
+    cached,
+    measure_confidence,
+    lab_folder,
+    measure_lengths,
+    measure_lab_load,
     with_prompts,
 )
 from dspark_lite.scheduling.calibration import STS, Observations
@@ -39,11 +39,11 @@ def lab(tmp_path, monkeypatch):
 
 
 def test_the_tiny_lab_has_the_recorded_results_and_measures_nothing(tiny_lab):
-    assert is_recorded(tiny_lab)
+    assert has_stored_results(tiny_lab)
     assert (
-        own_confidence(tiny_lab, None)
-        is own_load(tiny_lab, None, None)
-        is own_lengths(tiny_lab)
+        measure_confidence(tiny_lab, None)
+        is measure_lab_load(tiny_lab, None, None)
+        is measure_lengths(tiny_lab)
         is None
     )
 
@@ -55,23 +55,23 @@ def test_results_are_measured_once_for_the_same_weights(lab):
         calls.append(1)
         return {"number": len(calls)}
 
-    path = own_folder(lab) / "it.json"
+    path = lab_folder(lab) / "it.json"
     drafter, other = (
         DRAFTERS["dspark"],
         toy_models(seed=1, vocab_size=11, gamma=4)[1]["dspark"],
     )  # of the same name, with other weights
-    assert [kept(path, lab, drafter, measure)["number"] for _ in range(2)] == [1, 1]
+    assert [cached(path, lab, drafter, measure)["number"] for _ in range(2)] == [1, 1]
     made_of = read_object(path)["made_of"]
     assert (
         made_of["device"].startswith("CPU")
         and made_of["draft"]
         and {"torch", "transformers", "dtype", "target"} <= made_of.keys()
     )
-    assert kept(path, lab, other, measure)["number"] == 2
-    assert kept(path, lab, other, measure, anew=True)["number"] == 3
+    assert cached(path, lab, other, measure)["number"] == 2
+    assert cached(path, lab, other, measure, anew=True)["number"] == 3
     held = read_object(path)
     path.write_text(json.dumps({**held, "made_of": {**held["made_of"], "torch": "1.0"}}))
-    assert kept(path, lab, other, measure)["number"] == 4
+    assert cached(path, lab, other, measure)["number"] == 4
 
 
 def test_fewer_prompts_are_answered_at_the_same_length(lab):
@@ -85,12 +85,12 @@ def test_fewer_prompts_are_answered_at_the_same_length(lab):
 
 
 def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):
-    monkeypatch.setattr(lab_results, "is_recorded", lambda lab: False)
+    monkeypatch.setattr(lab_results, "has_stored_results", lambda lab: False)
     monkeypatch.setattr(lab_results, "LOAD_TOKENS", 40)
     monkeypatch.setattr(lab, "encode", lambda text: torch.tensor([[1, 2, 3]]))
     drafter = DRAFTERS["dspark"]
     table = CostTable(range(1, 33), np.linspace(2, 1, 32))
-    found = own_load(lab, drafter, table, loads=(1, 2), steps=3)
+    found = measure_lab_load(lab, drafter, table, loads=(1, 2), steps=3)
     rows = {(row["policy"], row["concurrency"]): row for row in found["rows"]}
     assert list(rows) == [
         (policy, load) for load in (1, 2) for policy in ("plain", "fixed", "algorithm1")
@@ -102,7 +102,7 @@ def test_a_small_load_has_every_way_to_serve_at_each_load(lab, monkeypatch):
     assert (
         found["device"].startswith("CPU") and found["versions"] and found["drafter"] == drafter.name
     )
-    fig = lesson_11.draw_own_load(
+    fig = lesson_11.draw_lab_load(
         found,
         {"fixed": {1: 2.0, 2: 1.5}, "algorithm1": {1: 2.0, 2: 1.8, 64: 1.1}},
         "recorded on a CPU",
@@ -125,7 +125,7 @@ def own(names):
             for name, found in blocks.items()
         }
     }
-    return OwnConfidence("a model on a GPU", report, STS([1.5] * 7), CostTable([1], [1.0]))
+    return LabConfidence("a model on a GPU", report, STS([1.5] * 7), CostTable([1], [1.0]))
 
 
 def test_figure_6_shows_both():
@@ -147,7 +147,7 @@ def test_figure_6_shows_both():
 
 
 def test_own_lengths_stand_between_the_recorded_and_the_papers():
-    fig = paper_figures.draw_own_lengths(
+    fig = paper_figures.draw_lab_lengths(
         {"math": Estimate(4.0, 3.5, 4.5), "chat": Estimate(3.0, 2.5, 3.5)}, "mine"
     )
     assert {text.get_text() for text in fig.axes[0].get_legend().get_texts()} == {
@@ -161,4 +161,4 @@ def test_own_lengths_stand_between_the_recorded_and_the_papers():
 def test_a_folder_is_named_by_target_and_device(tmp_path, monkeypatch):
     monkeypatch.delenv("DSPARK_MEASUREMENTS", raising=False)
     lab = SimpleNamespace(target=SimpleNamespace(name="Qwen/Qwen3-4B"), device_name="Tesla T4")
-    assert own_folder(lab).parts[-4:] == ("assets", "measurements", "own", "qwen3-4b-tesla-t4")
+    assert lab_folder(lab).parts[-4:] == ("assets", "measurements", "own", "qwen3-4b-tesla-t4")

@@ -3,13 +3,14 @@
 import json
 import math
 import re
+from dataclasses import dataclass
 
 import pytest
 from made_measurements import forget, measurement, read_from
 
 from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity
 from dspark_lite.common.files import write_json
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.figures import ledger_forest
@@ -17,6 +18,7 @@ from dspark_lite.course.data.recipes import load_recipe, parse_recipe
 from dspark_lite.course.measure import inspection, studies
 from dspark_lite.course.replication import (
     claims,
+    experiments,
     ledger,
     experiment_results,
     serving_results,
@@ -80,22 +82,41 @@ def made_entries(all_made):
 
 
 @pytest.fixture
-def judged(made_entries, monkeypatch):
-    """The ledger of made measurements, which were judged once."""
+def evaluated(made_entries, monkeypatch):
+    """The ledger of made measurements, evaluated once."""
     monkeypatch.setattr(ledger, "entries", lambda: made_entries)
+
+
+@dataclass(frozen=True)
+class Given(Quantity):
+    """A quantity with this result, or this error in its place; the paper has 0.3."""
+
+    result: Estimate | DSparkLiteError
+
+    def estimate(self, source=RESULTS):
+        if source == PAPER:
+            return Estimate.exactly(0.3)
+        if isinstance(self.result, DSparkLiteError):
+            raise self.result
+        return self.result
+
+
+TEST = experiments.Experiment("A test", {"was": experiments.form(".1f", Given(ABOVE))})
+MISSING = Given(DSparkLiteError("there is no x.json"))
 
 
 def constructed(**changes):
     """A claim whose paper says 0.3 and whose measurement says 0.2 ± 0.1."""
     return claims.Claim(
         **{
+            "id": "more",
             "section": "9",
             "says": "more",
             "unit": "percent",
             "sense": "> 0",
-            "figure": lambda: {"": 0.3},
-            "ours": lambda: {"": ABOVE},
-            "experiment": lambda: "A test was run",
+            "results": {"": Given(ABOVE)},
+            "figure": ("",),
+            "experiments": (TEST,),
             **changes,
         }
     )
@@ -106,42 +127,61 @@ def row(words):
     return next(claim for claim in claims.CLAIMS if claim.says.startswith(words))
 
 
-def test_judged_claims():
-    entry = ledger.judge(constructed())
-    assert (entry.verdict, entry.why) == ("replicates", "")
-    entry = ledger.judge(constructed(ours=lambda: {"": AROUND}))
-    assert (entry.verdict, entry.why) == (
-        "we cannot tell",
-        "the interval holds zero. A test was run",
-    )
-    entry = ledger.judge(constructed(margins=lambda: {"a": BELOW}, experiment=None))
-    assert (entry.verdict, entry.why) == (
-        "does not hold",
-        f"the other way round (a). {ledger.NO_EXPERIMENT}",
-    )
-    entry = ledger.judge(constructed(ours=None, needs="a larger world"))
-    assert (entry.verdict, entry.ours, entry.why) == (
-        "cannot be tested here",
-        {},
-        "it would take a larger world",
-    )
+@pytest.mark.parametrize(
+    ("changes", "verdict", "why"),
+    [
+        ({}, "replicates", ""),
+        (
+            {"results": {"": Given(AROUND)}},
+            "we cannot tell",
+            "the interval holds zero. A test: was 0.2",
+        ),
+        (
+            {"margins": {"a": Given(BELOW)}, "experiments": ()},
+            "does not hold",
+            f"the other way round (a). {ledger.NO_EXPERIMENT}",
+        ),
+        ({"relation": claims.BELOW_PAPER}, "we cannot tell", "the interval holds zero"),
+        ({"relation": claims.AS_PAPER}, "does not hold", "the other way round"),
+        (
+            {"results": {"": Given(Estimate.exactly(0.3))}, "relation": claims.AS_PAPER},
+            "replicates",
+            "",
+        ),
+        (
+            {"results": {}, "figure": (), "needs": "a larger world"},
+            "cannot be tested here",
+            "it would take a larger world",
+        ),
+        ({"results": {"": MISSING}}, "not measured yet", "there is no x.json"),
+        (
+            {
+                "results": {"": Given(BELOW)},
+                "experiments": (
+                    experiments.Experiment("A test", {"was": experiments.form(".1f", MISSING)}),
+                ),
+            },
+            "does not hold",
+            "the other way round. The experiment that tests a reason was not run yet, there is no x.json",
+        ),
+    ],
+)
+def test_a_claim_has_a_verdict_and_a_reason(changes, verdict, why):
+    entry = ledger.evaluate(constructed(**changes))
+    assert entry.verdict == verdict and entry.why.startswith(why) and bool(entry.why) == bool(why)
+    assert bool(entry.results) == (verdict in ("replicates", "does not hold", "we cannot tell"))
 
 
-def test_what_was_not_measured_is_named():
-    def missing():
-        raise DSparkLiteError("there is no x.json")
-
-    entry = ledger.judge(constructed(ours=missing))
-    assert (entry.verdict, entry.ours, entry.why) == ("not measured yet", {}, "there is no x.json")
-    entry = ledger.judge(constructed(ours=lambda: {"": BELOW}, experiment=missing))
-    assert entry.verdict == "does not hold" and entry.why.endswith(
-        "was not run yet, there is no x.json"
-    )
+def test_the_papers_margins_are_its_own_numbers_unless_a_claim_compares_with_them():
+    assert ledger.evaluate(constructed()).paper_margins == {"": 0.3}
+    twice = {"twice": Given(ABOVE)}
+    assert ledger.evaluate(constructed(margins=twice)).paper_margins == {"twice": 0.3}
+    assert ledger.evaluate(constructed(relation=claims.BELOW_PAPER)).paper_margins == {}
 
 
 def test_every_claim_of_the_text_has_its_row_and_no_other():
     covered = [key for claim in claims.CLAIMS for key in claim.keys]
-    covered += [setting.name for setting in settings.SETTINGS if setting.theirs is None]
+    covered += [setting.name for setting in settings.SETTINGS if setting.words is None]
     named = {claim["claim"] for claim in paper.numbers()["text_claims"]}
     assert len(named) > 60 and set(covered) == named
     twice = {key for key in covered if covered.count(key) > 1}
@@ -156,7 +196,7 @@ def test_the_papers_contradictions_stand_in_the_margin():
     assert sorted(paper.discrepancy(one) for one in words) == sorted(found)
 
 
-def test_the_papers_values_are_those_of_its_text(judged):
+def test_the_papers_values_are_those_of_its_text(evaluated):
     """Typed in once more here, from the paper, to see that keys and units were not mixed up."""
     by_words = {entry.claim.says: entry.paper for entry in ledger.entries()}
     rival = by_words["DSpark accepts longer than Eagle3 in the mean and in every domain (Qwen3-4B)"]
@@ -186,19 +226,21 @@ def test_the_papers_values_are_those_of_its_text(judged):
 
 def test_made_measurements_give_the_verdicts_that_they_were_made_for(made):
     longer = row("DSpark accepts longer than DFlash in")  # made with rates 0.85 and 0.7
-    assert ledger.judge(longer).verdict == "replicates"
+    assert ledger.evaluate(longer).verdict == "replicates"
     for seed, run in enumerate(studies.SEEDS["dspark"]):
         write_json(made / f"{run}.json", measurement(run, 0.3, seed))
     forget()
-    entry = ledger.judge(longer)
+    entry = ledger.evaluate(longer)
     assert entry.verdict == "does not hold" and entry.why.startswith(
         "the other way round (math, code, chat, mean). "
     )
     # A round of DSpark is made 1 % longer: more than the paper's 0.2 %, less than its 1.3 %.
-    assert ledger.judge(row("the sequential head")).why.startswith("the other way round (length 4)")
+    assert ledger.evaluate(row("the sequential head")).why.startswith(
+        "the other way round (length 4)"
+    )
 
 
-def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(judged):
+def test_ledger_table_has_a_line_a_claim_and_all_verdicts_are_known(evaluated):
     lines = ledger.ledger_table().splitlines()
     assert (
         len(lines) == 2 + len(claims.CLAIMS) and len({line.count(" | ") for line in lines[2:]}) == 1
@@ -213,7 +255,7 @@ def test_a_position_that_hardly_a_round_reached_is_no_number(made):
     forget()
     rise = row("Eagle3's conditional acceptance rises")
     assert (
-        ledger.judge(rise).why
+        ledger.evaluate(rise).why
         == "hardly a round of Eagle3 came to position 7 on chat; measure more prompts"
     )
 
@@ -234,7 +276,7 @@ def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
     )
     recipe, here = (
         experiment_results.measured("tiny-dspark")["recipe"],
-        {setting.name: setting.ours for setting in settings.SETTINGS},
+        {setting.name: setting.results for setting in settings.SETTINGS},
     )
     prompts, loss = recipe["data"]["prompts"].values(), recipe["loss"]
     assert here["training samples"] == f"{sum(prompts):,}" and len(set(prompts)) == 1
@@ -307,18 +349,19 @@ def test_committed_measurements_say_where_they_were_made_and_are_those_of_their_
         assert [row["domain"] for row in measured["rows"]] == list(DOMAINS)
 
 
-def test_the_papers_margins_have_labels_of_ours_and_are_above_zero():
-    """What the forest draws as the paper's stands beside a margin of ours, on the side that the paper claims."""
-    for claim in claims.CLAIMS:
-        assert not claim.paper_margins() or claim.margins is not None
-        assert all(
-            value >= 0
-            for value in (claim.paper_margins() if claim.margins else claim.paper()).values()
-        ), claim.says
+def test_the_papers_margins_are_above_zero(evaluated):
+    """The forest draws the paper's on the side that the paper claims."""
+    for entry in ledger.entries():
+        assert all(value >= 0 for value in entry.paper_margins.values()), entry.claim.says
 
 
-def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(judged):
-    numbers = ledger.noted()
+def test_ids_and_sentences_of_claims_are_their_own():
+    for name in ("id", "says"):
+        assert len({getattr(claim, name) for claim in claims.CLAIMS}) == len(claims.CLAIMS)
+
+
+def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(evaluated):
+    numbers = ledger.note_numbers()
     assert list(numbers.values()) == list(range(1, len(numbers) + 1))
     assert set(numbers) == {
         entry.claim.says for entry in ledger.entries() if entry.verdict != "replicates"
@@ -338,7 +381,7 @@ def test_the_notes_number_every_claim_that_its_verdict_does_not_tell(judged):
     )
 
 
-def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(judged):
+def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(evaluated):
     texts = [
         text.get_text()
         for part in ledger_forest.PARTS
@@ -348,11 +391,11 @@ def test_the_forest_tells_what_is_turned_round_from_what_cannot_be_told(judged):
     for entry in ledger.entries():
         if entry.verdict in (ledger.DOES_NOT, ledger.UNDECIDED):
             turned = any(margin.high < 0 for margin in entry.margins.values())
-            number = ledger.noted()[entry.claim.says]
+            number = ledger.note_numbers()[entry.claim.says]
             assert f"{'✗ does not hold' if turned else '? we cannot tell'}, note {number}" in texts
 
 
-def test_notes_are_numbered_as_the_figure_shows_their_claims(judged):
+def test_notes_are_numbered_as_the_figure_shows_their_claims(evaluated):
     assert sorted(map(repr, ledger.in_order())) == sorted(map(repr, ledger.entries()))
     shown = [
         entry.claim.says
@@ -361,11 +404,11 @@ def test_notes_are_numbered_as_the_figure_shows_their_claims(judged):
         for entry in panel
         if entry.why
     ]
-    assert list(ledger.noted()) == shown and len(ledger_forest.PANELS) == len(ledger.UNITS)
+    assert list(ledger.note_numbers()) == shown and len(ledger_forest.PANELS) == len(ledger.UNITS)
     assert list(ledger_forest.PARTS) == list(ledger.SECTIONS)
 
 
-def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(judged, closing):
+def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(evaluated, closing):
     panels = [axes for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes]
     filled = sum(
         line.get_marker() == "o" and len(line.get_xdata()) == 1
@@ -384,13 +427,14 @@ def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(judged, closing
     assert (
         filled
         == sum(
-            1 if entry.claim.sense == "equal" else len(entry.margins) for entry in ledger.entries()
+            1 if entry.claim.relation == claims.AS_PAPER else len(entry.margins)
+            for entry in ledger.entries()
         )
         > 30
     )
 
 
-@pytest.mark.slow(reason="judges every claim with 2000 resamples, as lesson 12 does")
+@pytest.mark.slow(reason="evaluates every claim with 2000 resamples, as lesson 12 does")
 def test_no_failure_is_left_without_an_experiment_that_was_run():
     """Of the committed measurements."""
     assert len(ledger.entries()) == len(claims.CLAIMS)

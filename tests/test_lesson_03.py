@@ -126,6 +126,16 @@ def test_a_right_round_passes(capsys):
             round_with(tokens=lambda tokens: tokens[:-1]),
             "the first list is not what verify(p, q, drafts, generator) returns",
         ),
+        (
+            round_with(judge=lambda p, q, drafts, generator: verify(p, p, drafts, generator)),
+            "the first list is not what verify(p, q, drafts, generator) returns",
+        ),
+        (
+            round_with(
+                unread=lambda drafts, tokens: drafts[-1:] * (len(tokens) == 4) + tokens[-1:]
+            ),
+            "the small LM has still to read its own last draft, which it never read",
+        ),
         (round_with(tokens=len), "return two lists"),
         (lambda *_: [1, 4], "return two lists"),
         (3, "takes the function itself, not a value of type int"),

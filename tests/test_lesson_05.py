@@ -1,6 +1,7 @@
 """Lesson 05: the paper's numbers are read as they are printed, checkers name mistakes, figures show what they are given."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_the_file_of_the_course_draws_the_blocks_of_the_checker():
         expected = torch.stack(
             [
                 probabilities(HIDDEN[k] + exercises.ROUND_TABLE[before], 1.0)
-                for k, before in enumerate([0, drafts[0]])
+                for k, before in enumerate([0, *drafts[:-1]])
             ]
         )
         assert torch.allclose(q, expected, atol=1e-6)
@@ -106,7 +107,7 @@ def drawing(change):
         (
             exercises.check_draw_block,
             drawing(lambda drafts, q: ([0, *drafts], q)),
-            "the anchor not among them; you returned 3",
+            "the anchor not among them; you returned 4",
         ),
         (
             exercises.check_draw_block,
@@ -116,7 +117,7 @@ def drawing(change):
         (
             exercises.check_draw_block,
             drawing(lambda drafts, q: (drafts, q[:1])),
-            r"[2, 3], a row for each draft",
+            r"[3, 3], a row for each draft",
         ),
         (
             exercises.check_draw_block,
@@ -144,6 +145,26 @@ def drawing(change):
 )
 def test_what_readers_got_wrong_is_named(check, wrong, named, capsys):
     assert check(wrong) is False and named in capsys.readouterr().out
+
+
+def test_a_block_is_drawn_of_any_draft(capsys):
+    """The small draft's LM head changes nothing, and its blocks have three slots at most."""
+
+    def without_lm_head(draft, hidden, anchor, temperature, generator):
+        same = SimpleNamespace(w=draft.w | {exercises.LM_HEAD: torch.eye(hidden.shape[1])})
+        return exercises.draw_block(same, hidden, anchor, temperature, generator)
+
+    def q_of_the_first_draft_from_slot_4_on(draft, hidden, anchor, temperature, generator):
+        drafts, q = exercises.draw_block(draft, hidden, anchor, temperature, generator)
+        late = exercises.WRONG_ROWS[next(iter(exercises.WRONG_ROWS))]
+        return drafts, torch.cat(
+            [q[:3], late(draft, hidden, anchor, temperature, generator)[1][3:]]
+        )
+
+    for wrong in (without_lm_head, q_of_the_first_draft_from_slot_4_on):
+        assert exercises.check_draw_block(wrong) is False
+        said = capsys.readouterr().out
+        assert "right for the small draft, wrong for another" in said or "raised" in said
 
 
 def test_gains_stand_above_ours_and_the_papers_lengths(closing):

@@ -15,7 +15,7 @@ from dspark_lite.losslessness.ties import Parting, parted
 from dspark_lite.course.measure import shapes
 from dspark_lite.course.measure import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
-from dspark_lite.models.weights import held
+from dspark_lite.models.weights import memory_bytes
 from dspark_lite.course.measure import roofline
 
 
@@ -76,10 +76,10 @@ def test_a_module_without_a_head_has_no_error_of_it():
     assert list(inspection.module_errors("dflash")) == ["backbone", "LM head"]
 
 
-def test_what_is_held_is_counted_once():
+def test_shared_weights_are_counted_once():
     target = load_target("tiny-target")
     weights = sum(value.nbytes for value in target.model.parameters())
-    alone = held(target, None, 10)
+    alone = memory_bytes(target, None, 10)
     assert (
         alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights
     )  # and a few buffers
@@ -87,7 +87,8 @@ def test_what_is_held_is_counted_once():
         alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4
     )  # keys and values, layers, key heads, head size, bytes
     draft, small = (
-        held(target, load_drafter(name, target), 10) for name in ("tiny-dspark", "tiny-small-lm")
+        memory_bytes(target, load_drafter(name, target), 10)
+        for name in ("tiny-dspark", "tiny-small-lm")
     )
     stored = inspection.by_part(
         {name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()}
@@ -211,7 +212,7 @@ def test_the_small_lm_adds_least():
     """As the lesson says of the tiny models, which it shows, and of the released ones, which it predicts."""
     target = load_target("tiny-target")
     tiny = [
-        sum(held(target, load_drafter(f"tiny-{name}", target), 1024).values())
+        sum(memory_bytes(target, load_drafter(f"tiny-{name}", target), 1024).values())
         for name in ("small-lm", "dflash", "dspark")
     ]
     released = [roofline.predict("T4", name).memory for name in ("small_lm", "dflash", "dspark")]

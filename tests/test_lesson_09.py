@@ -1,10 +1,13 @@
 """Lesson 09: its figures show what they are given."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from helpers import bars
 
+from dspark_lite.course import paper
 from dspark_lite.course.figures import lesson_09 as figures
+from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling.calibration import Observations
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -26,3 +29,19 @@ def test_the_gaps_are_drawn_and_weighted_by_blocks(closing):
     assert np.allclose(drawn[0], [[-10, 10, 0]]) and drawn[1] == [[10, 30, 60]]
     assert fig.axes[0].get_title() == "The first 3 drafts survive as predicted, within 10.0 points"
     assert "weighted by blocks they are 4.0 points" in fig.axes[1].get_title()
+
+
+@pytest.mark.parametrize("rows_of_panels", [1, 2])
+def test_the_rate_by_threshold_stands_filled_and_the_papers_hollow(rows_of_panels):
+    swept = confidence_results.threshold_sweep()["rows"]
+    fig = figures.figure_5() if rows_of_panels == 2 else figures.threshold_rates("a device", swept)
+    panel = fig.axes[-1]  # chat
+    lines = [line for line in panel.lines if line.get_marker() == "^"]
+    ours, theirs = (
+        [line.get_ydata() for line in lines if (line.get_markerfacecolor() == "none") == hollow]
+        for hollow in (False, True)
+    )
+    rates = [100 * row["rate"] for row in swept if row["domain"] == "chat"]
+    assert len(ours) == len(theirs) == 1 and np.allclose(ours[0], rates)
+    assert np.allclose(theirs[0], 100 * paper.threshold_sweep("chat")["rate"])
+    plt.close(fig)

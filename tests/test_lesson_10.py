@@ -13,8 +13,8 @@ from dspark_lite.losslessness import find_violation
 from dspark_lite.course.figures import lesson_10 as figures
 from dspark_lite.course.replication.block_replay import (
     lengths_by,
-    recorded_blocks,
-    recorded_steps,
+    stored_blocks,
+    stored_steps,
     tokens_and_seconds,
     replayed_speed,
 )
@@ -130,7 +130,7 @@ def test_the_search_refutes_the_nearest_end_of_a_tile_of_five(tile, whole, refut
 
 
 def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
-    steps, accepted = recorded_steps(4, most=6)
+    steps, accepted = stored_steps(4, most=6)
     table = CostTable(range(1, 33), [100.0 / (10 + batch) for batch in range(1, 33)])
     lagged = scheduling.LaggedTopK(table)
     first = lengths_by(lagged, steps)
@@ -143,24 +143,24 @@ def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
     assert np.isclose(replayed_speed(rows), rows[:, 0].sum() / rows[:, 1].sum())
 
 
-def test_recorded_steps_are_the_blocks_of_several_prompts_side_by_side():
-    logits, accepted = recorded_blocks()
-    steps, kept = recorded_steps(3, most=5)
+def test_stored_steps_are_the_blocks_of_several_prompts_side_by_side():
+    logits, accepted = stored_blocks()
+    steps, kept = stored_steps(3, most=5)
     apart = len(logits) // 3
     for step, proposal in enumerate(steps):
         places = [step, step + apart, step + 2 * apart]
         assert torch.equal(proposal.confidence_logits, logits[places]) and torch.equal(
             kept[step], accepted[places]
         )
-    assert len(recorded_steps(64)[0]) == min(240, len(logits) // 64)
+    assert len(stored_steps(64)[0]) == min(240, len(logits) // 64)
 
 
 def test_requests_of_several_domains_share_the_steps_evenly():
     domains = ("chat", "math")
-    steps, kept = recorded_steps(4, most=5, domains=domains)
+    steps, kept = stored_steps(4, most=5, domains=domains)
     assert kept.shape == (5, 4) and len(steps) == 5
     for first, domain in zip((0, 2), domains):
-        logits, accepted = recorded_blocks((domain,))
+        logits, accepted = stored_blocks((domain,))
         apart = len(logits) // 2
         for step, proposal in enumerate(steps):
             places = [step, step + apart]

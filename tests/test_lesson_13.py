@@ -19,7 +19,7 @@ from dspark_lite.course.replication.drift import (
     halves,
     throughput_by_head,
 )
-from dspark_lite.course.replication.block_replay import recorded_steps
+from dspark_lite.course.replication.block_replay import stored_steps
 from dspark_lite.common.errors import RequestError
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
@@ -242,7 +242,7 @@ class Nowhere:
 
 def test_steps_are_replayed_at_the_pace_that_is_told():
     reports = [StepReport(requests=2, written={0: [number]}) for number in range(4)]
-    engine, told = PacedEngine(Nowhere, reports, {"verify": 0.01}, recorded_steps(2)[0]), []
+    engine, told = PacedEngine(Nowhere, reports, {"verify": 0.01}, stored_steps(2)[0]), []
     events = serve(engine, CostTable(range(1, 17), [1.0] * 16), told.append)
     assert [report.written for report in told] == [
         report.written for report in reports

@@ -93,11 +93,13 @@ PLANTED = {  # what is asked: (right, wrong)
         ("(batch + 1) <= expected", "(batch + 1) < expected"),
         ("batch = float(len(survivals))", "batch = 0.0"),
         ("enumerate(row)))", "enumerate(row)), key=lambda one: (one[0], one[1], -one[2]))"),
+        ("enumerate(survivals.tolist())", "enumerate(survivals.cumprod(1).tolist())"),
     ],
     "greedy tokens and rounds are the package's": [
         ("hidden_states[layer + 1]", "hidden_states[layer]"),
         ("extend(features[:len(new)])", "extend(features)"),
         ("drafts[-1] if drafts else anchor", "anchor"),
+        ("drafts[-1] if drafts else anchor", "drafts[0] if drafts else anchor"),
     ],
 }
 

@@ -109,7 +109,9 @@ def test_the_budget_is_that_of_two_steps_before():
                 or len(proposal.tokens) == len(seen[0].tokens)
                 and proposal.tokens.shape == seen[0].tokens.shape
             ):
-                seen.append(proposal), lengths.append(found), wanted.append(policy(proposal))
+                seen.append(proposal)
+                lengths.append(found)
+                wanted.append(policy(proposal))
             return found
 
     from dspark_lite.serving import pipeline
@@ -135,7 +137,8 @@ def test_the_two_halves_are_the_lagged_policy():
         halves.budget = halves.plan(told[number - 2]) if number >= 2 else None
         assert number < 2 or torch.equal(halves(proposal), whole(proposal))
         if number < 2:
-            halves(proposal), whole(proposal)
+            halves(proposal)
+            whole(proposal)
         told.append(survival(proposal.confidence))
 
 

@@ -16,8 +16,9 @@ from pytest import approx
 
 from dspark_lite.course import estimates
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import Estimate, bootstrap
+from dspark_lite.course.estimates import PAPER, Estimate, bootstrap
 from dspark_lite.common.files import write_json
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.figures import style
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import confidence, multimodality, studies
@@ -26,10 +27,11 @@ from dspark_lite.course.measure.threshold_sweep import summary
 from dspark_lite.course.replication import (
     claims,
     experiment_results,
-    quantities,
     confidence_results,
     serving_results,
 )
+from dspark_lite.course.replication.experiment_results import TABLE_1, Acceptance, Length
+from dspark_lite.course.replication.quantities import fall, length_gain
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.serving.requests import STEP_PARTS, StepReport
 
@@ -37,6 +39,21 @@ from dspark_lite.serving.requests import STEP_PARTS, StepReport
 def is_about(value, low, high):
     """An estimate with these numbers."""
     return Estimate(approx(value), approx(low), approx(high))
+
+
+def exactly(value, abs=None):
+    """A number of the paper, without an interval."""
+    return Estimate(*[approx(value, abs=abs)] * 3)
+
+
+def at(domain, drafter, position):
+    """Conditional acceptance of a drafter of Table 1."""
+    return Acceptance(TABLE_1[drafter], domain, position)
+
+
+def claim_of(name):
+    """The claim with this id."""
+    return next(claim for claim in claims.CLAIMS if claim.id == name)
 
 
 # Committed tokens and rounds of A and of B on math, then of either prompt on code and on chat.
@@ -193,91 +210,109 @@ def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
         and found[6] == is_about(24 / 30, 0.6, 0.9)
         and len(found) == 7
     )
-    assert quantities.at("math", "dflash", 7) == is_about(16 / 30, 0.2, 0.7)
-    assert quantities.at("code", "eagle3", 7) == is_about(0.6, 0.6, 0.6)
+    assert at("math", "dflash", 7).estimate() == is_about(16 / 30, 0.2, 0.7)
+    assert at("code", "eagle3", 7).estimate() == is_about(0.6, 0.6, 0.6)
     with pytest.raises(
         DSparkLiteError,
         match="hardly a round of Eagle3 came to position 7 on math; measure more prompts",
     ):
-        quantities.at("math", "eagle3", 7)
+        at("math", "eagle3", 7).estimate()
 
 
 # What claims compare -------------------------------------------------------------------------------------------------
 
 
 def test_one_place_is_ahead_of_another():
-    assert quantities.ahead("math", ("dspark", 1), ("dflash", 7)) == is_about(
-        0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2
-    )
-    assert quantities.ahead("math", ("dspark", 1), ("dspark", 7)) == is_about(0.15, 0.1, 0.2)
+    ahead = at("math", "dspark", 1) - at("math", "dflash", 7)
+    assert ahead.estimate() == is_about(0.95 - 16 / 30, 1 - 0.7, 0.8 - 0.2)
+    rise = at("math", "dspark", 1) - at("math", "dspark", 7)
+    assert rise.estimate() == is_about(0.15, 0.1, 0.2)
 
 
 def test_a_fall_is_from_position_1_to_7_and_its_half():
-    assert quantities.falls(("math",), "tiny-dspark") == is_about(0.15, 0.1, 0.2)
-    assert quantities.falls(("math", "code"), "tiny-dspark") == is_about(0.125, 0.1, 0.15)
-    fall = 0.9 - 16 / 30
-    assert quantities.falls(("math",), "tiny-dflash") == is_about(fall, 0.2, 0.7)
-    assert quantities.half_fall(("math",)) == is_about(
-        fall / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2
-    )
-    assert quantities.half_fall(("math", "code")) == is_about(
-        (fall + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15
-    )
-    assert quantities.paper_fall(("math",), "dflash") == approx(0.88497 - 0.82773)
-    assert quantities.paper_fall(("math", "chat"), "dspark") == approx(
+    dspark, dflash = TABLE_1["dspark"], TABLE_1["dflash"]
+    assert fall(dspark, ("math",)).estimate() == is_about(0.15, 0.1, 0.2)
+    assert fall(dspark, ("math", "code")).estimate() == is_about(0.125, 0.1, 0.15)
+    of_dflash = 0.9 - 16 / 30
+    assert fall(dflash, ("math",)).estimate() == is_about(of_dflash, 0.2, 0.7)
+    half = claim_of("half the fall").margins["math"]
+    assert half.estimate() == is_about(of_dflash / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
+    half = fall(dflash, ("math", "code")) / 2 - fall(dspark, ("math", "code"))
+    assert half.estimate() == is_about((of_dflash + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
+    assert fall(dflash, ("math",)).estimate(PAPER) == exactly(0.88497 - 0.82773)
+    assert fall(dspark, ("math", "chat")).estimate(PAPER) == exactly(
         (0.9053 - 0.88243 + 0.7353 - 0.7609) / 2
     )
 
 
 def test_domains_are_apart_by_their_lengths():
-    assert quantities.domain_gap("math", "code") == is_about(1.5, 0, 2)
-    assert quantities.domain_gap("chat", "code") == is_about(-1, -1, -1)
+    """No prompt belongs to two domains, so a resample draws them apart."""
+    math, code, chat = (Length(TABLE_1["dspark"], domain) for domain in DOMAINS)
+    assert (math - code).estimate() == is_about(1.5, 0, 2)
+    assert (chat - code).estimate() == is_about(-1, -1, -1)
+    assert (math - code).estimate(PAPER) == exactly(5.5667 - 5.12, abs=1e-2)
 
 
 def test_steps_in_depth():
-    one_to_two, two_to_full = claims.DEPTH_STEPS().items()
-    assert one_to_two == ("1 to 2 layers:", is_about((7.5 - 4.75) / 3, (6 - 4) / 3, (8 - 5) / 3))
-    assert two_to_full == ("2 to full:", is_about((9.5 - 7.5) / 3, 2 / 3, 2 / 3))
-    assert quantities.first_step_leads() == is_about(0.75 / 3, 0, 1 / 3)
+    one_to_two, two_to_full = claims.DEPTH_STEPS.items()
+    assert one_to_two[0] == "1 to 2 layers:" and one_to_two[1].estimate() == is_about(
+        (7.5 - 4.75) / 3, (6 - 4) / 3, (8 - 5) / 3
+    )
+    assert two_to_full[0] == "2 to full:" and two_to_full[1].estimate() == is_about(
+        (9.5 - 7.5) / 3, 2 / 3, 2 / 3
+    )
+    lead = claim_of("depth").margins["first over second"]
+    assert lead.estimate() == is_about(0.75 / 3, 0, 1 / 3)
     paper = [
         {"math": 4.20443, "code": 3.76941, "chat": 2.61202},
         {"math": 5.15184, "code": 4.69624, "chat": 3.16801},
         {"math": 5.56980, "code": 5.12168, "chat": 3.49090},
     ]
     one, two, full = (sum(lengths.values()) / 3 for lengths in paper)
-    steps = claims.each("{}", quantities.paper_depth_step, claims.DEPTH_PAIRS)()
-    assert steps == approx({"1 to 2 layers:": two - one, "2 to full:": full - two}, abs=1e-5)
+    assert one_to_two[1].estimate(PAPER) == exactly(two - one, abs=1e-5)
+    assert two_to_full[1].estimate(PAPER) == exactly(full - two, abs=1e-5)
 
 
-def test_gains_by_draft_length_and_their_growth():
-    assert quantities.length_gain("math", 16) == is_about(4.75 / 1.75 - 1, 5 / 2 - 1, 4 / 1 - 1)
-    assert quantities.length_gain("all", 16) == is_about(9.75 / 4.75 - 1, 10 / 5 - 1, 9 / 4 - 1)
-    assert quantities.length_gain("math", 16, "dspark_rnn", "dspark") == is_about(
-        5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1
-    )
-    assert quantities.gain_growth(("math",), 8, 16) == is_about(
-        (4.75 - 2.75) / 1.75, (5 - 3) / 2, (4 - 2) / 1
-    )
-    assert quantities.gain_growth(("math", "code", "chat"), 8, 16) == is_about(
-        2 / 4.75, 2 / 5, 2 / 4
-    )
-    assert quantities.gain_growth(("math",), 16, 8) == is_about(-2 / 1.75, -2, -1)
-    assert quantities.gain_growth(("math",), 4, 16, "dspark_rnn", "dspark") == is_about(
-        5.75 / 4.75 - 1, 0.2, 0.25
-    )
-    assert quantities.rnn_stays_behind() == is_about(
-        9.75 / 4.75 - 12.75 / 9.75, 10 / 5 - 13 / 10, 9 / 4 - 12 / 9
-    )
-    assert quantities.paper_gain("math", 16) == approx(7.19053 / 5.53586 - 1)
-    assert quantities.paper_gain("all", 16, "dspark_rnn", "dspark") == approx(
+RNN = ("dspark_rnn", "dspark")
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "low", "high"),
+    [
+        (length_gain("math", 16), 4.75 / 1.75 - 1, 5 / 2 - 1, 4 / 1 - 1),
+        (length_gain("all", 16), 9.75 / 4.75 - 1, 10 / 5 - 1, 9 / 4 - 1),
+        (length_gain("math", 16, *RNN), 5.75 / 4.75 - 1, 6 / 5 - 1, 5 / 4 - 1),
+        (
+            length_gain("math", 16) - length_gain("math", 8),
+            (4.75 - 2.75) / 1.75,
+            (5 - 3) / 2,
+            (4 - 2) / 1,
+        ),
+        (length_gain("all", 16) - length_gain("all", 8), 2 / 4.75, 2 / 5, 2 / 4),
+        (length_gain("math", 8) - length_gain("math", 16), -2 / 1.75, -2, -1),
+        (
+            length_gain("math", 16, *RNN) - length_gain("math", 4, *RNN),
+            5.75 / 4.75 - 1,
+            0.2,
+            0.25,
+        ),
+        (
+            length_gain("all", 16) - length_gain("all", 16, *RNN),
+            9.75 / 4.75 - 12.75 / 9.75,
+            10 / 5 - 13 / 10,
+            9 / 4 - 12 / 9,
+        ),
+    ],
+)
+def test_gains_by_draft_length_and_their_growth(quantity, value, low, high):
+    assert quantity.estimate() == is_about(value, low, high)
+
+
+def test_gains_of_figure_4():
+    assert length_gain("math", 16).estimate(PAPER) == exactly(7.19053 / 5.53586 - 1)
+    assert length_gain("all", 16, *RNN).estimate(PAPER) == exactly(
         (7.67984 + 6.43835 + 3.80813) / (7.19053 + 6.25451 + 3.69947) - 1
     )
-
-
-def test_room_is_what_is_left_below_the_papers_value():
-    assert quantities.room_under({"a": 0.3}, {"a": Estimate(0.1, 0.05, 0.45)}) == {
-        "a": is_about(0.2, -0.15, 0.25)
-    }
 
 
 def timed(folder, by_part):
@@ -304,13 +339,12 @@ def test_a_rounds_overhead(measured):
     rows = timed(measured, short | long)
     assert experiment_results.round_times(rows, "dspark", 4).tolist() == [[22, 46], [36, 60]]
     assert experiment_results.full_round(np.array([[1.0, 2.0], [10.0, 4.0], [4.0, 30.0]])) == 4.0
-    assert experiment_results.overhead(rows, "dspark", 4) == is_about(
-        41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1
-    )
-    assert claims.ROUNDS_LONGER() == {
-        "length 4:": is_about(6 / 35, 2 / 15, 0.2),
-        "length 16:": is_about(0, 0, 0),
-    }
+    longer = experiment_results.longer_round("dspark", 4)
+    assert longer.estimate() == is_about(41 / 35 - 1, 34 / 30 - 1, 48 / 40 - 1)
+    assert longer.estimate(PAPER) == exactly(0.002, abs=1e-3)
+    assert experiment_results.longer_round("dspark", 16).estimate() == is_about(0, 0, 0)
+    at_512 = experiment_results.longer_round("dspark", 4, context=512)
+    assert at_512.estimate().value == approx(53 / 45 - 1)
 
 
 def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
@@ -320,18 +354,9 @@ def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
         {"domain": "code", "threshold": 0.0, "rate": 0.1, "low": 0.1, "high": 0.1},
     ]
     write_json(measured / "threshold_sweep.json", {"rows": rows})
-    assert confidence_results.rate("math", 0.9) == Estimate(0.9, 0.85, 0.97)
-    assert quantities.rate_rise("math") == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
-
-
-def test_the_lowest_auc_above_a_guess(monkeypatch):
-    found = {("auc", min): Estimate(0.8, 0.45, 0.95)}
-    monkeypatch.setattr(
-        quantities,
-        "confidence_results",
-        SimpleNamespace(over_positions=lambda *asked: found[asked]),
-    )
-    assert quantities.above_chance() == is_about(0.3, -0.05, 0.45)
+    assert confidence_results.Rate("math", 0.9).estimate() == Estimate(0.9, 0.85, 0.97)
+    assert confidence_results.Rise("math").estimate() == is_about(0.2, 0.85 - 0.75, 0.97 - 0.6)
+    assert confidence_results.Rise("math").estimate(PAPER) == exactly(0.925138 - 0.769092)
 
 
 # Confidence ----------------------------------------------------------------------------------------------------------
@@ -353,22 +378,25 @@ def recorded(monkeypatch):
     forget()
 
 
+def forecast(measure, summary):
+    """Our estimate of a forecast."""
+    return confidence_results.Forecast(measure, summary).estimate()
+
+
 def test_calibration_errors_by_hand(recorded):
     """Shares of 5 in 8 and 4 in 8; of A alone 0.5 and 0.5, of B alone 1 and 0.5. The interval has the bootstrap's width
     and our value in its middle."""
-    assert confidence_results.over_positions("ece", min) == is_about(
-        0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15
-    )  # A 0.4, B 0.1
-    assert confidence_results.over_positions("ece", max) == is_about(0.4, 0.4, 0.4)
-    assert confidence_results.over_positions("ece", np.mean) == is_about(
+    assert forecast("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
+    assert forecast("ece", max) == is_about(0.4, 0.4, 0.4)
+    assert forecast("ece", np.mean) == is_about(
         0.3375, 0.3375 - 0.075, 0.3375 + 0.075
     )  # A 0.4, B 0.25
-    assert confidence_results.over_positions("ece", np.mean, calibrated=True) == is_about(
-        0.0625, 0.0625 - 0.125, 0.0625 + 0.125
-    )
-    assert confidence_results.gain_in_ece() == is_about(
+    assert forecast("ece calibrated", np.mean) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
+    assert forecast("ece gain", np.mean) == is_about(
         0.275, 0.275 - 0.2, 0.275 + 0.2
     )  # A 0.4, B nothing
+    above, auc = forecast("auc above chance", min), forecast("auc", min)
+    assert above == is_about(*(end - 0.5 for end in (auc.value, auc.low, auc.high)))
 
 
 def test_a_report_by_hand():

@@ -22,11 +22,6 @@ EAGLE3 = (
 CONFIDENCE = H + 256 + 1
 
 
-def weight_bytes(role):
-    """Bytes of a model's weights alone."""
-    return shapes.ITEM * shapes.parameter_count(shapes.module(role))
-
-
 @pytest.fixture
 def no_launches(monkeypatch):
     """Counts none, so that a prediction is bytes and operations alone."""
@@ -48,7 +43,7 @@ def no_launches(monkeypatch):
 )
 def test_parameters_are_those_counted_by_hand(role, parameters):
     assert shapes.parameter_count(shapes.module(role)) == parameters
-    assert weight_bytes(role) == 2 * parameters
+    assert shapes.weight_bytes(role) == 2 * parameters
 
 
 def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
@@ -64,9 +59,9 @@ def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
         )
         assert {field: config[field] for field in theirs} == theirs
     assert (
-        shapes.file_bytes("target") - weight_bytes("target") == 45_856
+        shapes.file_bytes("target") - shapes.weight_bytes("target") == 45_856
     )  # the header of the file, and nothing else
-    head = shapes.file_bytes("small_lm") - weight_bytes("small_lm")
+    head = shapes.file_bytes("small_lm") - shapes.weight_bytes("small_lm")
     assert (
         head - 2 * V * 1024 == 35_560
     )  # the header: its file holds the LM head beside the embedding that it equals
@@ -74,10 +69,10 @@ def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
 
 def test_a_draft_adds_less_than_1_3_gigabytes_to_its_target():
     """Acceptance: without its embedding and LM head, which it shares with the target."""
-    assert shapes.memory("dspark")["drafter"] == weight_bytes("dspark") - 4 * V * H <= 1.3e9
+    assert shapes.memory("dspark")["drafter"] == shapes.weight_bytes("dspark") - 4 * V * H <= 1.3e9
     assert shapes.memory("dflash")["drafter"] < 1.3e9 and shapes.memory("eagle3")["drafter"] < 1.3e9
     assert (
-        0 <= shapes.memory("small_lm")["drafter"] - weight_bytes("small_lm") < 1000
+        0 <= shapes.memory("small_lm")["drafter"] - shapes.weight_bytes("small_lm") < 1000
     )  # it shares nothing
 
 

@@ -833,7 +833,8 @@ def test_a_repeated_step_finds_the_same_draws():
     served.submit(Request(PROMPTS[6], 8, seed=3))
     with pytest.raises(RequestError):
         served.step()
-    served.step(), served.step()
+    served.step()
+    served.step()
     assert torch.equal(seen[0], seen[1]) and len(seen) == 3
 
 

@@ -141,7 +141,8 @@ def test_a_layout_of_one_request_is_the_drafters_own_context(flex):
         )
         for ours, wanted in zip(layout.append(0, keys, values), cache.append(0, keys, values)):
             assert torch.equal(ours[:, :, : start + count], wanted)
-        layout.advance(count), cache.advance(count)
+        layout.advance(count)
+        cache.advance(count)
 
 
 # The target ----------------------------------------------------------------------------------------------------------

@@ -751,7 +751,9 @@ def test_a_training_leaves_its_process_as_it_found_it_also_where_it_is_stopped(
 ):
     """Answers, cache, updates and what is loaded for them; a process whose own settings are others than ours."""
     small_pieces(monkeypatch)
-    random.seed(3), numpy.random.seed(3), torch.manual_seed(3)
+    random.seed(3)
+    numpy.random.seed(3)
+    torch.manual_seed(3)
     if not bars:
         disable_progress_bars()
     try:

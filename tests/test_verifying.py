@@ -25,6 +25,7 @@ from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 NAMED = {
     **{sentence: wrong for sentence, wrong in MISTAKES.items() if sentence != OFFERED},
     **WHICH_OFFERED,
+    **verifying.LOST_RETURN,
 }
 
 
@@ -59,6 +60,17 @@ def first_alone(p, q, drafts, generator):
     if toss(p[0, drafts[0]] / q[0, drafts[0]], generator):
         return [drafts[0], draw(p[1], generator)]
     return [draw(residual(p[0], q[0]), generator)]
+
+
+def third_by_the_second_row(p, q, drafts, generator):
+    """Judges every draft after the first by row 1: right as long as there are two."""
+    rows = [0, *[1] * (len(drafts) - 1)]
+    return verify(torch.cat([p[rows], p[-1:]]), q[rows], drafts, generator)
+
+
+def third_wasted(p, q, drafts, generator):
+    """Judges two drafts at most: exact, and the third is wasted."""
+    return verify(p[:3], q[:2], drafts[:2], generator)
 
 
 @pytest.mark.parametrize("right", [verify, composed])
@@ -176,6 +188,8 @@ def test_what_is_drawn_outside_the_path_is_noticed(rule, capsys):
             verifying.variant(bonus=lambda p, q: p[2]),
             "right for a block of two drafts, wrong for a block of one",
         ),
+        (third_by_the_second_row, "right for a block of two drafts, wrong for a block of three"),
+        (third_wasted, "right for a block of two drafts, wrong for a block of three"),
         (3, "takes the function itself, not a value of type int"),
         (None, "Not done yet"),
         (lambda *_: None, "Not done yet"),

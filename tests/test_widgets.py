@@ -13,7 +13,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.course.figures import lesson_09, style, web, widgets
-from dspark_lite.course.replication.block_replay import recorded_steps
+from dspark_lite.course.replication.block_replay import stored_steps
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_the_boards_numbers_are_those_of_the_record():
     assert {requests: np.shape(steps)[:2] for requests, steps in found["confidence"].items()} == {
         requests: (web.BOARD_STEPS, requests) for requests in web.BOARD_REQUESTS
     }
-    recorded = recorded_steps(4, most=web.BOARD_STEPS)[0]
+    recorded = stored_steps(4, most=web.BOARD_STEPS)[0]
     assert (
         np.abs(
             np.array(found["confidence"][4])

@@ -7,7 +7,8 @@ from dspark_lite.common.errors import DSparkLiteError
 
 
 def report_errors(main):
-    """The command line `main` with a DSparkLiteError as one sentence on stderr and exit code 2; one that returns nothing has code 0."""
+    """Return the command line `main` so that a DSparkLiteError is one sentence on stderr and exit
+    code 2, and None is exit code 0."""
 
     @wraps(main)
     def run(arguments=None):

@@ -1,9 +1,11 @@
-"""Measure on a GPU what the course says about one: `make gpu` writes assets/measurements/gpu/DEVICE.json.
+"""Measure on a GPU what the course says about one: `make gpu` writes
+assets/measurements/gpu/DEVICE.json.
 
-Three parts. Decoding: speed of the tiny models, whose acceptance is real. A lesson: memory and time of the models of
-lesson 08 at released size. Training: seconds of an update. Nothing is downloaded: at released size weights are random
-and acceptance is forced to a pattern drawn from the paper, and the file says so. `--small` tries all of it out on
-narrow models, on a CPU too, and writes build/gpu/small.json.
+Three parts. Decoding: speed of the tiny models, whose acceptance is real. A lesson: memory and time
+of the models of lesson 08 at released size. Training: seconds of an update. Nothing is downloaded:
+at released size weights are random and acceptance is forced to a pattern drawn from the paper, and
+the file says so. `--small` tries all of it out on narrow models, on a CPU too, and writes
+build/gpu/small.json.
 """
 
 import argparse
@@ -69,8 +71,8 @@ def decoding(size, device: torch.device) -> dict:
 def lesson(size, device: torch.device) -> dict:
     """Return what lesson 08's models take, by number format, with the memory capped at a T4's.
 
-    "phases": bytes and seconds of loading, reading a prompt and playing rounds. "passes": milliseconds of the target's
-    pass by its tokens, after 256 tokens of context.
+    "phases": bytes and seconds of loading, reading a prompt and playing rounds. "passes":
+    milliseconds of the target's pass by its tokens, after 256 tokens of context.
     """
     found = {}
     for name in size.formats:
@@ -98,7 +100,8 @@ class RandomStates:
         self.device, self.moments = target.device, []
 
     def batch(self, indices: list[int], device):
-        """Return ids and supervised [B, n], features [B, n, taps * H], last hidden states [B, n, H]."""
+        """Return ids and supervised [B, n], features [B, n, taps * H], last hidden states [B, n,
+        H]."""
         self.moments.append(clock(self.device))
         if len(self.moments) > UPDATES + 1:
             raise StopTraining
@@ -110,7 +113,8 @@ class StopTraining(Exception):
 
 
 def training(size, device: torch.device) -> list[dict]:
-    """Return a row for each recipe: seconds of its updates and bytes at the peak, or the reason why there are none."""
+    """Return a row for each recipe: seconds of its updates and bytes at the peak, or the reason why
+    there are none."""
     return [update_row(size, device, name, *shape) for name, shape in size.recipes.items()]
 
 
@@ -144,7 +148,8 @@ PARTS = (decoding, lesson, training)
 
 
 def measure(size, device: torch.device, path: Path) -> list[str]:
-    """Measure every part and write the file after each; return a sentence for each part that failed."""
+    """Measure every part and write the file after each; return a sentence for each part that
+    failed."""
     found, failed = {"device": device_name(device), "versions": versions(), "commit": commit()}, []
     found |= {"size": vars(size), "released_size": "random weights; acceptance is forced"}
     for part in PARTS:
@@ -162,7 +167,7 @@ def measure(size, device: torch.device, path: Path) -> list[str]:
 
 @report_errors
 def main(arguments) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     small = "narrow models and few repeats, on a CPU too: does everything run?"
     parser.add_argument("--small", action="store_true", help=small)
     options = parser.parse_args(arguments)

@@ -1,8 +1,10 @@
-"""A Hub on loopback that the real hub client talks to: models under any id, a CDN on a second port, and faults to order.
+"""A Hub on loopback that the real hub client talks to: models under any id, a CDN on a second port,
+and faults to order.
 
-It answers what snapshot_download of huggingface_hub asks: /api/models/ID[/revision/REVISION] names the commit,
-/api/models/ID/tree/COMMIT lists sizes and hashes, and /ID/resolve/COMMIT/FILE sends a small file itself and redirects to
-the CDN for a large one. As on the real Hub, an ETag is git's hash of a small file and the SHA-256 of a large one.
+It answers what snapshot_download of huggingface_hub asks: /api/models/ID[/revision/REVISION] names
+the commit, /api/models/ID/tree/COMMIT lists sizes and hashes, and /ID/resolve/COMMIT/FILE sends a
+small file itself and redirects to the CDN for a large one. As on the real Hub, an ETag is git's
+hash of a small file and the SHA-256 of a large one.
 """
 
 import hashlib
@@ -50,9 +52,11 @@ class Reply(NamedTuple):
 
 
 class Hub:
-    """The models {id: {revision: folder}} and the faults, all of which may be changed while it serves.
+    """The models {id: {revision: folder}} and the faults, all of which may be changed while it
+    serves.
 
-    A folder is what a revision holds; the commit that it names is a hash of its files. Faults of files go by their names.
+    A folder is what a revision holds; the commit that it names is a hash of its files. Faults of
+    files go by their names.
     """
 
     def __init__(self, models: dict[str, dict[str, Path]] | None = None):
@@ -99,7 +103,8 @@ class Hub:
         return f"http://127.0.0.1:{self._ports[0]}"
 
     def environment(self, home: Path, **others: str) -> dict[str, str]:
-        """Return the environment of a process whose Hub this is and whose HF_HOME is `home`, without other variables HF_."""
+        """Return the environment of a process whose Hub this is and whose HF_HOME is `home`,
+        without other variables HF_."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -116,7 +121,8 @@ class Hub:
 
     @contextmanager
     def used_here(self, home: Path) -> Iterator[None]:
-        """Make this the Hub of the client in this process, which has read its environment when it was imported."""
+        """Make this the Hub of the client in this process, which has read its environment when it
+        was imported."""
         from huggingface_hub import close_session, constants
 
         settings = {
@@ -138,7 +144,8 @@ class Hub:
             yield
 
     def sent(self) -> list[str]:
-        """Return the names of the files that were asked for in a GET, in order, from the hub or its CDN."""
+        """Return the names of the files that were asked for in a GET, in order, from the hub or its
+        CDN."""
         found = [
             re.fullmatch(rf"/{MODEL}/(resolve|blob)/[^/]+/(.+)", request.path)
             for request in self.requests
@@ -223,7 +230,8 @@ class Hub:
         )
 
     def _folder(self, model: str, revision: str) -> Path | None:
-        """Return the folder of a revision, or of the commit that one names; None if there is none."""
+        """Return the folder of a revision, or of the commit that one names; None if there is
+        none."""
         revisions = self.models[model]
         return revisions.get(revision) or {
             self.commit(model, name): folder for name, folder in revisions.items()
@@ -340,7 +348,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def write_headers(folder: Path, config: dict, tensors: dict[str, list[int]]) -> int:
-    """Write a config and a safetensors file with the real shapes and no numbers; return the bytes that the numbers would take."""
+    """Write a config and a safetensors file with the real shapes and no numbers; return the bytes
+    that the numbers would take."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config))
     header, at = {}, 0

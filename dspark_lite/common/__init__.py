@@ -2,4 +2,4 @@
 
 from .supported import check_versions
 
-check_versions()  # every import of dspark_lite begins here, before one of an old library fails in its own words
+check_versions()  # every import of dspark_lite comes here first, before an old library can fail

@@ -1,5 +1,5 @@
-"""Where the project lives and which version this is; badges and setup cells are generated from it."""
+"""The repository and the version. Badges and setup cells are generated from them."""
 
 REPOSITORY = "dspark-lite/dspark-lite"
 VERSION = "0.1.0"
-TAG = ""  # of an instructor's edition: the tag or branch that its badges and setup cells lead to
+TAG = ""  # the tag or branch of an instructor's edition, for its badges and setup cells

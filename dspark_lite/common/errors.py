@@ -1,8 +1,8 @@
-"""The one family of exceptions that wrong input raises."""
+"""The exceptions that wrong input raises."""
 
 
 class DSparkLiteError(Exception):
-    """Wrong input, told in one sentence: what is wrong and what would be right."""
+    """Wrong input. The message is one sentence: the fault, and a remedy."""
 
 
 class CheckpointError(DSparkLiteError):
@@ -10,4 +10,4 @@ class CheckpointError(DSparkLiteError):
 
 
 class RequestError(DSparkLiteError):
-    """A request that cannot be decoded: prompt, temperature or draft length out of range."""
+    """A request that cannot be decoded: its prompt, temperature or draft length is out of range."""

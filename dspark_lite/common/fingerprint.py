@@ -1,4 +1,4 @@
-"""Which weights a target or a drafter has: the torch module in it, and a digest of every number in it."""
+"""Fingerprints of weights: a digest of every number in a target or a drafter."""
 
 import functools
 import hashlib
@@ -10,20 +10,20 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .errors import CheckpointError
 
-LANES = 4093  # sums of a checksum: a prime, so that rows which change places change lanes
-PART = 1 << 24  # numbers of a tensor that a fingerprint converts at a time
+LANES = 4093  # sums of a checksum; a prime, so that swapped rows change lanes
+PART = 1 << 24  # numbers that a fingerprint converts at a time
 
 
 def network(model) -> nn.Module | None:
-    """The torch module in a target or a drafter; None in a drafter without weights."""
+    """Return the torch module of a target or a drafter, or None for a drafter without weights."""
     while not isinstance(model, nn.Module) and hasattr(model, "model"):
-        model = model.model  # a target holds its model, a small language model holds a target
+        model = model.model  # a small language model has a target, a target has its model
     return model if isinstance(model, nn.Module) else None
 
 
 @functools.cache
 def _weights(device: torch.device) -> torch.Tensor:
-    """An odd 64-bit factor for each lane, the same on every machine."""
+    """Return an odd 64-bit factor for each lane, [LANES], the same on every machine."""
     return torch.from_numpy(
         np.frombuffer(hashlib.shake_256(b"lanes").digest(8 * LANES), "<i8") | 1
     ).to(device)
@@ -32,8 +32,8 @@ def _weights(device: torch.device) -> torch.Tensor:
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
     """Return a 64-bit checksum of the bytes of a plain tensor, as an int64 tensor [] on its device.
 
-    Reads the tensor once. It differs after each change of one number, and after other changes with a probability of about
-    1 - 2^-64. It does not tell shapes and number formats apart.
+    Reads the tensor once. A change of a single number always changes the checksum, any other change
+    with a probability of about 1 - 2^-64. Shape and dtype do not enter.
     """
     raw = tensor.detach().contiguous().flatten().view(torch.uint8)
     if raw.storage_offset() % 8:
@@ -47,11 +47,12 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def fingerprint(model) -> str | None:
-    """Return a digest of every number in a target or a drafter, 12 hexadecimal digits; None for a drafter without weights.
+    """Return a digest of every number in a model, 12 hexadecimal digits; None without weights.
 
-    Covers the tensors that a checkpoint would store, and which adapters are active. A file of 16-bit weights gives the same
-    digest in every number format, so 16-bit numbers are compared as float16: numbers below 6e-8 count as 0.
-    Raise CheckpointError for weights that are not in memory.
+    `model` is a target or a drafter. The digest covers the tensors that a checkpoint would store,
+    and the active adapters. 16-bit weights give the same digest in every dtype: they enter as
+    float16, so numbers below 6e-8 count as 0. Raise CheckpointError for weights that are not in
+    memory.
     """
     module = network(model)
     if module is None:
@@ -71,16 +72,16 @@ def fingerprint(model) -> str | None:
         for name, part in module.named_modules()
         if isinstance(active := getattr(part, "active_adapter", None), (str, list))
     ]
-    told = (
+    content = (
         shapes,
         torch.stack([part.cpu() for part in sums]).tolist() if sums else [],
         *([adapters] if adapters else []),
     )
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
 def _plain(value) -> list[torch.Tensor]:
-    """The tensors that an entry of a state dict consists of: quantised weights consist of several."""
+    """Return the plain tensors of an entry of a state dict. A quantised weight has several."""
     if not isinstance(value, torch.Tensor):
         return []
     if is_traceable_wrapper_subclass(value):
@@ -93,7 +94,7 @@ def _plain(value) -> list[torch.Tensor]:
 
 
 def _in_16_bits(numbers: torch.Tensor) -> torch.Tensor:
-    """Numbers as float16 if they are 16-bit floats or could be read from a file of such; as they are otherwise."""
+    """Return numbers as float16 if a 16-bit format holds them exactly, otherwise unchanged."""
     if not numbers.is_floating_point() or numbers.itemsize == 1:
         return numbers
     kinds = (torch.bfloat16, torch.float16)

@@ -1,4 +1,4 @@
-"""Where a measurement was made: on which device, of which target, with which versions; and whether here is elsewhere."""
+"""The origin of a measurement (device, target, versions), and its differences from this machine."""
 
 import platform
 from dataclasses import asdict, dataclass, field
@@ -9,11 +9,11 @@ from .about import VERSION
 from .errors import RequestError
 from .fingerprint import fingerprint
 
-DECIDING = ("torch", "transformers")  # the libraries whose kernels a step's time is made of
+TIMED_LIBRARIES = ("torch", "transformers")  # their kernels make up the time of a step
 
 
 def device_name(device: torch.device) -> str:
-    """What a device calls itself; a CPU is told apart by its threads."""
+    """Return the name of a device; for a CPU, its number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -21,12 +21,12 @@ def device_name(device: torch.device) -> str:
 
 
 def folder_name(text: str) -> str:
-    """A name with spaces and brackets, such as a device's, as that of a folder."""
+    """Return a folder name for a text with spaces and brackets, such as a device's name."""
     return "-".join(text.replace("(", "").replace(")", "").lower().split())
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that numbers depend on."""
+    """Return the versions of Python and of the libraries that change numbers."""
     import transformers
 
     return {
@@ -39,8 +39,11 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Origin:
-    """The device, the target by its name, number format and weights (a fingerprint), and the versions that a measurement is
-    of. An empty field was not told, and is not compared. Raises RequestError for fields of other kinds."""
+    """The device, the target and the versions of a measurement.
+
+    The target is its name, its dtype and the fingerprint of its weights. An empty field is unknown
+    and is not compared. Raise RequestError for fields of another type.
+    """
 
     device: str
     target: str = ""
@@ -61,7 +64,7 @@ class Origin:
 
     @classmethod
     def of(cls, target) -> "Origin":
-        """That of what is measured of this target now."""
+        """Return the origin of a measurement of `target` on this machine."""
         return cls(
             device_name(target.device),
             target.name,
@@ -71,8 +74,8 @@ class Origin:
         )
 
     @classmethod
-    def told(cls, **fields) -> "Origin | None":
-        """That of a file with these fields; None for one that names no device."""
+    def from_fields(cls, **fields) -> "Origin | None":
+        """Return the origin in the fields of a file, or None if they name no device."""
         return (
             cls(**{name: value for name, value in fields.items() if value})
             if fields.get("device")
@@ -80,18 +83,18 @@ class Origin:
         )
 
     def fields(self) -> dict:
-        """What a file keeps of it."""
+        """Return the fields that are known, for a file."""
         return {name: value for name, value in asdict(self).items() if value}
 
     def differences(self, target) -> list[str]:
-        """What a measurement of `target` here and now would have otherwise, a few words each."""
+        """Return the differences from a measurement of `target` on this machine, in words."""
         here = Origin.of(target)
         pairs = {
             "device": (self.device, here.device),
             "number format": (self.dtype, here.dtype),
-            **{name: (self.versions.get(name), here.versions[name]) for name in DECIDING},
+            **{name: (self.versions.get(name), here.versions[name]) for name in TIMED_LIBRARIES},
         }
-        # Weights under another name are the same weights; under the same name they may be others.
+        # The fingerprint decides: equal weights may have two names, and a name two weights.
         weights = (
             (self.fingerprint, here.fingerprint) if self.fingerprint else (self.target, here.target)
         )
@@ -104,6 +107,7 @@ class Origin:
 
 
 def _target_name(origin: Origin) -> str:
+    """Return a target's name with its fingerprint."""
     return f"{origin.target} ({origin.fingerprint})" if origin.fingerprint else origin.target
 
 
@@ -111,8 +115,10 @@ ORIGIN_FIELDS = {name: None for name in ("device", "target", "versions", "dtype"
 
 
 def stale(origin: Origin | None, target) -> str | None:
-    """Why a cost table of this origin says nothing of `target` here and now, in one sentence; None where it does, or where
-    its origin was not told."""
+    """Return why a cost table of this origin does not hold for `target` on this machine.
+
+    Return None if it holds, or if its origin is unknown.
+    """
     differences = origin.differences(target) if origin else []
     if not differences:
         return None
@@ -123,6 +129,6 @@ def stale(origin: Origin | None, target) -> str | None:
 
 
 def check_origin(origin: Origin | None, target) -> None:
-    """Raise RequestError where a cost table of this origin is `stale` for a target."""
-    if says := stale(origin, target):
-        raise RequestError(says)
+    """Raise RequestError if a cost table of this origin is `stale` for a target."""
+    if reason := stale(origin, target):
+        raise RequestError(reason)

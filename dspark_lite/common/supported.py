@@ -1,4 +1,7 @@
-"""The oldest versions of other libraries that this one runs with; an older one is told in a sentence, before its import fails."""
+"""The oldest supported versions of other libraries.
+
+An older version gets a clear sentence before its import fails.
+"""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -13,11 +16,11 @@ def check_versions() -> None:
     """Raise DSparkLiteError for a library that is missing or too old."""
     for name, oldest in OLDEST.items():
         try:
-            found = version(name)
+            installed = version(name)
         except PackageNotFoundError:
-            found = None
-        if found is None or Version(found).release < Version(oldest).release:
+            installed = None
+        if installed is None or Version(installed).release < Version(oldest).release:
             raise DSparkLiteError(
-                f"{f'{name} {found} is too old' if found else f'{name} is missing'}: {oldest} or newer is needed; run "
+                f"{f'{name} {installed} is too old' if installed else f'{name} is missing'}: {oldest} or newer is needed; run "
                 f'`pip install --upgrade "{name}>={oldest}"` and restart, or on Colab choose a newer runtime'
             )

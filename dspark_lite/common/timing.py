@@ -1,4 +1,4 @@
-"""How long pieces of work take on a device, side by side."""
+"""Measure the time of functions on a device, and compare it."""
 
 import random
 import time
@@ -8,14 +8,17 @@ import torch
 
 
 def clock(device: torch.device) -> float:
-    """Seconds, after the device has finished what it was given."""
+    """Return the time in seconds, after the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class Moment:
-    """A moment of the host, and on a GPU one in the device's work, which the host does not wait for."""
+    """A moment on the host, and on a GPU also a moment in the device's work.
+
+    The host does not wait for it.
+    """
 
     def __init__(self, device: torch.device):
         self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
@@ -24,14 +27,17 @@ class Moment:
         self.host = time.perf_counter()
 
     def device_seconds_since(self, earlier: "Moment") -> float:
-        """Seconds of the device from one moment to this one; on a GPU both must have passed."""
+        """Return the device's seconds from `earlier` to this moment.
+
+        On a GPU both must have passed.
+        """
         return (
             earlier.event.elapsed_time(self.event) / 1e3 if self.event else self.host - earlier.host
         )
 
 
 class WallSeconds:
-    """A context that knows afterwards, as its `total`, how many seconds passed inside, the device's own work included."""
+    """A context that measures its seconds, with the device's work, as `total`."""
 
     def __init__(self, device: torch.device):
         self.device, self.total = device, 0.0
@@ -45,7 +51,7 @@ class WallSeconds:
 
 
 def wall_seconds(function, device: torch.device) -> float:
-    """Seconds of `function()`, the device's own work included."""
+    """Return the seconds of `function()`, with the device's work."""
     with WallSeconds(device) as spent:
         function()
     return spent.total
@@ -54,19 +60,22 @@ def wall_seconds(function, device: torch.device) -> float:
 def time_interleaved(
     functions: dict, device: torch.device, repeats: int = 20, *, shuffled: bool = False
 ) -> dict[object, list[float]]:
-    """Times each of {name: function} `repeats` times in round-robin, so that a busy moment of the machine meets all of
-    them; the first pass is warm-up. With `shuffled` each pass has another order, so that what comes and goes regularly does
-    not always meet the same one. Return milliseconds, the device's own work included."""
+    """Time each of {name: function} `repeats` times in round-robin. Return {name: milliseconds}.
+
+    A busy moment of the machine slows all functions alike. The first pass is warm-up. With
+    `shuffled` each pass has another order, so that a regular disturbance does not always hit the
+    same function. Times include the device's work.
+    """
     order, dice, passes = list(functions), random.Random(0), []
     for _ in range(repeats + 1):
         passes.append({name: 1e3 * wall_seconds(functions[name], device) for name in order})
         if shuffled:
             dice.shuffle(order)
-    return {name: [one[name] for one in passes[1:]] for name in functions}
+    return {name: [times[name] for times in passes[1:]] for name in functions}
 
 
 def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
-    """Median milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`."""
+    """Return the median milliseconds of each of {name: function}, from `time_interleaved`."""
     return {
         name: float(np.median(times))
         for name, times in time_interleaved(functions, device, repeats).items()
@@ -74,8 +83,10 @@ def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> di
 
 
 def least_milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
-    """Shortest milliseconds of each of {name: function} over `repeats` rounds of `time_interleaved`, shuffled: other work on
-    the machine can only lengthen a time."""
+    """Return the shortest milliseconds of each of {name: function}, from shuffled passes.
+
+    Other work on the machine can only lengthen a time.
+    """
     return {
         name: min(times)
         for name, times in time_interleaved(functions, device, repeats, shuffled=True).items()
@@ -83,11 +94,11 @@ def least_milliseconds(functions: dict, device: torch.device, repeats: int = 20)
 
 
 def fastest(function, device: torch.device) -> float:
-    """Seconds of the fastest of ten calls, after one that warms up."""
+    """Return the seconds of the fastest of ten calls, after a warm-up call."""
     return min([wall_seconds(function, device) for _ in range(11)][1:])
 
 
 def bytes_a_second(device: torch.device) -> float:
-    """How fast this device reads its memory."""
-    long = torch.zeros(2**28 if device.type == "cuda" else 2**24, device=device)
-    return long.nbytes / fastest(long.sum, device)
+    """Return the bytes a second at which a device reads its memory."""
+    numbers = torch.zeros(2**28 if device.type == "cuda" else 2**24, device=device)
+    return numbers.nbytes / fastest(numbers.sum, device)

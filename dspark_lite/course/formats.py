@@ -13,7 +13,7 @@ FORMS = {
 
 
 def size(count: float) -> str:
-    """Bytes for a reader, in powers of ten as disks are sold: "38.0 TB"."""
+    """Return bytes for a reader, in powers of ten as disks are sold: "38.0 TB"."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
@@ -21,7 +21,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a reader: "4 min", "2.5 h", "30 d"."""
+    """Return seconds for a reader: "4 min", "2.5 h", "30 d"."""
     for unit, length, limit in (("s", 1, 90), ("min", 60, 90 * 60), ("h", 3600, 48 * 3600)):
         if seconds < limit:
             return (
@@ -33,19 +33,19 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float, unit: str) -> str:
-    """A number in its unit, one of FORMS."""
+    """Return a number in its unit, one of FORMS."""
     return FORMS[unit].format(value)
 
 
 def interval(found: Estimate | None, unit: str) -> str:
-    """An estimate with its interval, or a dash."""
+    """Return an estimate with its interval, or a dash."""
     if found is None:
         return "-"
     return f"{number(found.value, unit)} [{number(found.low, unit)}, {number(found.high, unit)}]"
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A markdown table."""
+    """Return a markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
         "| " + " | ".join(str(cell).replace("|", r"\|") for cell in line) + " |" for line in lines

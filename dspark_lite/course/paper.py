@@ -15,14 +15,14 @@ TARGETS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma4-12B")
 
 
 def numbers() -> dict:
-    """Everything in paper_numbers.json, by figure and table."""
+    """Return everything in paper_numbers.json, by figure and table."""
     return reference("paper_numbers.json")
 
 
 def table1(target: str, drafter: str) -> dict[str, float]:
-    """Accepted length of each benchmark (Table 1: temperature 1, block size 7, bonus token included).
+    """Return accepted length of each benchmark (Table 1: temperature 1, block size 7, bonus token included).
 
-    `target` is one of TARGETS, `drafter` one of LABELS; raises DSparkLiteError for another.
+    `target` is one of TARGETS, `drafter` one of LABELS. Raise DSparkLiteError for another.
     """
     if target not in TARGETS or drafter not in LABELS:
         raise DSparkLiteError(
@@ -33,12 +33,12 @@ def table1(target: str, drafter: str) -> dict[str, float]:
 
 
 def domain_means(target: str, drafter: str) -> dict[str, float]:
-    """Accepted length of each domain, the mean of its three benchmarks of Table 1."""
+    """Return accepted length of each domain, the mean of its three benchmarks of Table 1."""
     return _domain_means(table1(target, drafter))
 
 
 def _domain_means(values: dict[str, float]) -> dict[str, float]:
-    """Means over the benchmarks of each domain."""
+    """Return means over the benchmarks of each domain."""
     domains = numbers()["table1"]["domains"]
     return {
         domain: float(np.mean([values[name] for name in names]))
@@ -47,7 +47,7 @@ def _domain_means(values: dict[str, float]) -> dict[str, float]:
 
 
 def macro_gain(target: str, ours: str, theirs: str) -> float:
-    """How much longer `ours` accepts than `theirs` in the mean over Table 1's benchmarks, as a fraction."""
+    """Return how much longer `ours` accepts than `theirs` in the mean over Table 1's benchmarks, as a fraction."""
     return float(
         np.mean(list(table1(target, ours).values()))
         / np.mean(list(table1(target, theirs).values()))
@@ -56,17 +56,17 @@ def macro_gain(target: str, ours: str, theirs: str) -> float:
 
 
 def conditional_acceptance(drafter: str, domain: str) -> list[float]:
-    """Conditional acceptance by position (Figure 2: Qwen3-4B, the mean over a domain's benchmarks)."""
+    """Return conditional acceptance by position (Figure 2: Qwen3-4B, the mean over a domain's benchmarks)."""
     return numbers()["figure2"]["values"][domain][LABELS[drafter]]
 
 
 def by_depth(drafter: str, layers: int) -> dict[str, float]:
-    """Accepted length of each domain at a drafter's depth (Figure 3: DSpark with 1, 2, 5 layers, DFlash with 5)."""
+    """Return accepted length of each domain at a drafter's depth (Figure 3: DSpark with 1, 2, 5 layers, DFlash with 5)."""
     return _domain_means(numbers()["figure3"]["values"][f"{LABELS[drafter]}_{layers}L"])
 
 
 def by_draft_length(drafter: str, domain: str) -> dict[int, float]:
-    """Accepted length by draft length, the anchor counted (Figure 4, left); `drafter` is one of STUDY."""
+    """Return accepted length by draft length, the anchor counted (Figure 4, left); `drafter` is one of STUDY."""
     study = numbers()["figure4"]
     return dict(
         zip(study["x"]["values"], study["accepted_length"]["values"][domain][STUDY[drafter]])
@@ -74,7 +74,7 @@ def by_draft_length(drafter: str, domain: str) -> dict[int, float]:
 
 
 def overhead(drafter: str) -> dict[int, float]:
-    """How much longer a full round takes than DFlash's, as a fraction, by draft length (Figure 4, right)."""
+    """Return how much longer a full round takes than DFlash's, as a fraction, by draft length (Figure 4, right)."""
     study = numbers()["figure4"]
     return dict(
         zip(
@@ -85,12 +85,12 @@ def overhead(drafter: str) -> dict[int, float]:
 
 
 def claim(name: str):
-    """The value of a claim of the text, in the paper's unit; raises DSparkLiteError where there is none."""
+    """Return the value of a claim of the text, in the paper's unit. Raise DSparkLiteError where there is none."""
     return _named(name)["value"]
 
 
 def claim_values(name: str) -> list[float]:
-    """The numbers of a claim of the text in one list, percents as fractions."""
+    """Return the numbers of a claim of the text in one list, percents as fractions."""
     return (np.ravel(claim(name)) / (100 if _named(name).get("units") == "percent" else 1)).tolist()
 
 
@@ -104,13 +104,13 @@ def _named(name: str) -> dict:
 
 
 def discrepancy(words: str) -> str:
-    """The place where the paper contradicts itself that these words of its description name."""
+    """Return the place where the paper contradicts itself that these words of its description name."""
     (found,) = [text for text in numbers()["meta"]["discrepancies"] if words in text]
     return found
 
 
 def threshold_sweep(domain: str) -> dict[str, np.ndarray]:
-    """Figure 5, by "threshold": tokens "accepted" a step (bonus included), drafts "rejected" a step, and the acceptance
+    """Return Figure 5, by "threshold": tokens "accepted" a step (bonus included), drafts "rejected" a step, and the acceptance
     "rate", accepted over both, as a fraction."""
     figure = numbers()["figure5"]
     found = figure["values"][domain]
@@ -123,8 +123,8 @@ def threshold_sweep(domain: str) -> dict[str, np.ndarray]:
 
 
 def calibration(position: int) -> dict:
-    """Figure 6 at draft position 1, 3, 5 or 7: "before" and "after" as {"predicted", "observed"} by bin (before also
-    the "count" of each), "ece_before" and "ece_after" as fractions, and "auc", as printed."""
+    """Return Figure 6 at draft position 1, 3, 5 or 7: "before" and "after" as {"predicted", "observed"} by bin (before also the
+    "count" of each), "ece_before" and "ece_after" as fractions, and "auc", as printed."""
     found = numbers()["figure6"]["positions"][str(position)]
     kept = {"before": ("predicted", "observed", "count"), "after": ("predicted", "observed")}
     curves = {

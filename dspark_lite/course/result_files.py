@@ -12,9 +12,9 @@ REFERENCE = data_folder("reference")
 
 @cache
 def read(path: Path, written_by: str) -> dict:
-    """What the JSON file at `path` holds, read once; `written_by` is the command that writes it.
+    """Return what the JSON file at `path` holds, read once; `written_by` is the command that writes it.
 
-    Raises DSparkLiteError where the file is missing or is not JSON; it names the file and the command.
+    Raise DSparkLiteError where the file is missing or is not JSON; it names the file and the command.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -29,5 +29,5 @@ def read(path: Path, written_by: str) -> dict:
 
 
 def reference(file: str) -> dict:
-    """What a JSON file of assets/reference holds: the paper's numbers, the released models, what others measured."""
+    """Return what a JSON file of assets/reference holds: the paper's numbers, the released models, what others measured."""
     return read(REFERENCE / file, "git restore assets/reference")

@@ -1,4 +1,4 @@
-"""Grouped-query attention, additive masks, and a switch for the attention of a transformers model."""
+"""Grouped-query attention, additive masks, and a switch for a transformers model's attention."""
 
 import functools
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-# The default kernel for few queries fails if 129 or more queries share a key head. So we choose the kernel.
+# FlexAttention's default kernel fails if 129 or more queries share a key head. So we choose.
 FLEX_KERNEL = {"BACKEND": "TRITON"}
 
 
@@ -22,15 +22,11 @@ def flex_attention(device: str):
 def attend(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask, scale: float
 ) -> torch.Tensor:
-    """Return softmax(scale * queries keys^T) values, [B, n, T, d]: n/m of the queries [B, n, T, d]
-    share each of the key heads in keys and values [B, m, S, d].
+    """Return softmax(scale * queries keys^T) values, [B, n, T, d].
 
-    The result is that of F.scaled_dot_product_attention(..., enable_gqa=True) in lesson 04. Here the
-    queries of a key head are stacked, so that its keys are read once; this is faster with many rows.
-
-    `mask` is None, boolean (True: visible) or added to the scores, with one row for all queries
-    [B, 1, 1, S], one for each [B, 1, T, S] or one for each stacked query [B, 1, n/m * T, S]; or it
-    is block-sparse, for FlexAttention on a GPU.
+    n/m heads of the queries [B, n, T, d] share each head of keys and values [B, m, S, d]. `mask` is
+    None, a tensor that broadcasts to [B, n, T, S], boolean (True: visible) or added to the scores,
+    or a block-sparse mask for FlexAttention on a GPU.
     """
     if mask is not None and not isinstance(mask, torch.Tensor):
         sparse, dtype = flex_attention(queries.device.type), values.dtype
@@ -43,13 +39,9 @@ def attend(
             enable_gqa=True,
             kernel_options=FLEX_KERNEL,
         )
-    stacked = queries.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # [B, m, n/m * T, d]
-    if mask is not None and 1 < mask.shape[2] == queries.shape[2] < stacked.shape[2]:
-        mask = mask.repeat(1, 1, queries.shape[1] // keys.shape[1], 1)  # [B, 1, n/m * T, S]
-    mixed = F.scaled_dot_product_attention(
-        stacked, keys, values, attn_mask=mask, scale=scale
-    )  # [B, m, n/m * T, d]
-    return mixed.reshape(*queries.shape[:3], values.shape[-1])
+    return F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, scale=scale, enable_gqa=True
+    )
 
 
 def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

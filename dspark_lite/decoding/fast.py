@@ -140,7 +140,6 @@ class FastTarget(Target):
             )
         self.model = column_major(self.model)
         self.slots, self.backend, self.context = slots, backend, None
-        self.groups = target.config.num_attention_heads // target.config.num_key_value_heads
         self.token_ids = torch.zeros(1, slots, dtype=torch.long, device=target.device)
 
     @torch.inference_mode()
@@ -179,7 +178,7 @@ class FastTarget(Target):
 
     def _read(self) -> TargetOutput:
         positions = self.context.positions(self.token_ids)
-        mask = self.context.causal_mask(positions, self.groups)
+        mask = self.context.causal_mask(positions)
         return self.read(
             self.token_ids,
             self.context,

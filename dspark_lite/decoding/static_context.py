@@ -2,7 +2,7 @@
 
 Every pass attends to the first `limit` entries, of which a mask hides those that nobody has committed. The limit is the
 length rounded up, because attention reads all that it is given, hidden or not. Shapes: T tokens enter, S is the limit, m
-key heads of size d, r query heads share one.
+key heads of size d.
 """
 
 import torch
@@ -79,15 +79,12 @@ class StaticContext:
         )
 
     def mask(self, tokens: int) -> torch.Tensor:
-        """Hides what stands after the block of so many tokens, [1, 1, 1, S], as numbers to add to scores."""
+        """Return the mask [1, 1, 1, S] that hides the entries after a block of `tokens` tokens."""
         return hiding(self.seen < self.start + self.ahead + tokens, self.dtype)[None, None]
 
-    def causal_mask(self, positions: torch.Tensor, groups: int) -> torch.Tensor:
-        """Hides from the tokens at positions [1, T] what comes after each, [1, 1, groups * T, S]: `groups` query heads that
-        share a key head stand below one another."""
-        return hiding((self.seen <= positions[0, :, None]).repeat(groups, 1), self.dtype)[
-            None, None
-        ]
+    def causal_mask(self, positions: torch.Tensor) -> torch.Tensor:
+        """Return the mask [1, 1, T, S] that hides from tokens at positions [1, T] the entries after each."""
+        return hiding(self.seen <= positions[0, :, None], self.dtype)[None, None]
 
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor

@@ -1,4 +1,7 @@
-"""Drafters, one file each, and what they are built of; each has `name`, `gamma`, `taps`, and begin / propose / extend."""
+"""The drafters, one file each.
+
+Each has `name`, `gamma`, `taps` and the methods begin, propose and extend.
+"""
 
 from .layers import DraftConfig
 from .dspark import DSpark, DSparkConfig

@@ -1,9 +1,11 @@
-"""What Eagle3 and MTP share: one layer that reads a feature of the target together with the token that followed it.
+"""The base of Eagle3 and MTP: one layer reads a feature of the target with the token after it.
 
-Position i of the layer takes the feature of token i and the embedding of token i + 1, and its output predicts token
-i + 2. The newest feature therefore waits until the token after it, the anchor, is known. While drafting, the layer's own
-output takes the feature's place, a token at a time; whatever that leaves in the cache is forgotten, and what was
-committed is entered again with the target's features. Shapes: B rows, T tokens, H hidden size, V vocabulary.
+Position i of the layer reads the feature of token i and the embedding of token i + 1. Its output
+predicts token i + 2. So the newest feature waits for the token after it, the anchor. While
+drafting, the layer reads its own last output instead of a feature, one token a pass. These entries
+leave the cache again: committed tokens enter it with the target's features.
+
+Shapes: B rows, T tokens, H hidden size, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -19,8 +21,10 @@ from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
 
 @dataclass
 class ChainState:
-    """Keys and values of every committed pair of feature and next token, and the feature [B, 1, H] `waiting` for its own
-    (none, [B, 0, H], before the first token)."""
+    """The cache of committed pairs (feature, next token), and the newest feature, which waits.
+
+    `waiting` is [B, 1, H]; before the first token no feature waits, and it is [B, 0, H].
+    """
 
     cache: Context
     waiting: torch.Tensor
@@ -28,40 +32,48 @@ class ChainState:
     def pair(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Newly committed tokens [B, t] that have a feature before them, and those features; of their own features
-        [B, t, H] the last waits."""
+        """Return the committed tokens [B, t] that have a feature before them, and these features.
+
+        `features` [B, t, H] are the tokens' own. The last of them waits.
+        """
         hidden = torch.cat([self.waiting, features], 1)
         before, self.waiting = hidden[:, :-1], hidden[:, -1:]
         return token_ids[:, token_ids.shape[1] - before.shape[1] :], before
 
 
 class StaticChainState(ChainState):
-    """A ChainState in static storage, for the fast path: what is committed of the tokens that enter is told afterwards."""
+    """A ChainState in static storage, for the fast path.
+
+    `commit` counts tokens after their verification.
+    """
 
     def __init__(self, state: ChainState):
         super().__init__(StaticDraftContext(state.cache), state.waiting.clone())
         self.context, self.enter = self.cache, self.cache.enter
 
     def load(self, state: ChainState) -> None:
-        """Copy this state."""
+        """Copy `state` into this storage."""
         self.cache.load(state.cache)
         self.waiting.copy_(state.waiting)
 
     def pair(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return all tokens [1, t], each with the feature before it."""
+        """Return all tokens [1, t] and the feature before each, [1, t, H]. `commit` counts them."""
         self.hidden = torch.cat([self.waiting, features], 1)
         return token_ids, self.hidden[:, :-1]
 
     def commit(self, tokens: int) -> None:
-        """Count `tokens` of those that entered; the feature of the last one waits."""
+        """Count the first `tokens` entries. The feature of the last of them waits."""
         self.waiting.copy_(self.hidden[:, tokens : tokens + 1])
         self.cache.commit(tokens)
 
 
 class Autoregressive(Draft, Drafter):
-    """A drafter of one layer, named as in the released files; `project` and `enter` are what its kinds differ in."""
+    """A drafter of one layer that drafts token by token. A subclass defines `project` and `enter`.
+
+    Parameters are named as in the released files.
+    """
 
     def __init__(self, config: DraftConfig, layer: Layer, gamma: int):
         super().__init__(config)
@@ -72,18 +84,20 @@ class Autoregressive(Draft, Drafter):
         self.lm_head = nn.Linear(config.hidden_size, self.outputs, bias=False)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
-        """Project tapped hidden states [..., taps * H] to the features [..., H] that the layer reads."""
+        """Return the features [..., H] of tapped hidden states [..., taps * H]."""
         raise NotImplementedError
 
     def enter(
         self, token_ids: torch.Tensor, hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The residual stream [..., H] and the attention's input [..., width * H] of features [..., H], each with the token
-        that followed it, token_ids [...]."""
+        """Return the residual stream [..., H] and the attention's input [..., width * H].
+
+        `hidden` [..., H] are features, `token_ids` [...] the tokens after them.
+        """
         raise NotImplementedError
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ChainState:
-        """Return the state after a prompt [B, n] with features [B, n, taps * H]."""
+        """Return the state after a prompt [B, n] with tapped hidden states [B, n, taps * H]."""
         state = ChainState(
             ContextCache(1), features.new_empty(len(features), 0, self.config.hidden_size)
         )
@@ -91,7 +105,7 @@ class Autoregressive(Draft, Drafter):
         return state
 
     def extend(self, state: ChainState, token_ids: torch.Tensor, features: torch.Tensor) -> None:
-        """Enter newly committed tokens [B, t], each with the feature before it; the last of their features waits."""
+        """Add committed tokens [B, t] with tapped hidden states [B, t, taps * H] to the cache."""
         token_ids, before = state.pair(token_ids, self.project(features))
         _, inputs = self.enter(token_ids, before)
         rope = self.rope(state.cache.positions(token_ids))
@@ -107,7 +121,7 @@ class Autoregressive(Draft, Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Draft `gamma` tokens (None: as many as it was trained for) after `anchor` [B], a pass each."""
+        """Draft `gamma` tokens (None: as in training) after `anchor` [B], one pass a token."""
         tokens, _, probs = self.draw_chain(
             state, anchor, draft_length(gamma, self.gamma), temperature, generator
         )
@@ -120,7 +134,10 @@ class Autoregressive(Draft, Drafter):
     def draw_chain(
         self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator
     ):
-        """Draw tokens [B, g]. Return them, their logits [B, g, V] and their probabilities [B, g, V]."""
+        """Draw tokens [B, g].
+
+        Return them, their logits [B, g, V] and their probabilities [B, g, V].
+        """
         token, hidden, drawn = anchor, state.waiting, []
         for _ in range(length):
             hidden = self.next_hidden(state.cache, token, hidden)
@@ -128,13 +145,16 @@ class Autoregressive(Draft, Drafter):
             probs = probabilities(logits, temperature)
             token = draw(probs, generator)
             drawn.append((token, logits, probs))
-        state.cache.advance(-length)  # what was drafted does not stay
+        state.cache.advance(-length)  # drop the drafts' entries
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
 
     def next_hidden(
         self, cache: Context, token: torch.Tensor, hidden: torch.Tensor
     ) -> torch.Tensor:
-        """The layer's output [B, 1, H] for a feature [B, 1, H] and the token [B] after it, which are left in the cache."""
+        """Return the layer's output [B, 1, H] for a feature [B, 1, H] and the token [B] after it.
+
+        The pair stays in the cache.
+        """
         token_ids, layer = token[:, None], self.layers[0]
         residual, inputs = self.enter(token_ids, hidden)  # [B, 1, H], [B, 1, width * H]
         rope, mask = self.rope(cache.positions(token_ids)), cache.mask(1)

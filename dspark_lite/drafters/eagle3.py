@@ -1,4 +1,4 @@
-"""Eagle3: one layer drafts token by token from the target's features, then from its own output (Li et al. 2025)."""
+"""Eagle3 (Li et al. 2025): a layer drafts from the target's features, then from its own output."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,12 @@ from .layers import Attention, DraftConfig, Layer
 
 @dataclass(frozen=True, kw_only=True)
 class Eagle3Config(DraftConfig):
-    """Eagle3's own fields: the steps it is trained to unroll, how much less each weighs than the one before, and whether the
-    residual stream begins with the normed feature."""
+    """The fields of an Eagle3 draft.
+
+    `ttt_length` is the number of passes that training unrolls, `step_loss_decay` the weight of a
+    pass relative to the pass before it. With `norm_before_residual` the residual stream starts from
+    the normed feature.
+    """
 
     ttt_length: int
     step_loss_decay: float = 0.8
@@ -20,13 +24,13 @@ class Eagle3Config(DraftConfig):
 
 
 class Eagle3Attention(Attention):
-    """Attention that reads the next token's embedding beside the feature."""
+    """Attention over the embedding of the next token and the feature, side by side."""
 
     width = 2
 
 
 class Eagle3Layer(Layer):
-    """A layer with a norm for the embedding and one for the feature that its attention reads."""
+    """A layer that norms the embedding and the feature before its attention reads them."""
 
     attention_class = Eagle3Attention
 
@@ -36,7 +40,7 @@ class Eagle3Layer(Layer):
 
 
 class Eagle3(Autoregressive):
-    """The autoregressive rival of the paper's Table 1: a draft of `gamma` tokens takes `gamma` passes of its layer."""
+    """The autoregressive rival of the paper's Table 1: `gamma` tokens take `gamma` passes."""
 
     name = "eagle3"
     architecture, config_class = "Qwen3Eagle3Model", Eagle3Config

@@ -1,8 +1,8 @@
-"""DSpark for Gemma 4: the same block drafter on Gemma's layers.
+"""DSpark for Gemma 4: the same block drafter with Gemma's layers.
 
-The embedding is scaled, both sublayers are normed before and after, a scalar weighs each layer's output, attention has
-scale 1, values are normed without a weight (and are the raw keys where `attention_k_eq_v`), positions turn a part of each
-head only.
+They differ from Qwen3's in six points: a scaled embedding, norms before and after both sublayers, a
+scalar times each layer's output, attention with scale 1, values with a norm without weights (with
+`attention_k_eq_v` values are the raw keys), and positions that rotate only a part of each head.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,10 @@ from .dspark import DSpark, DSparkConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma4DSparkConfig(DSparkConfig):
-    """A block draft for Gemma 4; `head_dim` and `num_key_value_heads` are those of its full-attention layers."""
+    """The fields of a block draft for Gemma 4.
+
+    `head_dim` and `num_key_value_heads` describe its full-attention layers.
+    """
 
     partial_rotary_factor: float
     attention_k_eq_v: bool = False
@@ -34,7 +37,7 @@ class Gemma4Attention(Attention):
             self.v_proj = None
 
     def keys_values(self, x: torch.Tensor, rope) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [B, m, T, d] of x [B, T, H]."""
+        """Return keys and values [B, m, T, d] of x [B, T, H]."""
         raw = self.split(self.k_proj(x))
         values = raw if self.v_proj is None else self.split(self.v_proj(x))
         return rotate(self.k_norm(raw), rope), self.v_norm(values)
@@ -47,7 +50,7 @@ class Gemma4MLP(MLP):
 
 
 class Gemma4Layer(Layer):
-    """One layer, normed before and after each sublayer, its output weighed by a scalar."""
+    """One layer with norms before and after each sublayer, and a scalar times its output."""
 
     attention_class, mlp_class = Gemma4Attention, Gemma4MLP
 
@@ -58,7 +61,7 @@ class Gemma4Layer(Layer):
         self.register_buffer("layer_scalar", torch.ones(1))
 
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
-        """The residual stream x [..., H], what attention adds to it, and what the feed-forward network adds to both."""
+        """Add the attention's output and the feed-forward network's to x [..., H], and scale."""
         x = x + self.post_attention_layernorm(mixed)
         return (
             x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
@@ -71,14 +74,17 @@ class Gemma4DSpark(DSpark):
     architecture, config_class, layer_class = "Gemma4DSparkModel", Gemma4DSparkConfig, Gemma4Layer
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token embeddings [..., H], times the root of H in the embedding's own data type."""
+        """Return token embeddings [..., H] times the root of H, rounded to their dtype."""
         weight = self.embed_tokens.weight
         return self.embed_tokens(ids) * torch.tensor(
             self.config.hidden_size**0.5, dtype=weight.dtype, device=weight.device
         )
 
     def rope(self, positions: torch.Tensor):
-        """Cosines and sines [B, 1, T, d]; of each head's pairs only the first share turns."""
+        """Return cosines and sines [B, 1, T, d].
+
+        Only the first share of each head's pairs rotates.
+        """
         return rotary(
             positions,
             self.config.head_dim,

@@ -1,4 +1,4 @@
-"""What every trained drafter is built of: Qwen3's transformer layers, and the cache of the committed tokens' keys and values.
+"""The parts of every trained drafter: Qwen3's layers, and a cache of committed keys and values.
 
 Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
 """
@@ -15,7 +15,10 @@ from ..decoding.static_context import StaticContext
 
 @dataclass(frozen=True, kw_only=True)
 class DraftConfig:
-    """The fields of a released draft's `config.json` that every trained drafter has (models/checkpoints.py reads them)."""
+    """The fields of every trained draft, named as in a released config.json.
+
+    models/draft_config.py reads them.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -27,19 +30,18 @@ class DraftConfig:
     rms_norm_eps: float
     rope_theta: float
     target_layer_ids: tuple[int, ...]
-    num_target_layers: int | None = None  # None: the form that it was published in does not tell
+    num_target_layers: int | None = None  # None: config.json does not give it
     attention_bias: bool = False
-    qk_norm: bool = True  # whether queries and keys are normed, as Qwen3's are and Llama's are not
-    draft_vocab_size: int | None = (
-        None  # of the target's ids that it draws from (None: all of them)
-    )
+    qk_norm: bool = True  # Qwen3 norms queries and keys, Llama does not
+    draft_vocab_size: int | None = None  # None: the draft has all of its target's ids
 
 
 class Draft(nn.Module):
-    """What every trained draft has: a config, and the way from its LM head's logits to the target's vocabulary.
+    """The base of every trained draft: config, embedding, and logits over the target's ids.
 
-    A draft of a reduced vocabulary has U outputs, and output i is the target's id `i + d2t[i]`. `logit_softcap` is that of a
-    target whose LM head the draft uses, `embedding_scale` that of a target whose scaled embedding it was trained with.
+    A draft with a reduced vocabulary has U outputs; output i is the target's id `i + d2t[i]`.
+    `logit_softcap` is set if the draft uses the LM head of a target with a soft cap,
+    `embedding_scale` if it was trained with the scaled embedding of its target.
     """
 
     def __init__(self, config: DraftConfig):
@@ -52,7 +54,7 @@ class Draft(nn.Module):
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return token embeddings [..., H] of ids."""
+        """Return the embeddings [..., H] of token ids [...]."""
         embedded = self.embed_tokens(ids)
         return embedded if self.embedding_scale is None else embedded * self.embedding_scale
 
@@ -61,7 +63,10 @@ class Draft(nn.Module):
         return rotary(positions, self.config.head_dim, self.config.rope_theta)
 
     def over_target(self, logits: torch.Tensor) -> torch.Tensor:
-        """Map the draft's logits [..., U] to logits [..., V] over the target's ids; other ids get -inf."""
+        """Return logits [..., V] over the target's ids from the draft's logits [..., U].
+
+        Other ids get -inf.
+        """
         if self.logit_softcap is not None:
             logits = self.logit_softcap * torch.tanh(logits / self.logit_softcap)
         if self.d2t is None:
@@ -75,7 +80,10 @@ class Draft(nn.Module):
 def rotary(
     positions: torch.Tensor, head_dim: int, theta: float, turned: float = 1.0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return cosines and sines [B, 1, T, d] of absolute positions [B, T]. Only the first share `turned` of the pairs rotates."""
+    """Return cosines and sines [B, 1, T, d] of absolute positions [B, T].
+
+    Only the first share `turned` of the pairs rotates.
+    """
     frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
     frequency[int(turned * head_dim // 2) :] = 0
     angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
@@ -84,23 +92,26 @@ def rotary(
 
 
 def rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Rotate x [B, heads, T, d] by its positions."""
+    """Return x [B, heads, T, d] rotated by its positions."""
     cos, sin = rope
     left, right = x.chunk(2, -1)
     return x * cos.to(x.dtype) + torch.cat([-right, left], -1) * sin.to(x.dtype)
 
 
 def block_sparse(device: torch.device) -> bool:
-    """Return whether training and serving use FlexAttention: on a GPU of compute capability 8.0 or more. Its kernel may need
-    more shared memory than a T4 has."""
+    """Return whether training and serving use FlexAttention: from compute capability 8.0 on.
+
+    Its kernel may need more shared memory than a T4 has.
+    """
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class ContextCache:
-    """Keys and values of the committed tokens for every layer, with room for one block after them (a `Context`).
+    """A `Context`: the keys and values of committed tokens, with room for a block after them.
 
-    The buffer grows by doubling, so appending costs the same however long the context is. What `append` writes after
-    `length` is overwritten by whatever comes next unless `advance` counts it: rolling back is not moving `length`.
+    Each layer has a buffer, which doubles when it is full, so that appending a token costs the same
+    at any length. `append` writes after `length`. The next `append` overwrites the entries unless
+    `advance` counts them. So a rejected block needs no roll-back.
     """
 
     def __init__(self, layers: int):
@@ -110,24 +121,27 @@ class ContextCache:
 
     @property
     def pairs(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Keys and values of every layer, with the room after them."""
+        """The buffers of every layer: keys and values, with the room after them."""
         return list(zip(self.keys, self.values))
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [B, T] of what enters after the context, [B, T, ...]."""
+        """Return the absolute positions [B, T] of tokens [B, T, ...] after the context."""
         batch, tokens = entering.shape[:2]
         return torch.arange(self.length, self.length + tokens, device=entering.device).expand(
             batch, -1
         )
 
     def mask(self, tokens: int) -> None:
-        """Return None: all rows are equally long, so nothing is hidden."""
+        """Return None: all rows are equally long, so every token sees every entry."""
         return None
 
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [B, m, T, d] after the context and return everything up to them, [B, m, S, d]."""
+        """Write keys and values [B, m, T, d] after the context.
+
+        Return all entries up to them, [B, m, S, d].
+        """
         end = self.length + keys.shape[2]
         if self.keys[layer] is None or self.keys[layer].shape[2] < end:
             self.keys[layer] = self._grown(self.keys[layer], keys, end)
@@ -137,12 +151,13 @@ class ContextCache:
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
     def advance(self, tokens: int) -> None:
-        """Count `tokens` appended entries as context; a negative number drops the last ones."""
+        """Count `tokens` appended entries as context. A negative number drops the last entries."""
         self.length += tokens
 
-    def _grown(self, old, like: torch.Tensor, least: int) -> torch.Tensor:
+    def _grown(self, old, like: torch.Tensor, needed: int) -> torch.Tensor:
+        """Return a buffer for at least `needed` entries with the entries of `old`."""
         batch, heads, _, size = like.shape
-        new = like.new_zeros(batch, heads, max(64, 2 * least), size)
+        new = like.new_zeros(batch, heads, max(64, 2 * needed), size)
         if old is not None:
             new[:, :, : self.length] = old[:, :, : self.length]
         return new
@@ -156,14 +171,17 @@ class StaticDraftContext(StaticContext):
         self.context = self
 
     def load(self, cache: ContextCache) -> None:
-        """Copy the entries of this cache."""
+        """Copy the entries of `cache` into this storage."""
         self.take_over(cache.pairs, cache.length)
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with normed queries and keys, as in Qwen3: n query heads share m key heads of size d."""
+    """Grouped-query attention with normed queries and keys, as in Qwen3.
 
-    width = 1  # hidden sizes of its input
+    n query heads share m key heads of size d.
+    """
+
+    width = 1  # of the input, in hidden sizes
 
     def __init__(self, config):
         super().__init__()
@@ -187,7 +205,7 @@ class Attention(nn.Module):
         self.scale = self.size**-0.5
 
     def split(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, T, heads * d] -> [B, heads, T, d]."""
+        """Return x [B, T, heads * d] as [B, heads, T, d]."""
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
 
     def queries(self, x: torch.Tensor, rope) -> torch.Tensor:
@@ -201,7 +219,7 @@ class Attention(nn.Module):
     def forward(
         self, x: torch.Tensor, rope, keys: torch.Tensor, values: torch.Tensor, mask=None
     ) -> torch.Tensor:
-        """Let x [B, T, width * H] attend to keys and values [B, m, S, d], which include its own. Return [B, T, H]."""
+        """Return the attention [B, T, H] of x [B, T, width * H] to keys and values [B, m, S, d]."""
         queries = self.queries(x, rope)  # [B, n, T, d]
         mixed = attend(queries, keys, values, mask, self.scale)  # [B, n, T, d]
         return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, H]
@@ -220,7 +238,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(inner, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, T, H] -> [B, T, H]."""
+        """Return the network's output [B, T, H] for x [B, T, H]."""
         return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -237,6 +255,6 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def after_attention(self, x: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
-        """Add the attention's output to the residual stream x [..., H], then the feed-forward network's."""
+        """Add the attention's output and the feed-forward network's to the stream x [..., H]."""
         x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x))

@@ -1,4 +1,4 @@
-"""MTP-1: DeepSeek-V3's module for one more token, on the target's last hidden state (DeepSeek-AI 2024, section 2.2)."""
+"""MTP-1: DeepSeek-V3's module for one more token (DeepSeek-AI 2024, section 2.2)."""
 
 import torch
 from torch import nn
@@ -8,9 +8,10 @@ from .layers import DraftConfig, Layer
 
 
 class MTP(Autoregressive):
-    """Drafts one token per round: h' = M [norm(h_i); norm(E[x_{i+1}])], one layer, the target's LM head.
+    """A drafter of one token a round: h' = M [norm(h_i); norm(E[x_{i+1}])], then one layer.
 
-    It taps the last layer, whose hidden state transformers returns after the target's final norm.
+    It uses the target's LM head and taps the last layer, after the target's final norm:
+    transformers returns this hidden state.
     """
 
     name = "mtp"

@@ -1,4 +1,7 @@
-"""Prompt lookup: the draft is what followed the same few tokens last time. No model, no training."""
+"""Prompt lookup drafts the tokens that followed the same few tokens before.
+
+It has no model and needs no training.
+"""
 
 from dataclasses import dataclass, field
 
@@ -8,11 +11,10 @@ from ..decoding.proposal import Drafter, Proposal, draft_length
 
 
 class IndexedText(list):
-    """The token ids of one text, with an index that grows with it: where each n-gram of up to
-    `longest` tokens was last followed.
+    """The token ids of a text, with an index of its n-grams of up to `longest` tokens.
 
-    An n-gram enters the index once a token stands after it. So the last token, the anchor, may be
-    taken back (`pop`), and no other.
+    The index maps an n-gram to the position after its latest occurrence. An n-gram enters when a
+    token stands after it, so only the last token, the anchor, may be taken back (`pop`).
     """
 
     def __init__(self, token_ids, longest: int):
@@ -20,8 +22,7 @@ class IndexedText(list):
         self.longest, self.indexed, self.follows = longest, 0, {}
 
     def followed(self, ngram: list[int]) -> int | None:
-        """Return the position of the token after the latest earlier occurrence of an n-gram; None
-        if there is none."""
+        """Return the position after the latest earlier occurrence of an n-gram, or None."""
         for end in range(self.indexed + 1, len(self)):
             for size in range(1, min(self.longest, end) + 1):
                 self.follows[tuple(self[end - size : end])] = end
@@ -31,8 +32,10 @@ class IndexedText(list):
 
 @dataclass
 class LookupState:
-    """The texts on the host, up to the anchor if they are `anchored`, else to the token before it,
-    and the tokens [B, t] after them that only the device knows."""
+    """The texts on the host, and the tokens [B, t] after them that only the device has.
+
+    The texts end with the anchor if they are `anchored`, otherwise with the token before it.
+    """
 
     texts: list[IndexedText]
     unread: list[torch.Tensor] = field(default_factory=list)
@@ -44,17 +47,16 @@ class LookupState:
             text.extend(row)
 
     def drop_anchors(self) -> None:
-        """Take the last token of each text back."""
+        """Remove the last token of each text."""
         for text in self.texts:
             text.pop()
 
 
 class PromptLookup(Drafter):
-    """Copies the tokens that followed the latest earlier occurrence of the current n-gram (n from
-    `longest` down to 1).
+    """A drafter that copies the tokens after the latest earlier occurrence of the last n tokens.
 
-    A round looks up at most `longest` n-grams and adds `longest` for each new token to the index:
-    its cost does not grow with the text.
+    It tries n from `longest` down to 1. A round looks up at most `longest` n-grams and adds
+    `longest` to the index for each new token, so its cost does not grow with the text.
     """
 
     name = "prompt_lookup"
@@ -64,24 +66,25 @@ class PromptLookup(Drafter):
         self.vocab_size, self.gamma, self.longest = vocab_size, gamma, longest
 
     def fast(self, gamma: int, backend: str) -> "PromptLookup":
-        """Return this drafter: it has no pass that the fast path could compile."""
+        """Return this drafter. It has no pass to compile."""
         return self
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> LookupState:
-        """Read the prompts [B, n]: looking up is the host's work."""
+        """Return the state after prompts [B, n], copied to the host."""
         return LookupState([IndexedText(row, self.longest) for row in prompt_ids.tolist()])
 
     def extend(self, state: LookupState, token_ids: torch.Tensor, features=None) -> None:
-        """Append newly committed tokens [B, t]. `propose` reads them from the device, unless `note`
-        gives them first."""
+        """Append committed tokens [B, t].
+
+        `propose` copies them to the host, unless `note` gives them first.
+        """
         if state.anchored:
             state.drop_anchors()  # the anchor is the first of these tokens
         state.unread.append(token_ids)
         state.anchored = False
 
     def note(self, state: LookupState, tokens: list[list[int]]) -> None:
-        """Append the tokens of the last `extend` and the anchor after them, which the host knows:
-        a list for each text."""
+        """Append the tokens of the last `extend` and the anchor, as a list for each text."""
         if earlier := state.unread[:-1]:
             state.append(torch.cat(earlier, 1).tolist())
         state.append(tokens)
@@ -96,15 +99,19 @@ class PromptLookup(Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Draft up to `gamma` tokens after `anchor` [B], with all probability on the copied token,
-        whatever the temperature. The shortest copy of the batch sets the length, which may be 0."""
+        """Draft up to `gamma` tokens after `anchor` [B].
+
+        A copied token has probability 1 at any temperature.
+
+        The shortest copy of the batch sets the length, which may be 0.
+        """
         length = draft_length(gamma, self.gamma)
         if not state.anchored:
             state.append(torch.cat([*state.unread, anchor[:, None]], 1).tolist())
             state.unread = []
         drafts = [self.continuation(text, length) for text in state.texts]
         if not state.anchored:
-            state.drop_anchors()  # `extend` gives it again
+            state.drop_anchors()  # `extend` brings them again
         length = min(map(len, drafts))
         tokens = torch.tensor(
             [draft[:length] for draft in drafts], dtype=torch.long, device=anchor.device
@@ -114,11 +121,13 @@ class PromptLookup(Drafter):
         return Proposal(tokens, certain.scatter_(-1, tokens.unsqueeze(-1), 1.0))
 
     def continuation(self, text: list[int], length: int) -> list[int]:
-        """Return up to `length` ids that followed the latest earlier occurrence of the longest
-        matching ending of `text`. A plain list is indexed first."""
+        """Return up to `length` ids after the latest earlier occurrence of the end of `text`.
+
+        The longest end that matches counts. A plain list is indexed first.
+        """
         if not isinstance(text, IndexedText):
             text = IndexedText(text, self.longest)
         for size in range(min(self.longest, len(text) - 1), 0, -1):
-            if (found := text.followed(text[-size:])) is not None:
-                return text[found : found + length]
+            if (start := text.followed(text[-size:])) is not None:
+                return text[start : start + length]
         return []

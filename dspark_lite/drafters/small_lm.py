@@ -1,4 +1,4 @@
-"""The classic drafter: a smaller language model that writes the block token by token (Leviathan et al. 2023)."""
+"""The classic drafter: a smaller language model drafts token by token (Leviathan et al. 2023)."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from ..decoding.target import Target
 
 @dataclass
 class SmallLMState:
-    """The small model's cache, the number of committed tokens, and the last of them [B, t], which the model has not read yet."""
+    """The small model's cache, the number of committed tokens, and those not yet read [B, t]."""
 
     cache: object
     committed: int
@@ -21,15 +21,17 @@ class SmallLMState:
 
     @property
     def read(self) -> int:
-        """The committed tokens that the cache holds; what stands behind them was drafted."""
+        """The number of committed tokens in the cache. Later entries are drafts."""
         return self.committed - self.unread.shape[1]
 
 
 class SmallLM(Drafter):
-    """Drafts with another causal language model over the same vocabulary; it needs no hidden states of the target.
+    """A drafter that is a causal language model over the target's vocabulary.
 
-    `added` counts the ids that the target has besides, because its vocabulary was padded or resized: the model must be able to
-    read them, and they are never drafted.
+    It reads no hidden states of the target.
+
+    `added` counts ids that padding or resizing has added to the target. The model must be able to
+    read them, and never drafts them.
     """
 
     name = "small_lm"
@@ -39,24 +41,27 @@ class SmallLM(Drafter):
         self.model, self.gamma, self.added = model, gamma, added
 
     def fast(self, gamma: int, backend: str) -> "SmallLM":
-        """This drafter on the fast path: a pass reads the anchor, and before it a token of a block that was accepted whole."""
+        """Return this drafter on the fast path.
+
+        A pass reads two tokens after a block that was accepted whole, otherwise one.
+        """
         return SmallLM(FastTarget(self.model, 2, backend), gamma, self.added)
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> SmallLMState:
-        """Read the prompt [B, n]."""
+        """Return the state after a prompt [B, n]."""
         _, cache = self.model.prefill(prompt_ids)
         return SmallLMState(cache, prompt_ids.shape[1], prompt_ids[:, :0])
 
     def extend(self, state: SmallLMState, token_ids: torch.Tensor, features=None) -> None:
-        """Keep the accepted drafts in the cache, drop the rest, and note the tokens that are still to be read.
+        """Commit tokens [B, t] and drop rejected drafts from the cache.
 
-        The tokens [B, t] that follow a proposal are its anchor and the drafts accepted of it. Others may come with them only
-        where the whole block was accepted, or in a further call.
+        After a proposal the tokens are its anchor and its accepted drafts. More tokens may follow
+        only if the whole block was accepted, or in another call.
         """
-        held, unread = state.cache.get_seq_length(), torch.cat([state.unread, token_ids], 1)
+        cached, unread = state.cache.get_seq_length(), torch.cat([state.unread, token_ids], 1)
         committed = state.committed + token_ids.shape[1]
-        self.model.roll_back(state.cache, max(0, held - committed))
-        state.unread = unread[:, min(held, committed) - state.read :]
+        self.model.roll_back(state.cache, max(0, cached - committed))
+        state.unread = unread[:, min(cached, committed) - state.read :]
         state.committed = committed
 
     def propose(
@@ -68,8 +73,8 @@ class SmallLM(Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Draw `gamma` tokens after `anchor` [B], one pass of the small model each."""
-        # Drop a block that was drafted and never verified.
+        """Draft `gamma` tokens after `anchor` [B], one pass of the small model a token."""
+        # Drop a block that nobody verified.
         self.model.roll_back(state.cache, state.cache.get_seq_length() - state.read)
         entering = torch.cat([state.unread, anchor[:, None]], 1)
         drawn = []

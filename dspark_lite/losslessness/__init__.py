@@ -1,4 +1,4 @@
-"""The proof: exact output distributions by enumeration, ties, parity with reference tensors."""
+"""The proof of losslessness: exact output distributions, ties, parity with reference tensors."""
 
 from .enumeration import (
     find_violation,

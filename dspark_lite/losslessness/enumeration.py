@@ -1,9 +1,9 @@
-"""The exact output distribution of a speculative decoder, by visiting every outcome of every random decision.
+"""The exact output distribution of a speculative decoder, by visiting every outcome.
 
-The decoder itself is run, round by round: every round once for every path of choices (drawn tokens, accepted prefixes)
-through it, from a copy of all that was carried into it. The probability of an answer is the product of the probabilities
-of its choices. Nothing is sampled and nothing is modelled a second time, so what holds here holds of the code that
-decodes. Feasible for vocabularies of a few tokens and a few rounds.
+The decoder itself runs. Each round runs once for each path of choices (drawn tokens, accepted
+prefixes), from a copy of its state. The probability of an answer is the product of the
+probabilities of its choices. Nothing is sampled and nothing is modelled a second time, so a result
+holds for the code that decodes. This is feasible for a few tokens and a few rounds.
 """
 
 import copy
@@ -20,16 +20,20 @@ from ..scheduling.cost_table import CostTable
 from .toys import ToyDrafter, ToyTarget, random_case
 
 MAX_PATHS = 200_000
-LOSSY_DISTANCE = 1e-5  # total variation beyond what float32 probabilities leave
+LOSSY_DISTANCE = 1e-5  # a total variation beyond the rounding of float32 probabilities
 
 
 class Path(RandomSource):
-    """Follows a given list of choices, then the first possible outcome, and notes what else could have been chosen."""
+    """A source of randomness that follows a list of choices, then takes the first possible outcome.
+
+    It collects the choices that it could have made instead in `open`.
+    """
 
     def __init__(self, choices: list[int]):
         self.choices, self.taken, self.open, self.probability = choices, [], [], 1.0
 
     def _choose(self, outcomes: list[float]) -> int:
+        """Return the index of the next outcome on this path."""
         possible = [index for index, probability in enumerate(outcomes) if probability > 0]
         step = len(self.taken)
         pick = self.choices[step] if step < len(self.choices) else possible[0]
@@ -40,11 +44,13 @@ class Path(RandomSource):
         return pick
 
     def draw(self, probs):
+        """Choose tokens [...] for distributions [..., V]."""
         flat = probs.double().flatten(0, -2)
         picks = [self._choose((row / row.sum()).tolist()) for row in flat]
         return torch.tensor(picks, device=probs.device).view(probs.shape[:-1])
 
     def accepted_prefix_length(self, keep):
+        """Choose lengths [B] of accepted prefixes; draft k is kept with probability keep[:, k]."""
         kept = []
         for row in keep.double():
             alive = torch.cat([torch.ones(1, dtype=torch.double), row.cumprod(0)])
@@ -55,9 +61,9 @@ class Path(RandomSource):
 
 
 def outcomes(work):
-    """Yield (result, probability) of `work(path)` for every way its random decisions can fall.
+    """Yield (result, probability) of `work(path)` for every combination of its random decisions.
 
-    Raise RequestError where there are too many paths to visit.
+    Raise RequestError if there are more than MAX_PATHS.
     """
     waiting, visited = [[]], 0
     while waiting:
@@ -70,14 +76,15 @@ def outcomes(work):
 
 
 def summed(pairs) -> dict:
-    """The distribution that (result, probability) pairs make, as `outcomes` gives them: equal results are added up."""
-    found: dict = {}
+    """Return the distribution {result: probability} of (result, probability) pairs."""
+    distribution: dict = {}
     for result, probability in pairs:
-        found[result] = found.get(result, 0.0) + probability
-    return found
+        distribution[result] = distribution.get(result, 0.0) + probability
+    return distribution
 
 
 def _check_paths(visited: int) -> None:
+    """Raise RequestError if there are too many paths."""
     if visited > MAX_PATHS:
         raise RequestError(
             f"more than {MAX_PATHS} paths; use a smaller vocabulary, block or length"
@@ -96,11 +103,11 @@ def output_distribution(
     max_new_tokens: int | None = None,
     rule=None,
 ) -> dict[tuple[int, ...], float]:
-    """Exact probability of every sequence of `length` new tokens after `prompt`, as `generate` produces them.
+    """Return the exact probability of every beginning of `length` tokens of an answer.
 
-    `drafter=None` gives the target's own distribution. The sequences begin answers of `max_new_tokens`, which cut the last
-    blocks where they are near (None: so many that every block is whole). `rule` replaces `sampling.accept`. Raise RequestError
-    where there are too many paths to visit.
+    The answers are those of `generate` after `prompt`, with `max_new_tokens`, which shortens their
+    last blocks (None: every block is whole). `drafter=None` gives the target's own distribution.
+    `rule` replaces `sampling.accept`. Raise RequestError if there are more than MAX_PATHS paths.
     """
     joint = joint_distribution(
         target,
@@ -128,11 +135,12 @@ def joint_distribution(
     max_new_tokens: int | None = None,
     rule=None,
 ) -> dict[tuple[tuple[int, ...], ...], float]:
-    """`output_distribution` of requests that share every step: probability of each tuple of their answers."""
-    lasting, longest = (
-        (target, drafter, getattr(policy, "cost_table", None)),
-        max_new_tokens or length + (drafter.gamma if drafter else 0),
-    )
+    """Return the exact probability of each tuple of answers of requests that share every step.
+
+    Arguments are as in `output_distribution`, with a prompt for each request.
+    """
+    shared = (target, drafter, getattr(policy, "cost_table", None))
+    longest = max_new_tokens or length + (drafter.gamma if drafter else 0)
 
     def begin(path):
         requests = begin_together(
@@ -146,46 +154,46 @@ def joint_distribution(
             gamma=gamma,
             rule=rule,
         )
-        return requests, started(_copied(policy, *lasting))
+        return requests, started(_copied(policy, *shared))
 
-    found: dict[tuple, float] = {}
+    distribution: dict[tuple, float] = {}
     waiting, followed = list(outcomes(begin)), 0
     while waiting:
-        (requests, rule), probability = waiting.pop()
+        (requests, running), probability = waiting.pop()
         if all(len(request.answer.token_ids) >= length for request in requests):
             tokens = tuple(tuple(request.answer.token_ids[:length]) for request in requests)
-            found[tokens] = found.get(tokens, 0.0) + probability
+            distribution[tokens] = distribution.get(tokens, 0.0) + probability
             continue
         after = [
             (state, probability * share)
-            for state, share in outcomes(partial(_stepped, requests, rule, lasting, length))
+            for state, share in outcomes(partial(_stepped, requests, running, shared, length))
         ]
         followed += len(after)
         _check_paths(followed)
         waiting += after
-    return found
+    return distribution
 
 
-def _stepped(
-    requests: list, policy, lasting: tuple, length: int, path: Path
-) -> tuple[list, object]:
-    """Return copies of the requests and the policy after a step of the requests that have fewer than `length` tokens. Its random
-    decisions follow `path`. What is `lasting` is not copied."""
+def _stepped(requests: list, policy, shared: tuple, length: int, path: Path) -> tuple[list, object]:
+    """Return copies of the requests and the policy after a step along `path`.
+
+    Requests with `length` tokens or more take no part. Objects in `shared` are not copied.
+    """
     for request in requests:
         request.generator = path
         request.answer.rounds.clear()  # nobody reads them, and copies take time
-    requests, policy = _copied((requests, policy), *lasting, path)
+    requests, policy = _copied((requests, policy), *shared, path)
     play_round([request for request in requests if len(request.answer.token_ids) < length], policy)
     return requests, policy
 
 
-def _copied(state, *lasting):
-    """A deep copy in which what is `lasting`, models above all, stays the very same object."""
-    return copy.deepcopy(state, {id(one): one for one in lasting})
+def _copied(state, *shared):
+    """Return a deep copy of `state` that refers to the same `shared` objects, such as models."""
+    return copy.deepcopy(state, {id(part): part for part in shared})
 
 
 def total_variation(first: dict, second: dict) -> float:
-    """Half the sum of absolute differences of two distributions over sequences: 0 equal, 1 disjoint."""
+    """Return the total variation of two distributions: 0 if equal, 1 if disjoint."""
     return (
         sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in first.keys() | second.keys())
         / 2
@@ -193,12 +201,12 @@ def total_variation(first: dict, second: dict) -> float:
 
 
 def marginal(distribution: dict, position: int) -> dict[int, float]:
-    """The distribution of the token at one position (from 0) of the sequences."""
+    """Return the distribution of the token at a position (from 0) of the sequences."""
     return summed((tokens[position], probability) for tokens, probability in distribution.items())
 
 
 class Violation(NamedTuple):
-    """A small case in which a policy changes the output: its number, how far (total variation), and the case itself."""
+    """A case in which a policy changes the output: its number, the total variation, the models."""
 
     number: int
     distance: float
@@ -210,17 +218,17 @@ class Violation(NamedTuple):
 def find_violation(
     policy_of, *, cases: int = 100, seed: int = 0, requests: int = 1, length: int = 2
 ) -> Violation | None:
-    """Search random cases of two tokens and blocks of two for one in which `policy_of(cost_table)` is lossy.
+    """Return a random case in which the policy `policy_of(cost_table)` is lossy, or None.
 
-    A case has a random target, drafter, confidences and jagged cost table; `requests` share its steps. None where every
-    case gave the target's distribution up to rounding.
+    A case has a vocabulary of two tokens and blocks of two, a random target, drafter and
+    confidences, and a jagged cost table. Its `requests` share every step. Searches `cases` cases.
     """
     generator = torch.Generator().manual_seed(seed)
     for number in range(cases):
         target, drafter, cost_table = random_case(generator, requests)
         prompts = [(request % 2,) for request in range(requests)]
         exact = joint_distribution(target, None, None, length, prompts)
-        found = joint_distribution(target, drafter, policy_of(cost_table), length, prompts)
-        if (distance := total_variation(found, exact)) > LOSSY_DISTANCE:
+        drafted = joint_distribution(target, drafter, policy_of(cost_table), length, prompts)
+        if (distance := total_variation(drafted, exact)) > LOSSY_DISTANCE:
             return Violation(number, distance, target, drafter, cost_table)
     return None

@@ -1,4 +1,4 @@
-"""Comparing this package with a folder of reference tensors: every tensor, every greedy run, every loss."""
+"""Compare this package with a folder of reference tensors, greedy runs and losses."""
 
 import json
 from pathlib import Path
@@ -19,13 +19,16 @@ TOLERANCE = 2e-4
 
 
 class Report:
-    """The largest absolute error of each tensor of one case, and whether its greedy runs are equal."""
+    """The largest absolute error of each tensor of a case, and its equal greedy runs."""
 
     def __init__(self, case: str):
         self.case, self.errors, self.runs, self.equal_runs = case, {}, 0, 0
 
     def compare(self, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> None:
-        """Note the largest absolute difference of each of our tensors; those of different shapes or kinds differ infinitely."""
+        """Note the largest absolute error of each of our tensors.
+
+        A tensor of another shape has an infinite error.
+        """
         for name, tensor in ours.items():
             same_shape = tensor is not None and tensor.shape == reference[name].shape
             error = (
@@ -50,9 +53,10 @@ class Report:
 
 @torch.inference_mode()
 def check_case(folder: Path) -> Report:
-    """Compare one case folder (draft/, tensors.safetensors, expected.json, and target/ where there are greedy runs).
+    """Return the report of a case folder.
 
-    Raise CheckpointError if it is not one.
+    It has draft/, tensors.safetensors, expected.json, and target/ for greedy runs. Raise
+    CheckpointError if a part is missing or damaged.
     """
     for part in ("draft", "tensors.safetensors", "expected.json"):
         if not (folder / part).exists():
@@ -84,6 +88,10 @@ def check_case(folder: Path) -> Report:
 
 
 def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
+    """Return the reference tensors and the expected runs and losses of a case.
+
+    Raise CheckpointError if they are damaged.
+    """
     try:
         return load_file(folder / "tensors.safetensors"), json.loads(
             (folder / "expected.json").read_text()
@@ -95,6 +103,7 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
 
 
 def _context(report: Report, target, drafter, reference) -> None:
+    """Compare the target's pass over the prompt."""
     step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
     report.compare(
         {"context_features": step.features, "anchor": step.logits[:, -1].argmax(-1)}, reference
@@ -102,6 +111,7 @@ def _context(report: Report, target, drafter, reference) -> None:
 
 
 def _chain(report: Report, drafter, reference) -> None:
+    """Compare a chain of an Eagle3 or MTP draft."""
     state = drafter.begin(reference["prompt_ids"], reference["context_features"])
     tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
     hidden = drafter.next_hidden(state.cache, reference["anchor"], state.waiting)
@@ -111,6 +121,7 @@ def _chain(report: Report, drafter, reference) -> None:
 
 
 def _block(report: Report, drafter, reference) -> None:
+    """Compare a block draft's first block, and its block after more committed tokens."""
     state = _context_cache(drafter, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
     tokens, logits, _ = drafter.draw_block(hidden, reference["anchor"], 0.0, None)
@@ -140,13 +151,17 @@ def _block(report: Report, drafter, reference) -> None:
 
 
 def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
-    """Return a cache with the context of features [1, n, taps * H]. A reference has no ids of its second cycle."""
+    """Return a cache with the context of features [1, n, taps * H].
+
+    The reference has no ids for `begin`.
+    """
     cache = ContextCache(len(drafter.layers))
     drafter.extend_context(cache, features)
     return cache
 
 
 def _training(report: Report, target, drafter, reference, expected) -> None:
+    """Compare the training pass over packed blocks, and its losses."""
     ids, anchors = reference["train_input_ids"], reference["train_anchors"]
     supervised, valid = (
         reference["train_loss_mask"].bool(),
@@ -192,11 +207,11 @@ def _training(report: Report, target, drafter, reference, expected) -> None:
 
 
 def _same_run(target, drafter, run: dict) -> bool:
-    """Return whether a greedy run gives the reference's tokens and, round by round, what it proposed and committed."""
+    """Return whether a greedy run gives the reference's tokens, proposals and commits."""
     prompt, output, rounds = run["prompt"], run["output"], len(run["proposal_lengths"])
     wanted = output[len(prompt) :]
     policy = policies.threshold(run["threshold"]) if run["threshold"] else None
-    # The reference goes on until its anchor fills the last position, so its last round may run past the end.
+    # The reference stops when its anchor fills the last position: its last round may overrun.
     ours = generate(
         target,
         drafter,

@@ -1,4 +1,4 @@
-"""Greedy equality where numbers are rounded: two answers may part only where the target itself hesitates."""
+"""Greedy equality up to rounding: two answers may part only at a near-tie of target logits."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ LOGIT_SLACK = 8  # rounding steps of the largest logit within which two logits c
 
 
 class Parting(NamedTuple):
-    """Where two greedy answers part, and whether rounding may have parted them.
+    """The position `at` which two greedy answers part, and the near-tie of the logits there.
 
-    `at` is the position, `gap` how far the lower of the two tokens' logits lies below the target's largest (infinite
-    where one answer has ended), `allowed` the gap that rounding excuses.
+    `gap` is the distance from the target's largest logit to the smaller logit of the two tokens
+    (infinite if an answer has ended), `allowed` the gap that rounding explains.
     """
 
     at: int
@@ -20,12 +20,12 @@ class Parting(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Return whether rounding excuses it."""
+        """Return whether rounding explains the parting."""
         return self.gap <= self.allowed
 
 
 def parting(ours: list[int], theirs: list[int]) -> int | None:
-    """The first position at which two answers differ, None where they are equal."""
+    """Return the first position at which two answers differ, or None if they are equal."""
     if ours == theirs:
         return None
     differing = [index for index, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]]
@@ -34,11 +34,10 @@ def parting(ours: list[int], theirs: list[int]) -> int | None:
 
 @torch.inference_mode()
 def parted(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) -> Parting | None:
-    """Where two greedy answers to input_ids [1, n] part and how near to a tie the target is there; None where they are
-    equal.
+    """Return where two greedy answers to input_ids [1, n] part, or None if they are equal.
 
-    A block and a single token go through different kernels, which round differently. In float32 that shows in no
-    answer; in 16 bits two logits within LOGIT_SLACK rounding steps of each other can change places.
+    A block and a single token go through different kernels, which round differently. In float32
+    this changes no answer. In 16 bits it can swap two logits within LOGIT_SLACK rounding steps.
     """
     at = parting(ours, theirs)
     if at is None:
@@ -53,9 +52,9 @@ def parted(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) 
 
 
 def same_or_tied(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) -> bool:
-    """Return whether two greedy answers to input_ids [1, n] are equal, or part at a tie of the target's logits."""
-    found = parted(target, input_ids, ours, theirs)
-    return found is None or found.tied
+    """Return whether two greedy answers to input_ids [1, n] are equal or part at a tie."""
+    difference = parted(target, input_ids, ours, theirs)
+    return difference is None or difference.tied
 
 
 TENSOR_SLACK = 32  # rounding steps of the largest number within which two tensors count as equal

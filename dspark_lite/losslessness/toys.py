@@ -1,4 +1,4 @@
-"""Models small enough to enumerate: tables for a target and a drafter, and real code at toy size."""
+"""Models small enough to enumerate: tables, and real models at toy size."""
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -20,7 +20,7 @@ from ..scheduling.cost_table import CostTable
 
 
 class ToyTarget:
-    """A target that is a table: `table` [V, V] holds the next-token probabilities after each last token."""
+    """A target that is a table [V, V] of next-token probabilities after each token."""
 
     def __init__(self, table):
         self.table = torch.as_tensor(table, dtype=torch.float32)
@@ -32,20 +32,22 @@ class ToyTarget:
         self.stop_token_ids = ()
 
     def prefill(self, input_ids, taps=()):
-        """Logits [B, 1, V] after the prompt; the table needs no memory, so the cache is None."""
+        """Return logits [B, 1, V] after the prompt, and no cache."""
         return TargetOutput(self.table[input_ids[:, -1:]].log(), None), None
 
     def verify(self, token_ids, cache, taps=()):
-        """Logits [B, k, V] after each of token_ids [B, k]."""
+        """Return logits [B, k, V] after each of token_ids [B, k]."""
         return TargetOutput(self.table[token_ids].log(), None)
 
     def roll_back(self, cache, dropped):
-        """Nothing to forget."""
+        """Do nothing: there is no cache."""
 
 
 class ToyDrafter(Drafter):
-    """A drafter that is two tables: next-token probabilities [V, V] after each token, and the confidence [V] in the
-    position after each drafted token; `first_confidence` is that of position 1."""
+    """A drafter that is two tables: next-token probabilities [V, V], and confidences [V].
+
+    `confidence` belongs to the position after each drafted token, `first_confidence` to position 1.
+    """
 
     name = "toy"
     taps = ()
@@ -56,13 +58,13 @@ class ToyDrafter(Drafter):
         self.confidence = torch.as_tensor(confidence, dtype=torch.float32)
 
     def begin(self, prompt_ids, features=None):
-        """No state."""
+        """Do nothing: there is no state."""
 
     def extend(self, state, token_ids, features=None):
-        """No state."""
+        """Do nothing: there is no state."""
 
     def propose(self, state, anchor, *, gamma=None, temperature, generator):
-        """Draw the block token by token."""
+        """Draft a block token by token."""
         previous, drawn = anchor, []
         confidence = torch.full(anchor.shape, self.first_confidence)
         for _ in range(gamma or self.gamma):
@@ -74,10 +76,11 @@ class ToyDrafter(Drafter):
 
 
 def appendix_a() -> tuple[ToyTarget, ToyDrafter, CostTable]:
-    """The example of the paper's Appendix A: target (0.7, 0.3), a drafter accepted with probability 0.8, and SPS(1..3).
+    """Return the example of the paper's Appendix A: a target (0.7, 0.3), a drafter and SPS(1..3).
 
-    After a drafted 0 the second position is trusted (0.9), after a drafted 1 it is not, so the drafted token itself tips
-    the retrospective choice. The first new token comes from the prompt's pass; the example speaks of the second.
+    The drafter is accepted with probability 0.8. Its confidence in the second position is 0.9 after
+    a drafted 0, and 0 after a drafted 1, so the drafted token tips the retrospective choice. The
+    first new token comes from the prompt's pass; the example is about the second.
     """
     target = ToyTarget([[0.7, 0.3]] * 2)
     drafter = ToyDrafter([[0.5, 0.5]] * 2, first_confidence=0.8, confidence=[0.9, 0.0], gamma=2)
@@ -87,7 +90,10 @@ def appendix_a() -> tuple[ToyTarget, ToyDrafter, CostTable]:
 def random_case(
     generator: torch.Generator, requests: int = 1
 ) -> tuple[ToyTarget, ToyDrafter, CostTable]:
-    """A random target and drafter of two tokens with blocks of two, and a cost table for so many requests."""
+    """Return a random target and drafter, and a cost table for `requests` requests.
+
+    The vocabulary has two tokens, a block two drafts.
+    """
 
     def uniform(*shape):
         return torch.rand(shape, generator=generator)
@@ -108,16 +114,17 @@ def random_case(
 
 
 def _pairs(first: torch.Tensor) -> torch.Tensor:
-    """Distributions [n, 2] over two tokens from the first one's shares [n]."""
+    """Return distributions [n, 2] from the probabilities [n] of the first of two tokens."""
     return torch.stack([first, 1 - first], 1)
 
 
 def toy_models(
     seed: int = 0, vocab_size: int = 2, gamma: int = 2
 ) -> tuple[Target, dict[str, object]]:
-    """A random Qwen3 target over a few tokens and one drafter of each kind, all real code at toy size.
+    """Return a random Qwen3 target over `vocab_size` tokens, and a drafter of each kind by name.
 
-    The last token doubles as the mask, so every token can be drawn.
+    All are real models at toy size. The last token is also the mask, so that every token can be
+    drawn.
     """
     generator = torch.Generator().manual_seed(seed)
     shape = dict(
@@ -161,6 +168,7 @@ def toy_models(
 
 
 def _random_language_model(layers: int, shape: dict, generator) -> Qwen3ForCausalLM:
+    """Return a random Qwen3 with these layers."""
     config = Qwen3Config(
         **shape,
         num_hidden_layers=layers,
@@ -174,7 +182,10 @@ def _random_language_model(layers: int, shape: dict, generator) -> Qwen3ForCausa
 
 
 def _randomised(model, generator):
-    """Weights large enough that every context gives a different distribution; no biases, gains of one."""
+    """Set weights so large that every context gives another distribution, and biases to zero.
+
+    Return the model.
+    """
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.6)

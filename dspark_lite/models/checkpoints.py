@@ -1,14 +1,16 @@
-"""Loading and saving targets and drafters: an embedded name, a folder, or a Hub id. Safetensors and JSON only.
+"""Load and save targets and drafters by embedded name, folder or Hub id.
 
-Nothing in a checkpoint is executed. A Hub id may pin a revision: "org/name@revision".
+A checkpoint is safetensors and JSON. Nothing in it is executed.
 """
 
 import json
 import warnings
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from ..common.errors import CheckpointError
@@ -24,13 +26,31 @@ from .weights import of_target
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
-# The language model of a multimodal one.
+# Multimodal models and their language model, whose tensors have other names there.
 TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}
-TEXT_NAMES = {r"^model\.language_model\.": "model."}  # what its tensors are called there, and alone
+TEXT_NAMES = {r"^model\.language_model\.": "model."}
+# The errors of transformers for damaged configurations and weights.
+LOADING_ERRORS = (
+    StrictDataclassError,
+    SafetensorError,
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+LOADING_BAR = 2**30  # bytes from which loading a target shows transformers' progress bar
+OTHER_HEAD = 0.05  # relative distance from which two LM heads are different weights
 
 
 def resolve(name: str, fetched=download) -> Path:
-    """The folder of a checkpoint, `fetched(name)` if `name` is a Hub id. Raise CheckpointError where there is none."""
+    """Return the folder of a checkpoint; for a Hub id, `fetched(name)`.
+
+    Raise CheckpointError if there is none.
+    """
     name = str(name)
     if Path(name).name == name and (EMBEDDED / name).is_dir():
         return EMBEDDED / name
@@ -46,53 +66,58 @@ def resolve(name: str, fetched=download) -> Path:
 
 
 def read_config(folder: Path) -> dict:
-    """The parsed config.json of a checkpoint folder."""
+    """Return the config.json of a checkpoint. Raise CheckpointError if it is missing or damaged."""
     if not (folder / "config.json").exists():
         raise CheckpointError(
             f"{folder} has no config.json; a checkpoint folder holds config.json and model.safetensors"
         )
     config = read_object(folder / "config.json")
-    named = config.get("architectures") or []
-    if not (isinstance(named, list) and all(isinstance(one, str) for one in named)):
+    names = config.get("architectures") or []
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise CheckpointError(
-            f"architectures in {folder / 'config.json'} is {named!r}; it is a list of names"
+            f"architectures in {folder / 'config.json'} is {names!r}; it is a list of names"
         )
     return config
 
 
+def architecture_of(config: dict) -> str:
+    """Return the first architecture that a config.json names, or "?"."""
+    return (config.get("architectures") or ["?"])[0]
+
+
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, one or the shards that the index names; all are checked to be readable."""
+    """Return the safetensors files of a checkpoint: one, or the shards of its index.
+
+    Raise CheckpointError if a file is missing or damaged.
+    """
     index = folder / "model.safetensors.index.json"
     if index.exists():
         shards = read_object(index).get("weight_map")
-        if not (
-            isinstance(shards, dict)
-            and shards
-            and all(isinstance(one, str) and Path(one).name == one for one in shards.values())
-        ):
+        names = list(shards.values()) if isinstance(shards, dict) else []
+        if not names or any(type(name) is not str or Path(name).name != name for name in names):
             raise CheckpointError(
                 f"{index} has no weight_map from tensors to files beside it; copy or download it again"
             )
-        files = [folder / shard for shard in sorted(set(shards.values()))]
+        files = [folder / name for name in sorted(set(names))]
     else:
         files = [folder / "model.safetensors"]
     for path in files:
-        _check_weights(path)
+        _check_file(path)
     return files
 
 
-def _check_weights(path: Path) -> None:
+def _check_file(path: Path) -> None:
+    """Raise CheckpointError if a safetensors file is missing or damaged."""
     if not path.exists():
-        others = [other.name for other in path.parent.glob("*.bin")]
-        hint = (
-            f"; {others[0]} is not read, because a pickle can execute code: convert it to safetensors"
-            if others
-            else ""
+        pickles = sorted(other.name for other in path.parent.glob("*.bin"))
+        raise CheckpointError(
+            f"{path} is missing; {pickles[0]} is not read, because a pickle can execute code: convert it to safetensors"
+            if pickles
+            else f"{path} is missing; copy or download it again"
         )
-        raise CheckpointError(f"{path} is missing{hint or '; copy or download it again'}")
     try:
         with safe_open(path, "pt") as weights:
-            list(weights.keys())
+            weights.keys()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
             f"{path} is not a whole safetensors file ({error}); copy or download it again"
@@ -102,65 +127,38 @@ def _check_weights(path: Path) -> None:
 def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
     """Load a target by embedded name, folder or Hub id.
 
-    `profile` "tiny" or "released" only sets what `device` and `dtype` default to: float32 on the CPU for tiny, the
-    widest 16-bit type that the GPU computes in for released. Tensors go to the device one by one, each in its final type.
-    Of a Gemma 4 with a vision part the text part is loaded, and a warning says so. Raise CheckpointError for anything that
-    cannot be loaded.
+    `profile` sets the defaults of `device` and `dtype`. "tiny" takes float32 on the CPU; "released"
+    takes a GPU if there is one, in the widest 16-bit type that it computes natively. Tensors go to
+    the device one by one, each in its final type. From a Gemma 4 with a vision part only the text
+    part is loaded, with a warning. Raise CheckpointError for a checkpoint that cannot be loaded.
     """
-    from huggingface_hub.utils import are_progress_bars_disabled
-    from transformers import AutoTokenizer
-    from transformers.utils import logging
-
     folder = resolve(name)
-    architecture = (read_config(folder).get("architectures") or ["?"])[0]
+    architecture = architecture_of(read_config(folder))
     model_class = target_class(name, architecture)
-    small = sum(path.stat().st_size for path in weight_files(folder)) < 2**30
-    try:
-        device = torch.device(
-            device or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
-        )
-    except RuntimeError:
-        raise CheckpointError(f'the device is {device!r}; it is "cpu" or "cuda"') from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError(
-            f'{name} cannot be loaded on a GPU, because torch finds none; load with device="cpu"'
-        )
+    size = sum(path.stat().st_size for path in weight_files(folder))
+    device = _device(name, device, profile)
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
-    # transformers' switch turns the Hub's bars on and off, too: it is left alone where either is off already.
-    verbosity, quiet = (
-        logging.get_verbosity(),
-        small and logging.is_progress_bar_enabled() and not are_progress_bars_disabled(),
-    )
-    logging.set_verbosity_error()  # what transformers would report of the weights is checked below
-    if quiet:
-        logging.disable_progress_bar()  # it is loaded before its bar could be read
     try:
-        renamed = {"key_mapping": TEXT_NAMES} if architecture in TEXT_PARTS else {}
-        model, report = model_class.from_pretrained(
-            folder,
-            dtype=dtype,
-            device_map={"": device},
-            trust_remote_code=False,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **renamed,
-        )
-        tokenizer = (
-            AutoTokenizer.from_pretrained(folder) if (folder / "tokenizer.json").exists() else None
-        )
+        with _quiet_transformers(bars=size >= LOADING_BAR):
+            model, report = model_class.from_pretrained(
+                folder,
+                dtype=dtype,
+                device_map={"": device},
+                trust_remote_code=False,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                key_mapping=TEXT_NAMES if architecture in TEXT_PARTS else None,
+            )
+            tokenizer = _load_tokenizer(folder)
     except torch.OutOfMemoryError as error:
         raise _no_room(name) from error
-    except Exception as error:  # configuration, weights and tokenizer each raise their own kinds; the reader needs one sentence
+    except LOADING_ERRORS as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(
             f"{name} does not load as {architecture} ({reason}); copy or download it again"
         ) from error
-    finally:
-        logging.set_verbosity(verbosity)
-        if quiet:
-            logging.enable_progress_bar()
     _check_filled(name, report)
     if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
         raise CheckpointError(
@@ -171,15 +169,18 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
 
 
 def target_class(name: str, architecture: str):
-    """transformers' class of a target. Raise CheckpointError for what is no language model, or none that this version has."""
+    """Return transformers' class of a target. Warn if it is the text part of a multimodal model.
+
+    Raise CheckpointError if the architecture is no target, or if transformers does not have it.
+    """
     import transformers
 
     if architecture not in (*LANGUAGE_MODELS, *TEXT_PARTS):
         raise CheckpointError(
             f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}"
         )
-    found = getattr(transformers, TEXT_PARTS.get(architecture, architecture), None)
-    if found is None:
+    model_class = getattr(transformers, TEXT_PARTS.get(architecture, architecture), None)
+    if model_class is None:
         raise CheckpointError(
             f"{name} is a {architecture}, which transformers {transformers.__version__} does not have; install a newer one"
         )
@@ -188,11 +189,49 @@ def target_class(name: str, architecture: str):
             f"{name} also has a vision part; its text part is loaded alone, so it answers text and sees no pictures",
             stacklevel=3,
         )
-    return found
+    return model_class
+
+
+@contextmanager
+def _quiet_transformers(bars: bool):
+    """Silence transformers' report of missing weights and, without `bars`, its progress bar.
+
+    We check the weights ourselves. The switch of the bar also switches the Hub client's bars, so it
+    stays untouched if either is off.
+    """
+    from huggingface_hub.utils import are_progress_bars_disabled
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    hidden = not bars and logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    if hidden:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if hidden:
+            logging.enable_progress_bar()
+
+
+def _load_tokenizer(folder: Path):
+    """Return the tokenizer of a checkpoint, or None without one.
+
+    Raise ValueError for damaged files.
+    """
+    from transformers import AutoTokenizer
+
+    if not (folder / "tokenizer.json").exists():
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # the tokenizers library raises Exception itself
+        raise ValueError(f"its tokenizer is damaged: {error}") from error
 
 
 def _check_filled(name: str, report: dict) -> None:
-    """Raise CheckpointError where transformers filled parameters with random numbers, which it only warns of."""
+    """Raise CheckpointError if transformers filled missing weights with random numbers."""
     mismatched = [entry[0] for entry in report["mismatched_keys"]]
     if mismatched or report["missing_keys"]:
         tensor = sorted([*mismatched, *report["missing_keys"]])[0]
@@ -202,14 +241,36 @@ def _check_filled(name: str, report: dict) -> None:
 
 
 def _no_room(name: str) -> CheckpointError:
+    """Return the error for a model that the memory of the GPU is too small for."""
     return CheckpointError(
         f"{name} does not fit beside what this GPU's memory holds; restart the kernel, end what else runs on the GPU, or "
         "set DSPARK_PROFILE=tiny (python -m dspark_lite doctor says what fits)"
     )
 
 
+def _device(name: str, device, profile: str | None) -> torch.device:
+    """Return the device to load a target on. Raise CheckpointError if it does not exist."""
+    gpu = torch.cuda.is_available()
+    try:
+        device = torch.device(device or ("cuda" if profile == "released" and gpu else "cpu"))
+    except RuntimeError:
+        raise CheckpointError(f'the device is {device!r}; it is "cpu" or "cuda"') from None
+    if device.type == "cuda" and not gpu:
+        raise CheckpointError(
+            f'{name} cannot be loaded on a GPU, because torch finds none; load with device="cpu"'
+        )
+    return device
+
+
+def default_dtype(device: torch.device) -> torch.dtype:
+    """Return float32 on a CPU; on a GPU bfloat16, or float16 if bfloat16 is emulated (T4)."""
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+
+
 def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
-    """Raise CheckpointError for bfloat16 on a GPU that has none: what `is_bf16_supported` answers there is an emulation."""
+    """Raise CheckpointError for bfloat16 on a GPU that emulates it. torch calls it supported."""
     if dtype == torch.bfloat16 and default_dtype(device) == torch.float16:
         major, minor = torch.cuda.get_device_capability(device)
         raise CheckpointError(
@@ -218,19 +279,12 @@ def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
         )
 
 
-def default_dtype(device: torch.device) -> torch.dtype:
-    """float32 on a CPU; on a GPU bfloat16 where it is computed natively and float16 where it would be emulated (T4)."""
-    if device.type != "cuda":
-        return torch.float32
-    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
-
-
 def load_drafter(name: str, target):
-    """Load the drafter `name` for `target`: a trained draft in any of the forms of models/draft_forms.py, a small language
-    model, or "prompt_lookup".
+    """Load a drafter for `target`.
 
-    Warns of a draft that was made for fewer positions than the target has, for none that are scaled, or for other weights. Raises
-    CheckpointError for a drafter of another target, or one that is not drafted here.
+    `name` is a published draft in any form, a small language model, or "prompt_lookup". Warn if the
+    target has more positions, scales them, or has another LM head. Raise CheckpointError for a
+    drafter of another target, and for a drafter that cannot be loaded.
     """
     if not isinstance(target, Target):
         raise CheckpointError(
@@ -241,23 +295,57 @@ def load_drafter(name: str, target):
         return PromptLookup(target.vocab_size)
     folder = resolve(name)
     config = read_config(folder)
-    if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
-        small = load_target(name, device=target.device, dtype=target.dtype)
-        added = added_ids(small.vocab_size, target)
-        _check_equal("a vocabulary of", small.vocab_size + added, target.vocab_size, "tokens")
-        if added:
-            widen_embedding(small.model, small.vocab_size, added)
-        _warn(name, far_positions(small, target))
-        return SmallLM(small, added=added)
-    draft = read_draft(name, config, target.num_layers)
-    check_pair(draft.kind, draft.config, target)
-    drafter = _load_draft(folder, draft, target)
-    _warn(name, far_positions(draft, target) + other_head(drafter, target))
+    if architecture_of(config) in LANGUAGE_MODELS:
+        drafter = _load_small_lm(name, target)
+        weaknesses = far_positions(drafter.model, target)
+    else:
+        draft = read_draft(name, config, target.num_layers)
+        check_pair(draft.kind, draft.config, target)
+        drafter = _load(folder, draft, target)
+        weaknesses = far_positions(draft, target) + other_head(drafter, target)
+    for weakness in weaknesses:
+        warnings.warn(f"{name} {weakness}", stacklevel=2)
     return drafter
 
 
+def load_draft_alone(folder: Path):
+    """Load a trained draft without its target, in float32 on the CPU.
+
+    It cannot decode, but its passes can be compared. Raise CheckpointError if the folder holds no
+    draft, or a draft without its embedding or LM head.
+    """
+    return _load(folder, read_draft(str(folder), read_config(folder)), None)
+
+
+def _load(folder: Path, draft: PublishedDraft, target):
+    """Load a draft from its files.
+
+    Raise CheckpointError if the files or the memory do not suffice.
+    """
+    try:
+        return load_draft(folder.name, draft, weight_files(folder), target)
+    except torch.OutOfMemoryError as error:
+        raise _no_room(folder.name) from error
+
+
+def _load_small_lm(name: str, target) -> SmallLM:
+    """Load a small language model for `target`.
+
+    It reads ids that padding added to the target as zeros.
+    """
+    small = load_target(name, device=target.device, dtype=target.dtype)
+    added = added_ids(small.vocab_size, target)
+    _check_equal("a vocabulary of", small.vocab_size + added, target.vocab_size, "tokens")
+    if added:
+        widen_embedding(small.model, small.vocab_size, added)
+    return SmallLM(small, added=added)
+
+
 def check_loaded(drafter, target):
-    """A drafter that has been loaded already. Raise CheckpointError unless it was loaded for a target like this one."""
+    """Return a drafter that was loaded before.
+
+    Raise CheckpointError if its target had another shape or dtype.
+    """
     if not isinstance(drafter, Drafter):
         raise CheckpointError(
             f"the drafter is a {type(drafter).__name__}; give the name of a drafter, or what load_drafter returned"
@@ -273,98 +361,82 @@ def check_loaded(drafter, target):
     return drafter
 
 
-def load_draft_alone(folder: Path):
-    """Load a trained draft without its target, in float32 on the CPU; it cannot decode, but its passes can be compared.
-
-    Raise CheckpointError for a folder that holds none, or one that is not whole without a target.
-    """
-    return _load_draft(folder, read_draft(str(folder), read_config(folder)), None)
-
-
 def check_pair(kind: type, config: DraftConfig, target) -> None:
-    """Raise CheckpointError unless a drafter of this config was made for a target of this shape."""
-    _check_equal(
-        "a vocabulary of", within_vocabulary(config, target).vocab_size, target.vocab_size, "tokens"
-    )
+    """Raise CheckpointError unless a drafter was made for a target of this shape.
+
+    `kind` and `config` are the drafter's class and config.
+    """
+    vocab_size = within_vocabulary(config, target).vocab_size
+    _check_equal("a vocabulary of", vocab_size, target.vocab_size, "tokens")
     _check_equal("a hidden size of", config.hidden_size, target.hidden_size, "")
     if config.num_target_layers is not None:
         _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
-    _check_equal(
-        "positions of rope_theta",
-        config.rope_theta,
-        _positions(target).get("rope_theta", config.rope_theta),
-        "",
-    )
+    theta = _positions(target).get("rope_theta", config.rope_theta)
+    _check_equal("positions of rope_theta", config.rope_theta, theta, "")
     if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(
             f"the drafter's mask token is {config.mask_token_id}; it must be one of its {config.vocab_size} tokens"
         )
 
 
+def _check_equal(what: str, drafter, target, unit: str) -> None:
+    """Raise CheckpointError unless a drafter and a target have the same number."""
+    if drafter != target:
+        wanted = f"{what} {drafter} {unit}".rstrip()
+        raise CheckpointError(
+            f"the drafter was made for {wanted}, this target has {target}: load the drafter that belongs to it"
+        )
+
+
 def _positions(target) -> dict:
-    """The rotary parameters of a target; Gemma 4 has them by kind of layer."""
+    """Return the rotary parameters of a target; for Gemma 4 those of its full-attention layers."""
     positions = getattr(target.config, "rope_parameters", None) or {}
     return positions.get("full_attention", positions)
 
 
 def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
-    """What makes a draft, a trained one or a small language model, weaker far into a text than the target is; the text stays the
-    target's all the same."""
-    found, scaling = [], _positions(target).get("rope_type", "default")
-    if scaling not in (
-        "default",
-        "proportional",
-        _positions(draft).get("rope_type") if isinstance(draft, Target) else None,
-    ):
-        found.append(
+    """Return why a drafter is weaker than the target far into a text, a predicate each.
+
+    The text is the target's all the same.
+    """
+    reasons, scaling = [], _positions(target).get("rope_type", "default")
+    own = _positions(draft).get("rope_type") if isinstance(draft, Target) else None
+    if scaling not in ("default", "proportional", own):
+        reasons.append(
             f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
             "far into it"
         )
     if draft.max_positions and draft.max_positions < target.max_positions:
-        found.append(
+        reasons.append(
             f"was made for {draft.max_positions} positions, and {target.name} has {target.max_positions}: beyond them the text stays exact, "
             "and fewer drafts are accepted"
         )
-    return found
+    return reasons
 
 
 def other_head(drafter, target) -> list[str]:
-    """What is said of a block draft whose LM head, in training its target's, is that of other weights."""
-    theirs = of_target(target).get("lm_head.weight")
-    if theirs is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
+    """Return a warning if a block draft's LM head differs from its target's.
+
+    Training copies and freezes that head.
+    """
+    head = of_target(target).get("lm_head.weight")
+    if head is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
         return []
-    ours, theirs = drafter.lm_head.weight[:4096].float(), theirs[:4096].float()
+    own, head = drafter.lm_head.weight[:4096].float(), head[:4096].float()
+    if (own - head).norm() <= OTHER_HEAD * head.norm():
+        return []
     return [
         f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "
         "target"
-    ] * bool((ours - theirs).norm() > 0.05 * theirs.norm())
-
-
-def _warn(name: str, weaknesses: list[str]) -> None:
-    """One warning each, at the line that loads."""
-    for weakness in weaknesses:
-        warnings.warn(f"{name} {weakness}", stacklevel=3)
-
-
-def _check_equal(what: str, drafter, target, unit: str) -> None:
-    if drafter != target:
-        raise CheckpointError(
-            f"the drafter was made for {what} {drafter} {unit}".rstrip()
-            + f", this target has {target}: load the "
-            "drafter that belongs to it"
-        )
-
-
-def _load_draft(folder: Path, draft: PublishedDraft, target):
-    try:
-        return load_draft(folder.name, draft, weight_files(folder), target)
-    except torch.OutOfMemoryError as error:
-        raise _no_room(folder.name) from error
+    ]
 
 
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
-    """Write a draft in the released format: config.json and bfloat16 model.safetensors, each moved into place."""
+    """Write a draft in the released format: config.json and model.safetensors, in bfloat16.
+
+    `extra` are more fields of config.json. Each file is whole or not there.
+    """
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
     rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
     if "partial_rotary_factor" in config:  # a Gemma 4 draft

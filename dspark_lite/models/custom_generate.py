@@ -1,7 +1,8 @@
-"""DSpark in transformers' own `generate`: `model.generate(**inputs, custom_generate=CustomGenerate("tiny-dspark", model))`.
+"""DSpark in transformers' own `generate`: `custom_generate=CustomGenerate("tiny-dspark", model)`.
 
-transformers hands over the loop alone. The rows of a batch go on in step, a token of each at a time, so processors, criteria and a
-streamer are handed what its own loop hands them, in the same order, and never a draft that was not accepted.
+transformers calls us in place of its own loop. All rows of a batch get their next token together.
+So logits processors, stopping criteria and a streamer see the same arguments in the same order as
+in transformers' loop, and never a draft that was not accepted.
 """
 
 import inspect
@@ -31,8 +32,8 @@ from ..decoding.target import Target, within_memory
 from ..decoding.together import schedule_together
 from .checkpoints import check_loaded, load_drafter
 
-# What transformers prepares for its own loops, made here anew.
-PREPARED = {
+# Arguments that transformers prepares for its own loop, and that this loop builds itself.
+LOOP_ARGUMENTS = {
     "attention_mask",
     "position_ids",
     "past_key_values",
@@ -41,8 +42,8 @@ PREPARED = {
     "use_cache",
     "mm_encoder_outputs",
 }
-# Settings of a GenerationConfig that this loop cannot honour, and what they would have to be.
-REFUSED = {
+# Settings of a GenerationConfig that this loop does not support, and their neutral values.
+UNSUPPORTED_SETTINGS = {
     "num_beams": (None, 1),
     "output_attentions": (None, False),
     "output_hidden_states": (None, False),
@@ -56,26 +57,28 @@ REFUSED = {
     "prompt_lookup_num_tokens": (None,),
     "assistant_early_exit": (None,),
 }
-# Processors of the scores alone, which drafts can pass through as well.
-STATELESS = tuple(
+# Processors that read the scores only, so they can warp drafts too; the temperature comes first.
+SCORE_WARPERS = tuple(
     getattr(generation, f"{name}LogitsWarper")
     for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
 )
 
-NO_DRAFT = 1.0  # in the place of a coin, which is less, where no draft stands
+NO_DRAFT = 1.0  # the coin of a position without a draft; other coins are smaller
 
 
 class CustomGenerate:
-    """A drafter for a model of transformers, as its `generate` takes it: `custom_generate=` this object.
+    """A drafter for `model.generate(..., custom_generate=this object)`.
 
-    `drafter` is a name, or has been loaded for this model (None: plain decoding); `policy` chooses what of a block is verified;
-    draws come from `generator` (None: torch's own). `answers` are the generations of the last call, a row each.
+    `drafter` is a name or a drafter that was loaded for this model (None: plain decoding). `policy`
+    chooses the verification lengths. Draws come from `generator` (None: torch's own). `answers`
+    holds a Generation for each row of the last call.
 
-    Honoured are lengths, `do_sample`, whatever transformers makes a logits processor of, `eos_token_id`, `stopping_criteria`,
-    `streamer`, `num_return_sequences`, `output_scores` and `output_logits`, and batches padded on the left, whose rows are verified
-    one by one. Drafts pass through temperature, top-k, top-p and the like as the text does. Raises RequestError for what is not
-    honoured, CheckpointError for a drafter of another model. (`stop_strings` transformers itself refuses where the loop is not its
-    own: give a StopStringCriteria among `stopping_criteria`.)
+    Supports length limits, `do_sample`, every logits processor of transformers, `eos_token_id`,
+    `stopping_criteria`, `streamer`, `num_return_sequences`, `output_scores`, `output_logits`, and
+    batches padded on the left, whose rows are verified one after the other. Temperature, top-k,
+    top-p and similar warpers apply to drafts too. transformers refuses `stop_strings` with
+    `custom_generate`: give a StopStringCriteria in `stopping_criteria`. Raise RequestError for a
+    setting that is not supported, CheckpointError for a drafter of another model.
     """
 
     def __init__(
@@ -105,17 +108,17 @@ class CustomGenerate:
         generation_config,
         **model_kwargs,
     ):
-        """Prompts with their answers, ids [B, n + m], as transformers' own loop returns them."""
-        # transformers (5.23) hands a callable neither of these two: without a look at its frame a streamer would wait forever.
-        given = inspect.currentframe().f_back.f_locals
-        streamer = given.get("streamer")
+        """Return prompts with their answers, ids [B, n + m], as transformers' own loop does."""
+        # transformers (5.23) does not pass `streamer` and `assistant_model` on. Its frame has them.
+        caller = inspect.currentframe().f_back.f_locals
+        streamer = caller.get("streamer")
         self._check(
             model,
             input_ids,
             generation_config,
             model_kwargs,
             streamer,
-            given.get("assistant_model"),
+            caller.get("assistant_model"),
         )
         prompts = unpadded(
             input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
@@ -159,11 +162,11 @@ class CustomGenerate:
         return result if generation_config.return_dict_in_generate else batch.ids
 
     def _drafting(self, processors) -> tuple[float, Randomness]:
-        """The temperature of the drafts (0 without processors: greedy), and what draws them."""
+        """Return the temperature of the drafts (0: greedy) and their source of randomness."""
         if processors is None:
             return 0.0, self.generator
-        warpers, temperature = [one for one in processors if type(one) in STATELESS], 1.0
-        while warpers and type(warpers[0]) is STATELESS[0]:
+        warpers, temperature = [each for each in processors if type(each) in SCORE_WARPERS], 1.0
+        while warpers and type(warpers[0]) is SCORE_WARPERS[0]:
             temperature *= warpers.pop(0).temperature
         if temperature < LEAST_TEMPERATURE:
             raise RequestError(
@@ -172,14 +175,14 @@ class CustomGenerate:
         return temperature, Warped(warpers, self.generator) if warpers else self.generator
 
     def _check(self, model, input_ids, config, model_kwargs, streamer, assistant_model) -> None:
-        """Raise RequestError for what is asked for and cannot be given."""
+        """Raise RequestError for a request that this loop does not support."""
         if model is not self.target.model:
             raise RequestError(
                 "this drafter was loaded for another model object; make a CustomGenerate for the one that generates"
             )
         then, now = (
-            f"{one.dtype} on {one.device} with {size} tokens"
-            for one, size in (
+            f"{each.dtype} on {each.device} with {size} tokens"
+            for each, size in (
                 (self.target, self.target.vocab_size),
                 (model, model.config.get_text_config().vocab_size),
             )
@@ -191,13 +194,13 @@ class CustomGenerate:
             )
         if assistant_model is not None:
             raise RequestError("assistant_model and custom_generate both draft; give one of them")
-        for name, allowed in REFUSED.items():
+        for name, allowed in UNSUPPORTED_SETTINGS.items():
             if (value := getattr(config, name, None)) not in allowed:
                 raise RequestError(
                     f"{name} is {value!r}, which is not honoured with a drafter; leave it out, or leave out custom_generate"
                 )
         if unknown := sorted(
-            name for name in model_kwargs.keys() - PREPARED if model_kwargs[name] is not None
+            name for name in model_kwargs.keys() - LOOP_ARGUMENTS if model_kwargs[name] is not None
         ):
             raise RequestError(
                 f"{', '.join(unknown)} cannot be handed to the model here; leave it out, or leave out custom_generate"
@@ -217,7 +220,7 @@ class CustomGenerate:
 
 @contextmanager
 def in_its_modes(model):
-    """Leave every module of a model in the mode, training or not, that it was in before."""
+    """Restore the training mode of every module of a model afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         yield
@@ -227,24 +230,30 @@ def in_its_modes(model):
 
 
 class Warped(RandomSource):
-    """Draws from distributions that have passed through warpers, so that drafts lie within the request's top-k, top-p and so on."""
+    """Draws from warped distributions: drafts respect the request's top-k, top-p and similar."""
 
     def __init__(self, warpers: list, generator: Randomness):
         self.warpers, self.generator = LogitsProcessorList(warpers), generator
 
     def warp(self, probs: torch.Tensor) -> torch.Tensor:
-        """Distributions [..., V] as the warpers leave them; one at a time, so that rounding is the same for one and for many."""
+        """Return distributions [..., V] after the warpers.
+
+        Warps one at a time, so that a batch rounds as a single row.
+        """
         rows = [self.warpers(None, row[None].log()).softmax(-1) for row in probs.flatten(0, -2)]
         return torch.cat(rows).view_as(probs) if rows else probs
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
-        """Choose tokens [...] for distributions [..., V] before warping."""
+        """Warp distributions [..., V] and draw tokens [...] from them."""
         return draw(self.warp(probs), self.generator)
 
 
 class _Row(Sequence):
-    """A row of a batch: its text, and what the target has said of the block that it is in. `logits` [1, k+1, V] stand after the
-    anchor and each of the `drafts` [1, k], of which `at` are kept so far; it is `spent` once a token was drawn after them."""
+    """A row of a batch: its text, and its block with the target's logits.
+
+    `logits` [1, k+1, V] belong to the anchor and to each of the `drafts` [k+1], padded by one. `at`
+    counts the drafts kept so far. The block is `spent` when a token that is no draft follows them.
+    """
 
     def __init__(self, target, drafter, prompt, most: int, temperature: float, source: Randomness):
         check_request(target, prompt, most, temperature)
@@ -252,10 +261,8 @@ class _Row(Sequence):
         begun = clock(target.device)
         with torch.inference_mode(), within_memory("the prompt's context"):
             step, cache = target.prefill(prompt, drafter.taps if drafter else ())
-            self.answer.prefill_seconds, self.begun = (
-                clock(target.device) - begun,
-                clock(target.device),
-            )
+            self.begun = clock(target.device)
+            self.answer.prefill_seconds = self.begun - begun
             state = drafter.begin(prompt, step.features) if drafter else None
         super().__init__(target, drafter, cache, state, prompt[:, -1], temperature, source)
         self.entering, self.seconds = None, (0.0, 0.0)
@@ -263,11 +270,14 @@ class _Row(Sequence):
 
     @property
     def room(self) -> list[int]:
-        """One token less than the answer lacks: the last one is drawn."""
+        """Return how many drafts the answer has room for: its last token is always drawn."""
         return [max(0, self.most - self.count - 1)]
 
     def hold(self, logits: torch.Tensor, block: Proposal, generator: Randomness) -> None:
-        """A verified block, with a coin [k] for each draft; what stands behind the drafts is kept by no coin."""
+        """Start a verified block, with a coin for each draft.
+
+        The position after the drafts gets NO_DRAFT.
+        """
         self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
         self.drafts, self.probs = (
             F.pad(block.tokens, (0, 1))[0],
@@ -281,7 +291,10 @@ class _Row(Sequence):
         self.coins = F.pad(coins, (0, 1), value=NO_DRAFT)
 
     def take(self, token: int, kept: bool, ended: bool) -> None:
-        """Add a token to the row, and to the answer where that has not ended before; `ended` says whether it ends now."""
+        """Add a token to the row, and to the answer unless it has ended.
+
+        `kept`: the token is a draft; `ended`: it ends the answer.
+        """
         self.count += 1
         self.at, self.spent = self.at + kept, not kept
         if self.ended:
@@ -303,8 +316,11 @@ class _Row(Sequence):
 
 
 class _Rows:
-    """Rows whose texts, ids [B, n], grow by a token each at every step. As in transformers' own loop, one that has met an EOS token
-    goes on with padding; it reads that, as it does there, only where the caller wants scores or logits."""
+    """The rows of a batch, whose texts, ids [B, n], grow by a token at every step.
+
+    As in transformers' own loop, a row continues with padding after an EOS token. The target reads
+    the padding only if the caller asks for scores or logits.
+    """
 
     def __init__(self, rows: list[_Row], ids, processors, criteria, config, generator: Randomness):
         self.rows, self.ids, self.processors, self.criteria, self.generator = (
@@ -315,20 +331,22 @@ class _Rows:
             generator,
         )
         self.sampled = config.do_sample
-        # As in transformers' loop: without a criterion of EOS tokens an ended row goes on as before.
+        # As in transformers' loop, an ended row gets no padding without a criterion for EOS tokens.
         self.padding = (
             config._pad_token_tensor
-            if any(hasattr(one, "eos_token_id") for one in criteria)
+            if any(hasattr(criterion, "eos_token_id") for criterion in criteria)
             else None
         )
-        wanted = (
-            config.return_dict_in_generate and asked
-            for asked in (config.output_scores, config.output_logits)
+        outputs = (config.output_scores, config.output_logits)
+        self.scores, self.logits = (
+            () if config.return_dict_in_generate and output else None for output in outputs
         )
-        self.scores, self.logits = (() if one else None for one in wanted)
 
     def step(self, policy: Policy | None) -> torch.Tensor:
-        """Add a token [B] to every row, and return them; the host waits twice, and for each block that is drafted."""
+        """Add a token to every row and return them, [B].
+
+        The host waits for the device twice, and once for each drafted block.
+        """
         padded = [row.ended and self.padding is not None for row in self.rows]
         idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
         spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
@@ -353,11 +371,14 @@ class _Rows:
 
     @torch.inference_mode()
     def _verify(self, spent: list[int], policy: Policy | None) -> Stopwatch:
-        """The next blocks of the rows at these places, drafted and verified; of a padded row its padding."""
+        """Draft and verify the next blocks of the rows at these indices.
+
+        A padded row reads padding instead of drafts.
+        """
         rows = [self.rows[index] for index in spent]
         for index, row in zip(spent, rows):
             row.anchor = self.ids[index, -1:].to(row.anchor)
-            if row.entering is not None:  # the prompt's own pass has nothing to take back
+            if row.entering is not None:  # after the prompt's pass there is nothing to roll back
                 row.keep([row.at + 1], row.anchor)
         watch, drafting = (
             Stopwatch(rows[0].target.device),
@@ -389,10 +410,11 @@ class _Rows:
         return watch
 
     def _choose(self, scores, padded: list[bool]) -> tuple[torch.Tensor, list[bool]]:
-        """The next token [B] of each row by the accept rule on scores [B, V], and whether it is a draft that was kept.
+        """Return the next token [B] of each row, and which rows keep a draft.
 
-        Each row's next draft is tossed for with its coin; where the coin says no, or no draft stands, a token is drawn from the residual.
-        A `padded` row gets padding, whatever was drafted. It keeps a draft that is padding itself, so the target reads all the others anew.
+        The accept rule works on scores [B, V]. A coin decides on each row's next draft. After a
+        rejection, or without a draft, the token is drawn from the residual. A `padded` row gets
+        padding; it keeps a draft that is padding too.
         """
         drafts, drafted, coins = (
             torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
@@ -416,7 +438,7 @@ class _Rows:
             (failed, "target's logits, as the request's processors leave them,"),
             (broken, "drafter's probabilities"),
         ):
-            if any(one and not ended for one, ended in zip(fails, padded)):
+            if any(fail and not ended for fail, ended in zip(fails, padded)):
                 raise RequestError(NOT_FINITE.format(name))
         kept = [
             row.at < row.drafted and pads if ended else toss
@@ -436,8 +458,11 @@ def unpadded(
     attention_mask: torch.Tensor | None,
     position_ids: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
-    """The prompts [1, n] of a batch [B, N] that is padded on the left. Raise RequestError for another mask, and for positions
-    that do not count a prompt's tokens from 0."""
+    """Return the prompts [1, n] of a batch [B, N] that is padded on the left.
+
+    Raise RequestError for any other mask, and for positions that do not count a prompt's tokens
+    from 0.
+    """
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.to(input_ids)
     kept = mask.sum(1, keepdim=True)
     if not torch.equal(

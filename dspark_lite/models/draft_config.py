@@ -1,4 +1,4 @@
-"""The config.json of a draft: which layouts are drafted here, and the fields that are read, wherever they stand."""
+"""Parse and check the config.json of a draft in DeepSpec's field names, which our drafters use."""
 
 from dataclasses import fields
 
@@ -8,166 +8,134 @@ from ..drafters.dspark import SEQUENTIAL_HEADS
 
 DRAFTS = {kind.architecture: kind for kind in (DSpark, Gemma4DSpark, Eagle3, MTP)}
 
+LAYERS = "transformer_layer_config"
+SECTIONS = (LAYERS, "dflash_config", "dspark_config")
 
-NESTED = ("dflash_config", "dspark_config")
-LEAST = {"mask_token_id": 0, "markov_rank": 0}  # of whole numbers; of the others 1
+MINIMUMS = {"mask_token_id": 0, "markov_rank": 0}  # of whole numbers; others are 1 or more
 MAY_BE_ZERO = {"step_loss_decay"}
+
+WITHOUT_MASK = "only blocks whose slots see the whole context and one another are drafted here"
+WITHOUT_PART = "only Gemma 4 drafts without it are drafted here"
+# Fields that switch on parts of a draft which are not drafted here, and the reason.
+QWEN3_PARTS = dict.fromkeys(("causal", "use_sliding_window"), WITHOUT_MASK)
+GEMMA4_PARTS = dict.fromkeys(
+    (
+        "final_logit_softcapping",
+        "hidden_size_per_layer_input",
+        "enable_moe_block",
+        "num_kv_shared_layers",
+    ),
+    WITHOUT_PART,
+)
 
 
 def flattened(config: dict) -> dict:
-    """A config.json with the fields that a publisher nests beside the others."""
-    nested = [config.get(name) or {} for name in NESTED]
+    """Return the fields of a config.json, with the fields of its sections beside the others.
+
+    A block's section wins over a field beside it, and that wins over the section of the layers.
+    """
+    layers, *blocks = (config.get(section) or {} for section in SECTIONS)
     return {
         name: value
-        for part in (config, *nested)
+        for part in (layers, config, *blocks)
         for name, value in part.items()
-        if name not in NESTED
+        if name not in SECTIONS
     }
 
 
 def parse_draft_config(kind: type, config: dict) -> DraftConfig:
-    """The fields of a config.json that a drafter class `kind` needs, also where a publisher nests them.
+    """Return the config of a drafter class `kind` from the fields of a config.json.
 
-    Raise CheckpointError for layouts that are not drafted here.
+    Raise CheckpointError for a field that is missing or wrong, and for a part that is not drafted
+    here.
     """
     flat = flattened(config)
-    if any(kind != "full_attention" for kind in flat.get("layer_types") or []):
-        raise CheckpointError(
-            f"this draft has layers of type {sorted(set(flat['layer_types']))}; only full_attention is drafted here"
-        )
-    rope = flat.get("rope_parameters") or {}
+    _check_parts(kind, flat)
+    _read_positions(kind, flat)
     if kind is Gemma4DSpark:
-        rope = _read_gemma4(flat, rope)
-    else:
-        _check_plain(flat, rope)
-    flat["rope_theta"] = _one_theta(flat.get("rope_theta"), rope.get("rope_theta"))
+        _read_gemma4_sizes(flat)
     if issubclass(kind, DSpark):
         _read_heads(flat)
-    elif flat.get("num_hidden_layers", 1) != 1:
-        raise CheckpointError(
-            f"this draft has {flat['num_hidden_layers']} layers; a {kind.architecture} is drafted here with one"
-        )
-    outputs, vocabulary = flat.get("draft_vocab_size"), flat.get("vocab_size")
-    if outputs and vocabulary and outputs > vocabulary:
-        raise CheckpointError(
-            f"this draft draws from {outputs} ids of {vocabulary}; draft_vocab_size is at most vocab_size"
-        )
-    if outputs == vocabulary:
-        flat["draft_vocab_size"] = None
+    _read_vocabulary(flat)
     try:
         flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
-        made = kind.config_class(
+        parsed = kind.config_class(
             **{
-                name: flat[name]
-                for name in kind.config_class.__dataclass_fields__
-                if flat.get(name) is not None
+                field.name: flat[field.name]
+                for field in fields(kind.config_class)
+                if flat.get(field.name) is not None
             }
         )
     except (KeyError, TypeError) as error:
         raise CheckpointError(
             f"config.json of the draft lacks a field ({error}); the released layout names all of them"
         ) from None
-    _check_numbers(made)
-    return made
+    _check_numbers(parsed)
+    return parsed
 
 
-def _check_numbers(config: DraftConfig) -> None:
-    """Raise CheckpointError for fields that are none of the numbers they have to be."""
-    for name, of in ((one.name, one.type) for one in fields(config)):
-        value, least = getattr(config, name), LEAST.get(name, 1)
-        if (
-            of in (int, int | None)
-            and value is not None
-            and (type(value) is not int or value < least)
-        ):
-            raise CheckpointError(
-                f"{name} of the draft is {value!r}; it must be a whole number, {least} or more"
-            )
-        if of is float and (
-            type(value) not in (int, float) or not (value > 0 or value == 0 and name in MAY_BE_ZERO)
-        ):
-            raise CheckpointError(f"{name} of the draft is {value!r}; it must be a positive number")
-    if (
-        any(type(layer) is not int for layer in config.target_layer_ids)
-        or not config.target_layer_ids
-    ):
+def _check_parts(kind: type, flat: dict) -> None:
+    """Raise CheckpointError for a part that a config asks for and that is not drafted here."""
+    layer_types = set(flat.get("layer_types") or ())
+    if layer_types - {"full_attention"}:
         raise CheckpointError(
-            f"target_layer_ids of the draft is {list(config.target_layer_ids)}; it must be a list of whole numbers"
+            f"this draft has layers of type {sorted(layer_types)}; only full_attention is drafted here"
         )
-    if config.head_dim % 2 or config.num_attention_heads % config.num_key_value_heads:
-        raise CheckpointError(
-            f"the draft has heads of size {config.head_dim}, {config.num_attention_heads} of queries and "
-            f"{config.num_key_value_heads} of keys; sizes are even, and the heads of keys divide those of queries"
-        )
-
-
-def _check_plain(flat: dict, rope: dict) -> None:
-    """Raise CheckpointError for parts that a draft for Qwen3 may ask for and that are not drafted here."""
-    older = flat.get("rope_scaling") or {}
-    for scaling in (rope.get("rope_type"), older.get("rope_type"), older.get("type")):
-        if scaling not in (None, "default"):
-            raise CheckpointError(
-                f"this draft scales its positions ({scaling}); only the default rotary embedding is drafted here"
-            )
-    for part in ("causal", "use_sliding_window"):
-        if flat.get(part):
-            raise CheckpointError(
-                f"this draft has {part} {flat[part]}; only blocks whose slots see the whole context and one another are "
-                "drafted here"
-            )
-    if flat.get("hidden_act", "silu") != "silu":
+    for field, reason in (GEMMA4_PARTS if kind is Gemma4DSpark else QWEN3_PARTS).items():
+        if flat.get(field):
+            raise CheckpointError(f"this draft has {field} {flat[field]}; {reason}")
+    if kind is not Gemma4DSpark and flat.get("hidden_act", "silu") != "silu":
         raise CheckpointError(
             f"this draft has the activation {flat['hidden_act']!r}; only silu is drafted here"
         )
-
-
-def _one_theta(older: float | None, newer: float | None) -> float | None:
-    """The base of the rotary embedding, which configs of before and after transformers 5 write in two places.
-
-    Raise CheckpointError where they differ.
-    """
-    if older and newer and older != newer:
+    if not issubclass(kind, DSpark) and flat.get("num_hidden_layers", 1) != 1:
         raise CheckpointError(
-            f"config.json of the draft names two bases of its rotary embedding, rope_theta {older} and, in rope_parameters, "
+            f"this draft has {flat['num_hidden_layers']} layers; a {kind.architecture} is drafted here with one"
+        )
+
+
+def _read_positions(kind: type, flat: dict) -> None:
+    """Set `rope_theta`, and for Gemma 4 `partial_rotary_factor`.
+
+    transformers writes the base in two places. Raise CheckpointError if they disagree, and for
+    scaled positions.
+    """
+    rope, older = flat.get("rope_parameters") or {}, flat.get("rope_scaling") or {}
+    if kind is Gemma4DSpark:
+        rope = rope.get("full_attention") or rope
+        scalings, allowed = (rope.get("rope_type"),), ("proportional", "default")
+        flat["partial_rotary_factor"] = rope.get("partial_rotary_factor", 1.0)
+    else:
+        scalings = (rope.get("rope_type"), older.get("rope_type"), older.get("type"))
+        allowed = (None, "default")
+    for scaling in scalings:
+        if scaling not in allowed:
+            embeddings = " or ".join(f"{name}" for name in allowed if name)
+            raise CheckpointError(
+                f"this draft scales its positions ({scaling}); a {kind.architecture} is drafted here with the {embeddings} "
+                "rotary embedding"
+            )
+    theta, newer = flat.get("rope_theta"), rope.get("rope_theta")
+    if theta and newer and theta != newer:
+        raise CheckpointError(
+            f"config.json of the draft names two bases of its rotary embedding, rope_theta {theta} and, in rope_parameters, "
             f"{newer}; it must name one"
         )
-    return older or newer
+    flat["rope_theta"] = theta or newer
 
 
-def _read_gemma4(flat: dict, rope: dict) -> dict:
-    """Rename the full-attention sizes of a Gemma 4 draft to the names of other drafts and return its rotary parameters.
-
-    Raise CheckpointError for parts of Gemma 4 that the reference tensors do not pin.
-    """
-    for part in (
-        "final_logit_softcapping",
-        "hidden_size_per_layer_input",
-        "enable_moe_block",
-        "num_kv_shared_layers",
-    ):
-        if flat.get(part):
-            raise CheckpointError(
-                f"this draft has {part} {flat[part]}; only Gemma 4 drafts without it are drafted here"
-            )
+def _read_gemma4_sizes(flat: dict) -> None:
+    """Rename the sizes of Gemma 4's full-attention layers to the names of other drafts."""
     flat["head_dim"] = flat.get("global_head_dim") or flat.get("head_dim")
-    if flat.get("attention_k_eq_v"):
-        flat["num_key_value_heads"] = flat.get("num_global_key_value_heads") or flat.get(
-            "num_key_value_heads"
-        )
-    rope = rope.get("full_attention") or rope
-    if rope.get("rope_type") not in ("proportional", "default"):
-        raise CheckpointError(
-            f"this draft scales its positions ({rope.get('rope_type')}); a Gemma 4 draft is drafted here with the "
-            "proportional or the default rotary embedding"
-        )
-    flat["partial_rotary_factor"] = rope.get("partial_rotary_factor", 1.0)
-    return rope
+    if flat.get("attention_k_eq_v") and flat.get("num_global_key_value_heads"):
+        flat["num_key_value_heads"] = flat["num_global_key_value_heads"]
 
 
 def _read_heads(flat: dict) -> None:
-    """Fill in what a config of a block draft may leave out of its heads. Raise CheckpointError for an unknown one.
+    """Set the fields of a block draft's heads that a config may leave out.
 
-    Where nothing is said of the anchor, its slot predicts, as in all drafts that DeepSpec trains.
+    Without `sample_from_anchor` the anchor's slot predicts, as in every draft that DeepSpec trains.
+    Raise CheckpointError for a head that is not drafted here.
     """
     anchor = flat.setdefault("sample_from_anchor", True)
     if not isinstance(anchor, bool):
@@ -194,3 +162,42 @@ def _read_heads(flat: dict) -> None:
     flat["confidence_head_with_markov"] = (
         bool(flat.get("confidence_head_with_markov")) and flat["markov_rank"] > 0
     )
+
+
+def _read_vocabulary(flat: dict) -> None:
+    """Set `draft_vocab_size` to None if the draft has all of its target's ids.
+
+    Raise CheckpointError if it has more.
+    """
+    outputs, ids = flat.get("draft_vocab_size"), flat.get("vocab_size")
+    if outputs and ids and outputs > ids:
+        raise CheckpointError(
+            f"this draft draws from {outputs} ids of {ids}; draft_vocab_size is at most vocab_size"
+        )
+    if outputs == ids:
+        flat["draft_vocab_size"] = None
+
+
+def _check_numbers(config: DraftConfig) -> None:
+    """Raise CheckpointError for a field of another type or range than it must have."""
+    for field in fields(config):
+        name, value, minimum = field.name, getattr(config, field.name), MINIMUMS.get(field.name, 1)
+        whole = field.type is int or field.type == int | None and value is not None
+        if whole and (type(value) is not int or value < minimum):
+            raise CheckpointError(
+                f"{name} of the draft is {value!r}; it must be a whole number, {minimum} or more"
+            )
+        if field.type is float and (
+            type(value) not in (int, float) or not (value > 0 or value == 0 and name in MAY_BE_ZERO)
+        ):
+            raise CheckpointError(f"{name} of the draft is {value!r}; it must be a positive number")
+    taps = config.target_layer_ids
+    if not taps or any(type(layer) is not int for layer in taps):
+        raise CheckpointError(
+            f"target_layer_ids of the draft is {list(taps)}; it must be a list of whole numbers"
+        )
+    if config.head_dim % 2 or config.num_attention_heads % config.num_key_value_heads:
+        raise CheckpointError(
+            f"the draft has heads of size {config.head_dim}, {config.num_attention_heads} of queries and "
+            f"{config.num_key_value_heads} of keys; sizes are even, and the heads of keys divide those of queries"
+        )

@@ -1,328 +1,315 @@
-"""The forms that drafts are published in, each read into DeepSpec's fields and tensor names: one reader a form.
+"""The forms in which drafts are published, as one table of renamings to the names of our drafters.
 
-DeepSpec's own files name everything as the drafters here do. speculators (0.9) nests the fields of the layers, counts tapped
-layers as inputs of the next one, and leaves most targets' embedding and LM head out; z-lab's DFlash folders leave both out too.
+Our names are DeepSpec's. z-lab publishes DFlash without the target's embedding and LM head.
+speculators (0.9) nests the fields of the layers, numbers layer outputs from 1 on, and leaves most
+targets' embedding and LM head out.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig
 
 from ..common.errors import CheckpointError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3
-from .draft_config import DRAFTS, parse_draft_config
+from .draft_config import DRAFTS, LAYERS, flattened, parse_draft_config
 
 DEEPSPEC, SPECULATORS, Z_LAB = "DeepSpec", "speculators", "z-lab DFlash"
-# The class of each `speculators_model_type`.
-SPECULATORS_KINDS = {
-    "dspark": DSpark,
-    "dflash": DSpark,
-    "eagle3": Eagle3,
-    "mtp": MTP,
-}
-# What speculators' Eagle3 may do with its features beside what is drafted here.
-EAGLE3_SWITCHES = ("norm_before_fc", "fc_norm", "norm_output")
-# The beginning of a name in speculators and here.
-MTP_TENSORS = {
-    "mtp_layers.0.input_proj.": "eh_proj.",
-    "mtp_layers.0.hidden_layernorm.": "hnorm.",
-    "mtp_layers.0.token_layernorm.": "enorm.",
-    "mtp_layers.0.final_layernorm.": "norm.",
-    "mtp_layers.0.": "layers.0.",
-}
-# Tensors of the target that only a training reads.
-VERIFIER_TENSORS = (
-    "verifier_norm.weight",
-    "verifier_lm_head.weight",
-)
 
 
-class PublishedDraft(NamedTuple):
-    """A draft's config.json as read: the `form` it is published in, the drafter's `kind` and `config`, the positions that it
-    was made for and the target that it names (None where it says nothing)."""
+class Form(NamedTuple):
+    """A form of drafts of one kind, and how its names map to ours.
 
-    form: str
+    `fields` gives the paths of our fields in config.json; the first path with a value counts.
+    `defaults` are fields that config.json may leave out, `fixed` fields that it never sets.
+    `default_taps` gives the taps, in the form's numbers, for a target of n layers.
+    `first_layer` is the form's number of the output of the target's layer 0.
+    `tensors` maps beginnings of tensor names to ours; None: the tensor is not read.
+    `swapped` names our projections whose two inputs come in the other order.
+    `unsupported` names switches that must be off.
+    """
+
+    publisher: str
     kind: type
-    config: DraftConfig
-    max_positions: int | None
-    target: str | None = None
+    fields: dict[str, tuple[str, ...]] = {}
+    defaults: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
+    default_taps: Callable[[int], list[int]] | None = None
+    first_layer: int = 0
+    tensors: dict[str, str | None] = {}
+    swapped: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
 
     def tensor_name(self, stored: str) -> str | None:
-        """A stored tensor's name in the drafter; None for one that drafting does not need."""
-        if self.form == SPECULATORS and stored in VERIFIER_TENSORS:
-            return None
-        if self.form == SPECULATORS and self.kind is MTP:
-            for theirs, ours in MTP_TENSORS.items():
-                if stored.startswith(theirs):
-                    return ours + stored.removeprefix(theirs)
+        """Return our name of a stored tensor, or None if drafting does not need it."""
+        for theirs, ours in self.tensors.items():
+            if stored.startswith(theirs):
+                return ours and ours + stored.removeprefix(theirs)
         return stored
 
-    def tensor(self, name: str, stored: torch.Tensor) -> torch.Tensor:
-        """A tensor of the drafter as it is stored: speculators' MTP reads embedding and feature in the other order."""
-        return (
-            swapped_halves(stored)
-            if self.form == SPECULATORS and name == "eh_proj.weight"
-            else stored
-        )
+    def stored_name(self, name: str) -> str:
+        """Return the form's name of our tensor `name`."""
+        for theirs, ours in self.tensors.items():
+            if ours and name.startswith(ours):
+                return theirs + name.removeprefix(ours)
+        return name
+
+    def reordered(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Return our tensor `name` from the stored value, or the stored value from ours."""
+        return torch.cat(value.chunk(2, -1)[::-1], -1) if name in self.swapped else value
 
 
-def as_speculators(kind: type, config: DraftConfig, max_positions: int | None, target: str) -> dict:
-    """The config.json of a draft of DeepSpec's form in that of speculators, for a verifier of this name."""
-    same = (
+TYPE = "speculators_model_type"
+METHOD = "speculators_config.proposal_methods.0"
+VERIFIER = "speculators_config.verifier"
+LAYER_FIELDS = {
+    name: (f"{LAYERS}.{name}",)
+    for name in (
         "vocab_size",
         "hidden_size",
         "intermediate_size",
+        "num_hidden_layers",
         "num_attention_heads",
         "num_key_value_heads",
         "head_dim",
         "rms_norm_eps",
         "attention_bias",
+        "max_position_embeddings",
+        "rope_parameters",
     )
-    layers = config.num_target_layers if kind is MTP else config.num_hidden_layers
-    layer = {name: getattr(config, name) for name in same} | {
-        "model_type": "qwen3",
-        "num_hidden_layers": layers,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "max_position_embeddings": max_positions,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-    }
-    taps = [layer + 1 for layer in config.target_layer_ids]
-    if kind is MTP:
-        model_type, architecture, drafted, own = (
-            "mtp",
-            "MTPDraftModel",
-            1,
-            {"num_nextn_predict_layers": 1},
-        )
-    elif kind is Eagle3:
-        model_type, architecture, drafted = "eagle3", "Eagle3Speculator", config.ttt_length
-        own = {
-            "eagle_aux_hidden_state_layer_ids": taps,
-            "norm_before_residual": config.norm_before_residual,
-        }
-    else:
-        model_type, architecture = (
-            ("dspark", "DSparkSpeculator") if config.markov_rank else ("dflash", "DFlashSpeculator")
-        )
-        drafted = config.block_size - (not config.sample_from_anchor)
-        heads = (
-            (
-                "markov_rank",
-                "markov_head_type",
-                "enable_confidence_head",
-                "confidence_head_with_markov",
-            )
-            if config.markov_rank
-            else ()
-        )
-        own = {"aux_hidden_state_layer_ids": taps} | {
-            name: getattr(config, name)
-            for name in ("block_size", "mask_token_id", "sample_from_anchor", *heads)
-        }
-    outputs = (
-        {} if kind is MTP else {"draft_vocab_size": config.draft_vocab_size or config.vocab_size}
+}
+BLOCK_TAPS, CHAIN_TAPS = "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids"
+BLOCK_FIELDS = LAYER_FIELDS | {
+    "target_layer_ids": (BLOCK_TAPS, CHAIN_TAPS),
+    "gamma": (f"{METHOD}.speculative_tokens",),
+    "draft_vocab_size": ("draft_vocab_size",),
+    "block_size": ("block_size",),
+    "mask_token_id": ("mask_token_id",),
+    "sample_from_anchor": ("sample_from_anchor",),
+}
+HEAD_FIELDS = {
+    name: (name,)
+    for name in (
+        "markov_rank",
+        "markov_head_type",
+        "enable_confidence_head",
+        "confidence_head_with_markov",
     )
-    method = {"proposal_type": "greedy", "speculative_tokens": drafted}
-    return {
-        "architectures": [architecture],
-        "speculators_model_type": model_type,
-        "speculators_version": "0.9.0",
-        "dtype": "bfloat16",
-        "transformer_layer_config": {
-            name: value for name, value in layer.items() if value is not None
+}
+VERIFIER_TENSORS = {"verifier_norm.weight": None, "verifier_lm_head.weight": None}
+
+# The forms by the type in `speculators_model_type`, or by the architecture in `architectures`.
+FORMS = {
+    **{architecture: Form(DEEPSPEC, kind) for architecture, kind in DRAFTS.items()},
+    "DFlashDraftModel": Form(Z_LAB, DSpark, fixed={"sample_from_anchor": False}),
+    "dspark": Form(
+        SPECULATORS,
+        DSpark,
+        fields=BLOCK_FIELDS | HEAD_FIELDS,
+        defaults={"sample_from_anchor": False},
+        fixed={"qk_norm": True},
+        first_layer=1,
+        tensors=VERIFIER_TENSORS,
+    ),
+    "dflash": Form(
+        SPECULATORS,
+        DSpark,
+        fields=BLOCK_FIELDS,
+        defaults={"sample_from_anchor": False},
+        fixed={"qk_norm": True, "markov_rank": 0, "enable_confidence_head": False},
+        first_layer=1,
+        tensors=VERIFIER_TENSORS,
+    ),
+    "eagle3": Form(
+        SPECULATORS,
+        Eagle3,
+        fields=LAYER_FIELDS
+        | {
+            "target_layer_ids": (CHAIN_TAPS, BLOCK_TAPS),
+            "ttt_length": (f"{METHOD}.speculative_tokens",),
+            "draft_vocab_size": ("draft_vocab_size",),
+            "norm_before_residual": ("norm_before_residual",),
         },
-        **outputs,
-        **own,
-        "speculators_config": {
-            "algorithm": model_type,
-            "default_proposal_method": "greedy",
-            "proposal_methods": [method],
-            "verifier": {"name_or_path": target, "architectures": []},
+        default_taps=lambda layers: [2, layers // 2, layers - 3],
+        first_layer=1,
+        tensors=VERIFIER_TENSORS,
+        unsupported=("norm_before_fc", "fc_norm", "norm_output"),
+    ),
+    "mtp": Form(
+        SPECULATORS,
+        MTP,
+        fields={name: path for name, path in LAYER_FIELDS.items() if name != "num_hidden_layers"}
+        | {
+            "num_target_layers": (f"{LAYERS}.num_hidden_layers",),
+            "gamma": (f"{METHOD}.speculative_tokens",),
         },
-    }
+        fixed={"qk_norm": True, "num_hidden_layers": 1, "layer_types": None},
+        default_taps=lambda layers: [layers],
+        first_layer=1,
+        tensors=VERIFIER_TENSORS
+        | {
+            "mtp_layers.0.input_proj.": "eh_proj.",
+            "mtp_layers.0.hidden_layernorm.": "hnorm.",
+            "mtp_layers.0.token_layernorm.": "enorm.",
+            "mtp_layers.0.final_layernorm.": "norm.",
+            "mtp_layers.0.": "layers.0.",
+        },
+        swapped=("eh_proj.weight",),
+    ),
+}
+SPECULATORS_TYPES = [name for name, form in FORMS.items() if form.publisher == SPECULATORS]
 
 
-def speculators_tensors(
-    kind: type, config: DraftConfig, tensors: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """A drafter's tensors by speculators' names."""
-    if kind is MTP:
-        named = {
-            next(
-                (
-                    theirs + name.removeprefix(ours)
-                    for theirs, ours in MTP_TENSORS.items()
-                    if name.startswith(ours)
-                ),
-                name,
-            ): value
-            for name, value in tensors.items()
-        }
-        return named | {"mtp_layers.0.input_proj.weight": swapped_halves(tensors["eh_proj.weight"])}
-    if config.draft_vocab_size is None:
-        return tensors
-    has = torch.zeros(config.vocab_size, dtype=torch.bool)
-    has[torch.arange(config.draft_vocab_size) + tensors["d2t"]] = True
-    return tensors | {"t2d": has}
+class PublishedDraft(NamedTuple):
+    """A draft as its config.json describes it.
 
+    `names` is its row of FORMS. `max_positions` counts the positions that it was trained for;
+    `target` is the name of its target. Both are None if config.json does not give them.
+    """
 
-def swapped_halves(weight: torch.Tensor) -> torch.Tensor:
-    """A projection [H, 2H] of two inputs that come in the other order."""
-    return torch.cat(weight.chunk(2, -1)[::-1], -1)
+    names: Form
+    config: DraftConfig
+    max_positions: int | None
+    target: str | None = None
+
+    @property
+    def form(self) -> str:
+        """The publisher of its form: DEEPSPEC, SPECULATORS or Z_LAB."""
+        return self.names.publisher
+
+    @property
+    def kind(self) -> type:
+        """The class of the drafter."""
+        return self.names.kind
 
 
 def read_draft(name: str, config: dict, num_target_layers: int | None = None) -> PublishedDraft:
-    """The draft that a config.json describes, in whatever form; `num_target_layers` of the target it is for, where that is known.
+    """Return the draft that a config.json describes, in any form.
 
-    Raise CheckpointError for what is no draft, or none that is drafted here.
+    `num_target_layers` counts the layers of its target, if the caller knows them. Raise
+    CheckpointError if config.json describes no draft, or a draft that is not drafted here.
     """
     try:
-        return _described(name, config, num_target_layers)
-    except (
-        AttributeError,
-        IndexError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:  # a list for an object, a text for a number
+        return _read(name, config, num_target_layers)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"config.json of {name} has a field of another kind than its form has ({error}); copy or download it again"
         ) from error
 
 
-def _described(name: str, config: dict, num_target_layers: int | None) -> PublishedDraft:
+def _read(name: str, config: dict, num_target_layers: int | None) -> PublishedDraft:
+    """`read_draft`, with Python's own errors for fields of a wrong type."""
+    form = _form(name, config)
+    if form.publisher == SPECULATORS:
+        config = config | {LAYERS: _layer_fields(name, config.get(LAYERS) or {})}
+    given = {ours: at(config, *paths) for ours, paths in form.fields.items()}
+    fields = (
+        form.defaults
+        | flattened(config)
+        | {ours: value for ours, value in given.items() if value is not None}
+        | form.fixed
+    )
+    if form.publisher == SPECULATORS:
+        _check_speculators(name, form, config, fields)
+        layers = fields.get("num_target_layers") or num_target_layers
+        taps = given.get("target_layer_ids")
+        if not taps and form.default_taps and layers:
+            taps = form.default_taps(layers)
+        if not taps:
+            raise CheckpointError(
+                f"{name} names no aux_hidden_state_layer_ids, the target's layers that it reads, so its context cannot be made"
+            )
+        fields["target_layer_ids"] = [layer - form.first_layer for layer in taps]
+    return PublishedDraft(
+        form,
+        parse_draft_config(form.kind, fields),
+        fields.get("max_position_embeddings"),
+        at(config, f"{VERIFIER}.name_or_path"),
+    )
+
+
+def at(config: dict, *paths: str):
+    """Return the value at the first of these paths in a config.json that has one, or None."""
+    for path in paths:
+        value = config
+        for part in path.split("."):
+            value = (value[int(part)] if part.isdigit() else value.get(part)) if value else None
+        if value not in (None, []):
+            return value
+    return None
+
+
+def _form(name: str, config: dict) -> Form:
+    """Return the row of FORMS for a config.json. Raise CheckpointError if there is none."""
+    if TYPE in config:
+        if config[TYPE] not in SPECULATORS_TYPES:
+            raise CheckpointError(
+                f"{name} is a {config[TYPE]!r} of speculators, which is not drafted here; its types here are "
+                f"{', '.join(SPECULATORS_TYPES)}"
+            )
+        return FORMS[config[TYPE]]
     architecture = (config.get("architectures") or ["?"])[0]
-    if "speculators_model_type" in config:
-        form, flat = SPECULATORS, _from_speculators(name, config, num_target_layers)
-    elif architecture == "DFlashDraftModel":
-        form, flat = (
-            Z_LAB,
-            {**config, "architectures": [DSpark.architecture], "sample_from_anchor": False},
-        )
-    elif architecture in DRAFTS:
-        form, flat = DEEPSPEC, config
-    else:
+    if architecture not in FORMS or architecture in SPECULATORS_TYPES:
         raise CheckpointError(
             f"{name} is a {architecture}, which is not drafted here; drafters are {', '.join(DRAFTS)}, "
             "DFlashDraftModel, the drafts of speculators, and language models of the target's vocabulary"
         )
-    kind = DRAFTS[flat["architectures"][0]]
-    return PublishedDraft(
-        form,
-        kind,
-        parse_draft_config(kind, flat),
-        flat.get("max_position_embeddings"),
-        _verifier(config),
-    )
+    return FORMS[architecture]
 
 
-def _verifier(config: dict) -> str | None:
-    """The target that a config of speculators names."""
-    return ((config.get("speculators_config") or {}).get("verifier") or {}).get("name_or_path")
+def _layer_fields(name: str, given: dict) -> dict:
+    """Return the fields of a `transformer_layer_config`, with transformers' defaults.
 
-
-def _from_speculators(name: str, config: dict, num_target_layers: int | None) -> dict:
-    """DeepSpec's fields of a config of speculators."""
-    model_type = config["speculators_model_type"]
-    if model_type not in SPECULATORS_KINDS:
-        raise CheckpointError(
-            f"{name} is a {model_type!r} of speculators, which is not drafted here; its types here are "
-            f"{', '.join(SPECULATORS_KINDS)}"
-        )
-    kind, layer = SPECULATORS_KINDS[model_type], _layer_fields(name, config)
-    if config.get("target_hidden_size") not in (None, layer["hidden_size"]):
-        raise CheckpointError(
-            f"{name} is for a target of hidden size {config['target_hidden_size']}, its own is {layer['hidden_size']}; only drafts "
-            "of the target's hidden size are drafted here"
-        )
-    flat = {**layer, **config, "architectures": [kind.architecture]}
-    if kind is MTP:
-        layers = layer["num_hidden_layers"]  # the target's
-        return {
-            **flat,
-            "num_hidden_layers": 1,
-            "layer_types": None,
-            "num_target_layers": layers,
-            "target_layer_ids": [layers - 1],
-        }
-    taps = config.get("aux_hidden_state_layer_ids") or config.get(
-        "eagle_aux_hidden_state_layer_ids"
-    )
-    if kind is Eagle3:
-        _check_eagle3(name, config)
-        if not taps and num_target_layers:
-            # The default of speculators.
-            taps = [
-                2,
-                num_target_layers // 2,
-                num_target_layers - 3,
-            ]
-        flat |= {
-            "qk_norm": layer["model_type"] != "llama",
-            "ttt_length": _speculative_tokens(config),
-        }
-    else:
-        flat |= _anchor(name, config)
-    if not taps:
-        raise CheckpointError(
-            f"{name} names no aux_hidden_state_layer_ids, the target's layers that it reads, so its context cannot be made"
-        )
-    return {**flat, "target_layer_ids": [layer - 1 for layer in taps]}
-
-
-def _layer_fields(name: str, config: dict) -> dict:
-    """The fields of `transformer_layer_config`, with the defaults of its kind of model where it says nothing."""
-    said = config.get("transformer_layer_config") or {}
-    model_type = said.get("model_type", "qwen3")
-    if model_type not in ("qwen3", "llama") or said.get("mlp_bias"):
+    Raise CheckpointError for layers that are not drafted here.
+    """
+    model_type = given.get("model_type", "qwen3")
+    if model_type not in ("qwen3", "llama") or given.get("mlp_bias"):
         part = (
             "a bias in its feed-forward network"
-            if said.get("mlp_bias")
+            if given.get("mlp_bias")
             else f"layers of type {model_type!r}"
         )
         raise CheckpointError(
             f"{name} has {part}; of speculators' drafts those with the layers of qwen3 or llama and without it are drafted here"
         )
     try:
-        return AutoConfig.for_model(**{**said, "model_type": model_type}).to_dict()
+        layers = AutoConfig.for_model(**{**given, "model_type": model_type}).to_dict()
     except (
-        Exception
-    ) as error:  # transformers checks each field in its own way; the reader needs one sentence
+        StrictDataclassError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise CheckpointError(
             f"the transformer_layer_config of {name} is none of {model_type} ({' '.join(str(error).split())})"
         ) from error
+    return layers | {"qk_norm": model_type != "llama"}
 
 
-def _speculative_tokens(config: dict) -> int | None:
-    """How many tokens a config of speculators drafts a round; None where it does not say."""
-    methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
-    return methods[0].get("speculative_tokens")
-
-
-def _check_eagle3(name: str, config: dict) -> None:
-    """Raise CheckpointError for an Eagle3 of speculators with parts that are not drafted here."""
-    switched = [switch for switch in EAGLE3_SWITCHES if config.get(switch)]
-    if switched:
+def _check_speculators(name: str, form: Form, config: dict, fields: dict) -> None:
+    """Raise CheckpointError for parts of a speculators draft that are open or not drafted here."""
+    if config.get("target_hidden_size") not in (None, fields["hidden_size"]):
         raise CheckpointError(
-            f"{name} has {switched[0]}, which is not drafted here; an Eagle3 here norms its features in its layer alone"
+            f"{name} is for a target of hidden size {config['target_hidden_size']}, its own is {fields['hidden_size']}; only drafts "
+            "of the target's hidden size are drafted here"
         )
-    if not _speculative_tokens(config):
+    for switch in form.unsupported:
+        if config.get(switch):
+            raise CheckpointError(
+                f"{name} has {switch}, which is not drafted here; an Eagle3 here norms its features in its layer alone"
+            )
+    if form.kind is Eagle3 and not fields.get("ttt_length"):
         raise CheckpointError(
             f"{name} does not say how many tokens it drafts (speculators_config, proposal_methods, speculative_tokens)"
         )
-
-
-def _anchor(name: str, config: dict) -> dict:
-    """Return whether the anchor's slot predicts, and what heads there are. speculators writes both since 0.9; files without
-    `sample_from_anchor` are older, and fill themselves in."""
-    dspark = config["speculators_model_type"] == "dspark"
-    heads = {} if dspark else {"markov_rank": 0, "enable_confidence_head": False}
-    drafted, block = _speculative_tokens(config), config.get("block_size")
-    if "sample_from_anchor" not in config and drafted and drafted == block:
+    # speculators 0.9 writes `sample_from_anchor`. Older files do not, nor predict from the anchor.
+    gamma, block = fields.get("gamma"), fields.get("block_size")
+    if form.kind is DSpark and "sample_from_anchor" not in config and gamma and gamma == block:
         raise CheckpointError(
             f"{name} does not say whether its anchor's slot predicts (sample_from_anchor): by speculators' older layout it does "
-            f"not, but {drafted} tokens of a block of {block} say that it does; add the field"
+            f"not, but {gamma} tokens of a block of {block} say that it does; add the field"
         )
-    return {"sample_from_anchor": config.get("sample_from_anchor", False), **heads}

@@ -1,11 +1,12 @@
-"""A trained draft in the form that an engine loads: vLLM 0.32, SGLang 0.5.23, llama.cpp as of November 2026; and in that of
-speculators 0.9.
+"""Write a trained draft in the form that an engine loads, or in speculators' form.
 
-All three engines read a DSpark as it is saved. What they read differently: a DFlash of this layout, whose anchor slot predicts, is a
-DSpark to them, and each wants a Markov head in it; vLLM has Eagle3 under names of its own.
+The engines are vLLM 0.32, SGLang 0.5.23 and llama.cpp of November 2026. All three read a saved
+DSpark unchanged. They read a DFlash whose anchor slot predicts as a DSpark, so it needs a Markov
+head, which we fill with zeros. vLLM reads an Eagle3 under other field names.
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
@@ -16,15 +17,15 @@ from safetensors.torch import load_file
 
 from ..common.errors import CheckpointError, RequestError
 from ..common.files import write_tensors, write_text
-from ..drafters import DSpark, Eagle3, Gemma4DSpark
-from .checkpoints import LANGUAGE_MODELS, read_config, resolve, weight_files
-from .draft_config import flattened
-from .draft_forms import DEEPSPEC, as_speculators, read_draft, speculators_tensors
-from .draft_weights import MAPS, check_numbers, check_tensors, stored_shapes
+from ..drafters import MTP, DSpark, Eagle3, Gemma4DSpark
+from .checkpoints import LANGUAGE_MODELS, architecture_of, read_config, resolve, weight_files
+from .draft_config import LAYERS, flattened
+from .draft_forms import DEEPSPEC, FORMS, SPECULATORS, Form, PublishedDraft, at, read_draft
+from .draft_weights import MAPS, SHARED_TENSORS, check_tensors, check_values, stored_shapes
 
 
 class EngineFormat(NamedTuple):
-    """What an engine runs: sequential `heads`, drafts for Gemma 4, Eagle3; and the `command` that serves with a draft."""
+    """The drafts that an engine runs (heads, Gemma 4, Eagle3), and its serving command."""
 
     heads: tuple[str, ...]
     gemma4: bool
@@ -55,18 +56,26 @@ ENGINES = {
         "llama-server -m target.gguf -md draft.gguf --spec-type draft-dspark --spec-draft-n-max {gamma}",
     ),
 }
-SPECULATORS_COMMAND = "vllm serve {folder}"  # which reads from it what its target is
-ZERO_RANK = 8  # of a Markov head that adds nothing
+SPECULATORS_COMMAND = "vllm serve {folder}"  # config.json names the target
+SPECULATORS_ARCHITECTURES = {
+    "dspark": "DSparkSpeculator",
+    "dflash": "DFlashSpeculator",
+    "eagle3": "Eagle3Speculator",
+    "mtp": "MTPDraftModel",
+}
+ZERO_RANK = 8  # of the Markov head of zeros
 
 
 def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
-    """Write the draft `name` (embedded name, folder or Hub id) to `folder` as `engine` loads it, with a model card, and
-    returns the command that serves `target` with it. `engine` may be "speculators", whose form several trainers and engines read.
+    """Write a draft to `folder` in the form of an engine, with a model card.
 
-    Raise RequestError for an unknown engine or a folder that holds something, CheckpointError for a draft that the engine
-    cannot run, with its reason.
+    Return the command that serves it.
+
+    `name` is an embedded name, a folder or a Hub id, `engine` a key of ENGINES or "speculators",
+    `target` the name of the target in the command. Raise RequestError for an unknown engine and for
+    a folder that is not empty, CheckpointError for a draft that the engine does not run.
     """
-    if engine not in (*ENGINES, "speculators"):
+    if engine not in (*ENGINES, SPECULATORS):
         raise RequestError(
             f"there is no export for {engine!r}; engines are {', '.join(ENGINES)}, and there is the form of speculators"
         )
@@ -74,100 +83,91 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
         raise RequestError(f"{folder} is there already and is no empty folder; name another one")
     source = resolve(name)
     config = read_config(source)
-    if (config.get("architectures") or ["?"])[0] in LANGUAGE_MODELS:
+    if architecture_of(config) in LANGUAGE_MODELS:
         raise CheckpointError(
-            f"{name} is a {config['architectures'][0]}, which needs no export: an engine loads a language model as it is"
+            f"{name} is a {architecture_of(config)}, which needs no export: an engine loads a language model as it is"
         )
     draft = read_draft(name, config)
     if draft.form != DEEPSPEC:
         raise CheckpointError(
             f"{name} is in the form of {draft.form}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is"
         )
-    _check_runs(name, engine, draft.kind, draft.config)
-    files = weight_files(source)
-    # Embedding and LM head may be left out: they are then the target's.
-    check_tensors(
-        name, draft, stored_shapes(draft, files), ("embed_tokens.weight", "lm_head.weight")
-    )
-    stored = {tensor: value for path in files for tensor, value in load_file(path).items()}
-    for tensor, value in stored.items():
-        check_numbers(tensor, source, value, of_ids=draft.tensor_name(tensor) in MAPS)
-    if engine == "speculators":
-        config = as_speculators(draft.kind, draft.config, draft.max_positions, target)
-        tensors = {
-            tensor: value.contiguous()
-            for tensor, value in speculators_tensors(draft.kind, draft.config, stored).items()
-        }
+    _check_runs(name, engine, draft)
+    tensors = _stored_tensors(name, draft, source)
+    if engine == SPECULATORS:
+        config = _speculators_config(draft, target)
+        tensors = _speculators_tensors(draft, tensors)
         command = SPECULATORS_COMMAND.format(folder=quote(str(folder)))
     else:
-        changed, added = _changes(draft.kind, draft.config)
-        config, tensors = flattened(config) | changed, stored | added
-        method, gamma = (
-            ("eagle3", draft.config.ttt_length)
-            if draft.kind is Eagle3
-            else ("dspark", draft.config.block_size)
-        )
+        fields, added = _engine_changes(draft)
+        config, tensors = flattened(config) | fields, tensors | added
         command = ENGINES[engine].command.format(
             target=quote(target),
             folder=folder if engine == "vllm" else quote(str(folder)),
-            method=method,
-            gamma=gamma,
+            method="eagle3" if draft.kind is Eagle3 else "dspark",
+            gamma=draft.config.ttt_length if draft.kind is Eagle3 else draft.config.block_size,
         )
-    folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.resolve().parent) as temporary:
-        write_tensors(Path(temporary) / "model.safetensors", tensors, {"format": "pt"})
-        write_text(Path(temporary) / "config.json", json.dumps(config, indent=2) + "\n")
-        write_text(Path(temporary) / "README.md", model_card(config, engine, command, target))
-        folder.mkdir(exist_ok=True)
-        for path in Path(temporary).iterdir():
-            path.replace(folder / path.name)
+    _write_folder(folder, config, tensors, model_card(config, engine, command, target))
     return command
 
 
-def _check_runs(name: str, engine: str, kind: type, config) -> None:
-    """Raise CheckpointError for a draft that an engine does not run, or speculators does not hold."""
-    if engine == "speculators":
+def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
+    """Raise CheckpointError for a draft that an engine does not run or speculators lacks."""
+    kind, config = draft.kind, draft.config
+    if engine == SPECULATORS:
         if kind is Gemma4DSpark:
             raise CheckpointError(
                 f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
                 "DFlash, an Eagle3 or an MTP"
             )
         return
-    format_ = ENGINES[engine]
-    if not issubclass(kind, (DSpark, Eagle3)):
+    runs = ENGINES[engine]
+    if kind is MTP:
         raise CheckpointError(
             f"{name} is an MTP layer of this course's own training, which {engine} reads with a target of its own kind alone; "
             "export a DSpark, a DFlash or an Eagle3"
         )
-    if kind is Eagle3 and not format_.eagle3:
-        raise CheckpointError(
-            f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; it is exported for vllm, which has "
-            "such a one"
-        )
-    if kind is Gemma4DSpark and not format_.gemma4:
+    if kind is Eagle3:
+        if not runs.eagle3:
+            raise CheckpointError(
+                f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; it is exported for vllm, which has "
+                "such a one"
+            )
+        return
+    if kind is Gemma4DSpark and not runs.gemma4:
         raise CheckpointError(
             f"{name} is a draft for Gemma 4, which {engine} does not load; vllm does"
         )
-    if issubclass(kind, DSpark) and not config.sample_from_anchor:
+    if not config.sample_from_anchor:
         raise CheckpointError(
             f"{name} is in the original DFlash layout, whose anchor slot predicts nothing; {engine} loads it from its "
             "publisher's folder"
         )
-    if (
-        issubclass(kind, DSpark)
-        and config.markov_rank
-        and config.markov_head_type not in format_.heads
-    ):
+    if config.markov_rank and config.markov_head_type not in runs.heads:
         raise CheckpointError(
-            f"{name} has a {config.markov_head_type} head, and {engine} runs {' and '.join(format_.heads)} heads alone; "
+            f"{name} has a {config.markov_head_type} head, and {engine} runs {' and '.join(runs.heads)} heads alone; "
             f"export it for {' or '.join(other for other in ENGINES if config.markov_head_type in ENGINES[other].heads)}"
         )
 
 
-def _changes(kind: type, config) -> tuple[dict, dict[str, torch.Tensor]]:
-    """The fields of config.json and the tensors that an engine wants beside what is saved."""
-    if kind is Eagle3:
-        # Their taps are counted as inputs of layers, ours as outputs.
+def _stored_tensors(name: str, draft: PublishedDraft, source: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a draft as its files store them.
+
+    Raise CheckpointError if a tensor is missing or wrong.
+    """
+    files = weight_files(source)
+    check_tensors(name, draft, stored_shapes(draft.names, files), optional=SHARED_TENSORS)
+    tensors = {tensor: value for path in files for tensor, value in load_file(path).items()}
+    for tensor, value in tensors.items():
+        check_values(tensor, source, value, integers=tensor in MAPS)
+    return tensors
+
+
+def _engine_changes(draft: PublishedDraft) -> tuple[dict, dict[str, torch.Tensor]]:
+    """Return the fields of config.json and the tensors that engines need besides the saved ones."""
+    config = draft.config
+    if draft.kind is Eagle3:
+        # vLLM numbers the inputs of the target's layers, we number their outputs.
         return {
             "architectures": ["Eagle3Qwen3ForCausalLM"],
             "num_aux_layers": len(config.target_layer_ids),
@@ -175,35 +175,110 @@ def _changes(kind: type, config) -> tuple[dict, dict[str, torch.Tensor]]:
         }, {}
     if config.markov_rank:
         return {}, {}
+    fields = {
+        "markov_rank": ZERO_RANK,
+        "markov_head_type": "vanilla",
+        "confidence_head_with_markov": False,
+    }
     zeros = torch.zeros(config.vocab_size, ZERO_RANK, dtype=torch.bfloat16)
-    return (
-        {
-            "markov_rank": ZERO_RANK,
-            "markov_head_type": "vanilla",
-            "confidence_head_with_markov": False,
+    return fields, {
+        "markov_head.markov_w1.weight": zeros,
+        "markov_head.markov_w2.weight": zeros.clone(),
+    }
+
+
+def _speculators_form(draft: PublishedDraft) -> tuple[str, Form]:
+    """Return speculators' type for a draft in DeepSpec's form, and its row of FORMS."""
+    if draft.kind is DSpark:
+        name = "dspark" if draft.config.markov_rank else "dflash"
+    else:
+        name = draft.kind.name
+    return name, FORMS[name]
+
+
+def _speculators_config(draft: PublishedDraft, target: str) -> dict:
+    """Return the config.json of a draft in speculators' form, for the verifier `target`."""
+    model_type, form = _speculators_form(draft)
+    config = draft.config
+    values = asdict(config) | {
+        "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
+        "max_position_embeddings": draft.max_positions,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "target_layer_ids": [layer + form.first_layer for layer in config.target_layer_ids],
+        "gamma": config.block_size - (not config.sample_from_anchor) if draft.kind is DSpark else 1,
+    }
+    written = {
+        "architectures": [SPECULATORS_ARCHITECTURES[model_type]],
+        "speculators_model_type": model_type,
+        "speculators_version": "0.9.0",
+        "dtype": "bfloat16",
+        LAYERS: {"model_type": "qwen3", "hidden_act": "silu", "tie_word_embeddings": False},
+        "speculators_config": {
+            "algorithm": model_type,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy"}],
+            "verifier": {"name_or_path": target, "architectures": []},
         },
-        {"markov_head.markov_w1.weight": zeros, "markov_head.markov_w2.weight": zeros.clone()},
-    )
+    }
+    for field, (path, *_) in form.fields.items():
+        section, _, name = path.rpartition(".")
+        if values[field] is not None:
+            (at(written, section) if section else written)[name] = values[field]
+    if draft.kind is MTP:
+        written["num_nextn_predict_layers"] = 1
+    return written
+
+
+def _speculators_tensors(
+    draft: PublishedDraft, tensors: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return a draft's tensors by speculators' names, with `t2d` [V] if it needs one."""
+    _, form = _speculators_form(draft)
+    renamed = {
+        form.stored_name(name): form.reordered(name, value) for name, value in tensors.items()
+    }
+    if draft.config.draft_vocab_size is not None:
+        renamed["t2d"] = torch.zeros(draft.config.vocab_size, dtype=torch.bool)
+        renamed["t2d"][torch.arange(draft.config.draft_vocab_size) + tensors["d2t"]] = True
+    return renamed
+
+
+def _write_folder(folder: Path, config: dict, tensors: dict, card: str) -> None:
+    """Write a draft and its model card to `folder`.
+
+    If writing breaks off, the folder stays as it was.
+    """
+    parent = folder.resolve().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{folder.name}.", dir=parent) as temporary:
+        write_tensors(Path(temporary) / "model.safetensors", tensors, {"format": "pt"})
+        write_text(Path(temporary) / "config.json", json.dumps(config, indent=2) + "\n")
+        write_text(Path(temporary) / "README.md", card)
+        folder.mkdir(exist_ok=True)
+        for path in Path(temporary).iterdir():
+            path.replace(folder / path.name)
+
+
+CARD_FIELDS = (
+    "architectures",
+    "block_size",
+    "ttt_length",
+    "mask_token_id",
+    "target_layer_ids",
+    "num_hidden_layers",
+    "markov_rank",
+    "markov_head_type",
+    "enable_confidence_head",
+    "speculators_model_type",
+    "aux_hidden_state_layer_ids",
+    "eagle_aux_hidden_state_layer_ids",
+)
 
 
 def model_card(config: dict, engine: str, command: str, target: str) -> str:
-    """A README.md for the Hub: what the draft is, for which target, and the fields that engines read."""
-    read = (
-        "architectures",
-        "block_size",
-        "ttt_length",
-        "mask_token_id",
-        "target_layer_ids",
-        "num_hidden_layers",
-        "markov_rank",
-        "markov_head_type",
-        "enable_confidence_head",
-        "speculators_model_type",
-        "aux_hidden_state_layer_ids",
-        "eagle_aux_hidden_state_layer_ids",
-    )
+    """Return a README.md for the Hub: the target, the fields that engines read, the command."""
     fields = "\n".join(
-        f"| `{name}` | `{json.dumps(config[name])}` |" for name in read if name in config
+        f"| `{name}` | `{json.dumps(config[name])}` |" for name in CARD_FIELDS if name in config
     )
     return (
         f"---\nbase_model: {target}\npipeline_tag: text-generation\ntags:\n- speculative-decoding\n- draft-model\n---\n\n"

@@ -1,6 +1,6 @@
-"""Fetching a model from the Hub into its cache: only the files that are read, whole, each with the hash that the Hub lists.
+"""Fetch a model's files from the Hub into its cache, and check each against its hash.
 
-HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are the client's, and honoured.
+The client follows HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ FILES = [
     "merges.txt",
     "*.jinja",
 ]
-PROBED = 32e6  # bytes at most that are fetched to see how fast they come
-# Git's SHA-1 of a small file, SHA-256 of a large one
+PROBED = 32e6  # bytes after which `transfer_rate` stops reading
+# The Hub gives Git's SHA-1 of a small file and SHA-256 of a large file.
 HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def download(name: str) -> Path:
-    """The folder in the Hub's cache that holds the model "org/name" or "org/name@revision".
+    """Fetch the model "org/name" or "org/name@revision". Return its folder in the Hub's cache.
 
-    Raise CheckpointError with cause and cure where it cannot be had whole, or without safetensors.
+    Raise CheckpointError with cause and cure if it cannot be fetched, or has no safetensors.
     """
     folder = fetch(name, FILES)
     if not any(folder.glob("model*.safetensors")):
@@ -41,13 +41,13 @@ def download(name: str) -> Path:
 
 
 def fetch(name: str, patterns: list[str]) -> Path:
-    """The folder in the Hub's cache that holds the files of a model that match `patterns`, each with the Hub's hash.
+    """Fetch the files of a model that match `patterns`. Return its folder in the Hub's cache.
 
-    Raise CheckpointError with cause and cure where they cannot be had.
+    Raise CheckpointError with cause and cure if they cannot be fetched, or if a hash differs.
     """
     try:
         folder = _snapshot(**_wanted(name, patterns))
-    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+    except Exception as error:  # the client raises errors of many libraries
         cause, cure = _cause_and_cure(error)
         raise CheckpointError(
             f"{name!r} is no folder here and could not be fetched from the Hub ({cause}); {cure}"
@@ -59,7 +59,7 @@ def fetch(name: str, patterns: list[str]) -> Path:
 
 
 def _wanted(name: str, patterns: list[str]) -> dict:
-    """What the client is asked for."""
+    """Return the client's arguments for the files of a model that match `patterns`."""
     repository, _, revision = name.partition("@")
     return {
         "repo_id": repository,
@@ -70,17 +70,20 @@ def _wanted(name: str, patterns: list[str]) -> dict:
 
 
 def cached(name: str) -> Path | None:
-    """The folder in the cache that holds a model whole, asked of the disk alone; None where it does not."""
+    """Return the folder of a model in the cache, or None if the cache lacks a file.
+
+    Asks the disk only.
+    """
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(**_wanted(name, FILES), local_files_only=True))
-    except Exception:  # whatever the reason, it would have to be downloaded
+    except Exception:  # for any reason, the model would have to be fetched
         return None
 
 
 def file_sizes(name: str) -> dict[str, int]:
-    """Bytes of each file that `download` would fetch, as the Hub lists them; raises what the client raises."""
+    """Return the bytes of each file that `download` would fetch. Raise what the client raises."""
     from huggingface_hub import HfApi
     from huggingface_hub.utils import filter_repo_objects
 
@@ -94,9 +97,11 @@ def file_sizes(name: str) -> dict[str, int]:
 
 
 def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Shape and bytes of each tensor of a model on the Hub, from the headers of its files: no weights are fetched.
+    """Return shape and bytes of each tensor of a model on the Hub.
 
-    Raise CheckpointError with cause and cure where they cannot be had.
+    Fetches the headers of its files only.
+
+    Raise CheckpointError with cause and cure if they cannot be fetched.
     """
     from huggingface_hub import HfApi
 
@@ -107,7 +112,7 @@ def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
             .get_safetensors_metadata(wanted["repo_id"], revision=wanted["revision"])
             .files_metadata
         )
-    except Exception as error:  # the client raises many kinds; the reader needs one sentence
+    except Exception as error:  # the client raises errors of many libraries
         cause, cure = _cause_and_cure(error)
         raise CheckpointError(
             f"the header of {name!r} could not be fetched from the Hub ({cause}); {cure}"
@@ -120,8 +125,10 @@ def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
 
 
 def transfer_rate(name: str, file: str, seconds: float) -> float:
-    """Bytes a second in which the beginning of a file comes, given up after `seconds` or PROBED bytes; raises what the
-    client raises."""
+    """Return the bytes a second of a download. Reads a file for `seconds`, or up to PROBED bytes.
+
+    Raise what the client raises.
+    """
     from huggingface_hub import get_session, hf_hub_url
     from huggingface_hub.utils import build_hf_headers
 
@@ -140,16 +147,13 @@ def transfer_rate(name: str, file: str, seconds: float) -> float:
 
 
 def _snapshot(**wanted) -> Path:
-    """The client's snapshot; the whole one in the cache also where a network is there but broken."""
-    # Offline use must not pay for, or fail on, the hub client
-    from huggingface_hub import (
-        snapshot_download,
-    )
+    """Return the client's snapshot; if the network is broken, a whole one in the cache."""
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         return Path(snapshot_download(**wanted))
-    except HfHubHTTPError:  # an answer, which the client weighs against the cache itself
+    except HfHubHTTPError:  # after an answer of the Hub the client has looked into the cache itself
         raise
     except Exception:
         with suppress(Exception):
@@ -158,10 +162,10 @@ def _snapshot(**wanted) -> Path:
 
 
 def _cause_and_cure(error: Exception) -> tuple[str, str]:
-    """Why a model could not be fetched, and what to do about it."""
+    """Return why a model could not be fetched, and a remedy."""
     from huggingface_hub import errors
 
-    # The client has looked into the cache after the error that it names
+    # This error hides the error before it, after which the client looked into the cache.
     uncached = isinstance(error, errors.LocalEntryNotFoundError)
     error = error.__cause__ or error if uncached else error
     answers = {
@@ -208,10 +212,11 @@ def _cause_and_cure(error: Exception) -> tuple[str, str]:
 
 
 def _check_hash(name: str, path: Path) -> None:
-    """Compare a file of the cache, once, with its hash, which is the name that its link leads to; the client looks at lengths alone.
+    """Compare a file in the cache with its hash, once. The client compares lengths only.
 
-    A cache without links (Windows without developer mode) does not tell the hash. Raise CheckpointError for another
-    hash and deletes the file, so that the next call fetches it anew.
+    The hash is the name of the file that its link leads to. A cache without links (Windows without
+    developer mode) has no hashes, so nothing is compared. Raise CheckpointError if the hash
+    differs, and delete the file: the next call fetches it again.
     """
     blob = path.parent / path.readlink() if path.is_symlink() else path
     if not (HASH.fullmatch(blob.name) and blob.exists()):
@@ -228,12 +233,12 @@ def _check_hash(name: str, path: Path) -> None:
         while piece := content.read(2**24):
             digest.update(piece)
     if digest.hexdigest() != blob.name:
-        with suppress(OSError):  # where nothing can be deleted it is refused each time
+        with suppress(OSError):  # if it cannot be deleted, every call refuses it
             path.unlink()
             blob.unlink()
         raise CheckpointError(
             f"{path.name} of {name!r} is not the file that the Hub lists (its hash differs); load it again to fetch it anew"
         )
-    with suppress(OSError):  # a cache that cannot be written is checked each time
+    with suppress(OSError):  # in a cache that is read-only, every call checks
         checked.parent.mkdir(exist_ok=True)
         checked.touch()

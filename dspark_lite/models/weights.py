@@ -1,4 +1,4 @@
-"""The weights of a target and a drafter: which they share, and what they and their caches take in memory."""
+"""The weights that a target and a drafter share, and the memory of both with their caches."""
 
 import torch
 
@@ -6,17 +6,20 @@ from ..common.fingerprint import network
 
 
 def kv_bytes(config, item: int) -> int:
-    """Bytes of one token's keys and values in every layer, each number of `item` bytes."""
+    """Return the bytes of a token's keys and values in all layers, with `item` bytes a number."""
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * item
 
 
 def of_target(target) -> dict[str, torch.Tensor]:
-    """The embedding and the LM head of a target, by the names of a draft's copies of them; without those that are quantised."""
-    both = {
+    """Return a target's embedding and LM head by their names in a draft.
+
+    Quantised weights are left out.
+    """
+    modules = {
         "embed_tokens.weight": target.model.get_input_embeddings(),
         "lm_head.weight": target.model.get_output_embeddings(),
     }
-    weights = {name: getattr(module, "weight", None) for name, module in both.items()}
+    weights = {name: getattr(module, "weight", None) for name, module in modules.items()}
     return {
         name: weight.detach()
         for name, weight in weights.items()
@@ -24,35 +27,35 @@ def of_target(target) -> dict[str, torch.Tensor]:
     }
 
 
-def held(target, drafter, tokens: int) -> dict[str, int]:
-    """Bytes that a target and a drafter (None: none) hold beside each other, or would hold if they are on the meta device.
+def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
+    """Return the bytes of a target, a drafter, and keys and values of `tokens` tokens.
 
-    They are the target's weights, the drafter's own (what it shares with the target is counted there), and keys and
-    values of `tokens` tokens (not the room after them that a growing buffer may have).
+    `drafter` may be None. Weights that both use count as the target's. The room that a growing
+    cache keeps free is not counted. Models on the meta device give the bytes that they would take.
     """
     models = [network(model) for model in (target, drafter) if model is not None]
-    # 0, as the drafter's, on the meta device
+    # On the meta device every address is 0, so a tensor of the same name counts as shared.
     shared = {name: weight.data_ptr() for name, weight in of_target(target).items()}
     own = [
-        (name, value)
+        value
         for model in models[1:]
         for name, value in model.named_parameters()
         if shared.get(name) != value.data_ptr()
     ]
-    caches = sum(
+    token_bytes = sum(
         kv_bytes(config, target.dtype.itemsize)
         for config in (target.config, *(model.config for model in models[1:]))
     )
     return {
         "target": sum(value.nbytes for value in (*models[0].parameters(), *models[0].buffers())),
-        "drafter": sum(value.nbytes for _, value in own)
+        "drafter": sum(value.nbytes for value in own)
         + sum(value.nbytes for model in models[1:] for value in model.buffers()),
-        "keys and values": caches * tokens,
+        "keys and values": token_bytes * tokens,
     }
 
 
 def peak(device: torch.device) -> str:
-    """The most memory that tensors have taken on a GPU since the process began, in words."""
+    """Return in words the most memory that tensors have taken on a GPU since the process began."""
     if device.type != "cuda":
         return "on a CPU nobody counts the peak"
     return f"{torch.cuda.max_memory_allocated(device) / 1e9:.2f} GB at the peak so far"

@@ -142,7 +142,7 @@ class AdditiveCosts:
 
         def make(**found):
             costs = [found.pop(name) for name in ADDITIVE_FIELDS]
-            return cls(*costs, Origin.told(**found))
+            return cls(*costs, Origin.from_fields(**found))
 
         return load_fields(make, path, *ADDITIVE_FIELDS, **ORIGIN_FIELDS)
 

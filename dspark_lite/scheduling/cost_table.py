@@ -138,7 +138,10 @@ class CostTable:
 
         def make(sample_batch_tokens, sample_steps_per_sec, max_batch_tokens, **origin):
             return cls(
-                sample_batch_tokens, sample_steps_per_sec, max_batch_tokens, Origin.told(**origin)
+                sample_batch_tokens,
+                sample_steps_per_sec,
+                max_batch_tokens,
+                Origin.from_fields(**origin),
             )
 
         return load_fields(

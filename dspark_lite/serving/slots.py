@@ -110,7 +110,7 @@ class Layout:
             self.device
         )
         self.starts = torch.from_numpy(starts).to(self.device)
-        self._stacked: torch.Tensor | None = None
+        self._added: torch.Tensor | None = None
         self.max_count, self.max_length = int(counts.max()), int((starts + counts).max())
 
     @cached_property
@@ -137,12 +137,11 @@ class Layout:
             visible, None, None, len(self.slot_index), keys, device=self.device
         )
 
-    def stacked_mask(self, groups: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return the mask [R, 1, groups * L, S] as numbers to add to scores. It is made once a step, for
-        all layers."""
-        if self._stacked is None:
-            self._stacked = hiding(self.mask, dtype)[:, None].repeat(1, 1, groups, 1)
-        return self._stacked
+    def added_mask(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return the mask [R, 1, L, S] as numbers to add to scores, made once a step for all layers."""
+        if self._added is None:
+            self._added = hiding(self.mask, dtype)[:, None]
+        return self._added
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
         """Lay [N, ...] out by request, [R, L, ...], with zeros behind shorter ones."""
@@ -199,8 +198,8 @@ def ragged_attention(
     if layout.store.flex:
         return attend(query, key, value, layout.block_mask, scaling).transpose(1, 2), None
     queries = layout.by_request(query[0].transpose(0, 1)).transpose(1, 2)  # [R, n, L, d]
-    mask = layout.stacked_mask(query.shape[1] // key.shape[1], query.dtype)
-    return layout.flat(attend(queries, key, value, mask, scaling).transpose(1, 2))[None], None
+    mixed = attend(queries, key, value, layout.added_mask(query.dtype), scaling)
+    return layout.flat(mixed.transpose(1, 2))[None], None
 
 
 AttentionInterface.register(RAGGED, ragged_attention)

@@ -495,13 +495,13 @@ claims({"only on all blocks does the ECE exceed its floor":
 # position 3 differs a little from ours above.
 
 # %%
-from dspark_lite.course.replication.lab_results import own_confidence
+from dspark_lite.course.replication.lab_results import measure_confidence
 
-lab_own = own_confidence(lab, dspark)  # None for the models that were recorded; others are measured, once, and drawn beside them
-picture = figures.figure_6(own=lab_own)
-if lab_own:
-    own_ece = lab_own.report["mean_ece"]
-    print(f"{lab_own.label}: mean ECE {own_ece['raw']:.2%} -> {own_ece['stored']:.2%}")
+lab_confidence = measure_confidence(lab, dspark)  # None for the models that were recorded; others are measured, once, and drawn beside them
+picture = figures.figure_6(lab_confidence)
+if lab_confidence:
+    own_ece = lab_confidence.report["mean_ece"]
+    print(f"{lab_confidence.label}: mean ECE {own_ece['raw']:.2%} -> {own_ece['stored']:.2%}")
 
 # %%
 printed = [paper.calibration(position) for position in (1, 3, 5, 7)]

@@ -297,7 +297,7 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # @title Two made-up machines, one recorded step on each, and the replay, given_up
 from dspark_lite.course.replication.block_replay import (
     lengths_by,
-    recorded_steps,
+    stored_steps,
     tokens_and_seconds,
     replayed_speed,
 )
@@ -312,14 +312,14 @@ def seconds(tokens):
 
 def given_up(decides, pays, R):
     """What Algorithm 1 on the table `decides` loses of taking the top; R requests share a step, and steps last as `pays` says."""
-    steps, accepted = recorded_steps(R)
+    steps, accepted = stored_steps(R)
     ours, top = (replayed_speed(tokens_and_seconds(lengths_by(policy, steps), accepted, pays))
                  for policy in (algorithm1(decides), retrospective(pays)))
     return 1 - ours / top
 
 
 tables = {"smooth": CostTable(sizes, 1 / seconds(sizes)), "tiles of 16": CostTable(sizes, 1 / seconds(16 * np.ceil(sizes / 16)))}
-steps, _ = recorded_steps(16)
+steps, _ = stored_steps(16)
 alive = survival(steps[len(steps) // 2].confidence)
 picture = figures.stairs(tables, tables["tiles of 16"].lower_hull(),
                          {name: throughput(alive, table)[1].tolist() for name, table in tables.items()})
@@ -422,7 +422,7 @@ gains = {}
 for name, table in priced.items():
     policies = {"threshold": threshold(0.5), "convex": algorithm1(table.lower_hull()), "lagged": LaggedTopK(table)}
     for R in (1, 4, 16, 32):
-        steps, accepted = recorded_steps(R)
+        steps, accepted = stored_steps(R)
         whole = tokens_and_seconds(torch.full_like(accepted, steps[0].tokens.shape[1]), accepted, table)
         for policy, choose in policies.items():
             pair = np.concatenate([tokens_and_seconds(lengths_by(choose, steps), accepted, table), whole], 1)
@@ -507,7 +507,7 @@ from dspark_lite.course.names import DOMAINS
 
 mixed = {}  # {traffic: Algorithm 1's gain over whole blocks, over the best single length}
 for name, domains in {**{domain: (domain,) for domain in DOMAINS}, "all three": DOMAINS}.items():
-    steps, accepted = recorded_steps(24, domains=domains)
+    steps, accepted = stored_steps(24, domains=domains)
     table, whole = tables["smooth"], steps[0].tokens.shape[1]
     chosen = tokens_and_seconds(lengths_by(algorithm1(table), steps), accepted, table)
     single = [tokens_and_seconds(torch.full_like(accepted, length), accepted, table) for length in range(whole + 1)]
@@ -608,7 +608,7 @@ try_to_refute("without a stop", policy_from(without_a_stop))
 from dspark_lite.course.figures import style, web, widgets
 from dspark_lite.scheduling import fixed
 
-gamma = recorded_steps(1, most=1)[0][0].tokens.shape[1]
+gamma = stored_steps(1, most=1)[0][0].tokens.shape[1]
 choices = {"algorithm1": algorithm1, "convex": lambda table: algorithm1(table.lower_hull()), "lagged": LaggedTopK,
            "retrospective": retrospective, "threshold": lambda table: threshold(0.5), "all": lambda table: fixed(gamma)}
 records = {}
@@ -616,7 +616,7 @@ records = {}
 
 def draw_board(requests, table, policy, step):
     """The board of one recorded step."""
-    records.setdefault(requests, recorded_steps(requests, most=64)[0])
+    records.setdefault(requests, stored_steps(requests, most=64)[0])
     return figures.board(records[requests], min(step, len(records[requests]) - 1), policy, choices[policy](tables[table]), tables[table],
                          f"requests: {requests}; {table}; {style.policy_style(policy)['label']}")
 
@@ -632,7 +632,7 @@ panel = widgets.explore(
 # *40 minutes · hard · optional.*
 #
 # Write a policy (a function of a proposal that returns lengths [R]) that you expect to beat Algorithm 1 on the convex view, on tiles
-# of 16 with 16 requests. Say first why it is lossless. Choose among your ideas by the even steps of `recorded_steps(16)`, and report
+# of 16 with 16 requests. Say first why it is lossless. Choose among your ideas by the even steps of `stored_steps(16)`, and report
 # the odd ones. Then let `find_violation` try to refute you: it has one request, tables of its own, and three tokens at most, so make
 # the tile that your policy rounds to an argument and try 2, 3 and 5. A search that finds nothing is no proof.
 #

@@ -631,13 +631,13 @@ claims({"a short block of DSpark is worse than MTP-1 on the full server": static
 
 # %% tags=["folded"]
 # @title The same with your lab's models, if others
-from dspark_lite.course.replication.lab_results import own_confidence, own_load
+from dspark_lite.course.replication.lab_results import measure_confidence, measure_lab_load
 
-lab_own = own_confidence(lab, drafter)  # None for the models that were recorded; with others their own load is measured, once
-if lab_own:
+lab_confidence = measure_confidence(lab, drafter)  # None for the models that were recorded; with others their own load is measured, once
+if lab_confidence:
     there = {"fixed": {load: found[whole].value for load, found in against_plain.items()},
              "algorithm1": {load: found.value for load, (_, found) in scheduled.items()}}
-    picture = figures.draw_own_load(own_load(lab, drafter, lab_own.table), there, f"{report['target']} on {device}")
+    picture = figures.draw_lab_load(measure_lab_load(lab, drafter, lab_confidence.table), there, f"{report['target']} on {device}")
 
 # %% [markdown]
 # The paper says that a static draft of several tokens costs throughput on a full server; so its production system drafted one token until

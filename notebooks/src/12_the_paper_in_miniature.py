@@ -210,7 +210,7 @@ from dspark_lite.course.replication import ledger
 
 row = next(entry for entry in ledger.entries() if "falls less than half as much" in entry.claim.says)
 for place, margin in row.margins.items():
-    dflash, dspark = (100 * row.ours[f"{place} {name}:"].value for name in ("DFlash", "DSpark"))
+    dflash, dspark = (100 * row.results[f"{place} {name}:"].value for name in ("DFlash", "DSpark"))
     colour = "green" if margin.low > 0 else "orange" if margin.high < 0 else "grey"
     ours = margin.scaled(100)
     print(f"{place:4}  half of {dflash:+5.1f}, less {dspark:+4.1f}:  {ours.value:+.1f} [{ours.low:+.1f}, {ours.high:+.1f}], {colour}")
@@ -284,8 +284,8 @@ picture = ledger_forest.forest("drafts")
 # %%
 from IPython.display import Markdown
 
-failed = [entry.claim for entry in ledger.in_order() if entry.verdict == ledger.DOES_NOT and entry.claim.experiment]
-Markdown(ledger.notes(ledger.noted()[failed[0].says]))
+failed = [entry.claim for entry in ledger.in_order() if entry.verdict == ledger.DOES_NOT and entry.claim.experiments]
+Markdown(ledger.notes(ledger.note_numbers()[failed[0].says]))
 
 # %% [markdown]
 # "The other way round" means below zero. The indented line is the experiment. A longer context makes the target's pass longer, so the
@@ -375,7 +375,7 @@ lengths = {name: experiment_results.accepted_lengths(studies.TABLE_1[name])["all
 at_eight, in_table = (experiment_results.accepted_lengths(recipe) for recipe in (studies.LENGTH_STUDY["dspark", 8], studies.TABLE_1["dspark"]))
 by_gain = [experiment_results.gains(*(studies.LENGTH_STUDY[name, length] for name in ("dspark", "dflash"))) for length in studies.LENGTHS]
 growth = [[gains[domain].value for gains in by_gain] for domain in DOMAINS]
-overheads = [experiment_results.overhead(experiment_results.measured(studies.LATENCY), name, length)
+overheads = [experiment_results.longer_round(name, length).estimate()
              for name in ("dspark", "dspark_rnn") for length in studies.LENGTHS]
 by_context = list(experiments.overheads_by_context().values())
 claims({"DSpark is on top everywhere": all(gain.value > 0 for gains in over.values() for gain in gains.values())
@@ -404,7 +404,7 @@ claims({"DSpark is on top everywhere": all(gain.value > 0 for gains in over.valu
         "length 4 failed": head.startswith("the other way round (length 4)"),
         "math is grey, chat orange": first == "the other way round (chat); the interval holds zero (math)",
         "two lines are grey, none is orange": fall == "the interval holds zero (math, chat)",
-        "on math DFlash's acceptance does not fall": row.ours["math DFlash:"].value < 0,
+        "on math DFlash's acceptance does not fall": row.results["math DFlash:"].value < 0,
         "DFlash and the small LM lie far below": min(gain.low for name in ("dflash", "small_lm") for gain in over[name].values()) > 0.2,
         "confidence replicates, one row on serving stays undecided":
             not noted["confidence"] and [entry.turned_round for entry in noted["serving"]] == [False],
@@ -534,17 +534,17 @@ print(f"{stored:3} prompts, stored:     {whole.value:.2f} [{whole.low:.2f}, {who
 
 # %% tags=["folded"]
 # @title Measures your lab's DSpark, where its models are not the recorded ones
-from dspark_lite.course.replication.lab_results import own_lengths
+from dspark_lite.course.replication.lab_results import measure_lengths
 from dspark_lite.course import paper
 
-own_lab = dspark_lite.setup()
-own_found, own_name = own_lengths(own_lab), f"{own_lab.target.name} on {own_lab.device_name}"
-if own_found:  # a few prompts of each domain, measured once, and kept
-    for domain, found in own_found.items():
-        print(f"{own_name}, DSpark, {domain:5} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]; paper (its own prompts) "
+your_lab = dspark_lite.setup()
+lab_lengths, lab_name = measure_lengths(your_lab), f"{your_lab.target.name} on {your_lab.device_name}"
+if lab_lengths:  # a few prompts of each domain, measured once, and kept
+    for domain, found in lab_lengths.items():
+        print(f"{lab_name}, DSpark, {domain:5} {found.value:.2f} [{found.low:.2f}, {found.high:.2f}]; paper (its own prompts) "
               f"{paper.domain_means('Qwen3-4B', 'dspark')[domain]:.2f}")
-    picture = paper_figures.draw_own_lengths(own_found, own_name)
-del own_lab
+    picture = paper_figures.draw_lab_lengths(lab_lengths, lab_name)
+del your_lab
 
 # %% [markdown]
 # Hold any drafter against any other, one seed each, beside the paper's. On which of its four targets does Eagle3 come closest to DSpark?

@@ -507,14 +507,14 @@ print(f"{len(prompts)} answers in {len(in_turn.reports)} steps")
 # %% tags=["folded"]
 # @title Play the steps again at a GPU's pace
 from dspark_lite.course.measure.paced import PacedEngine
-from dspark_lite.course.replication.block_replay import recorded_steps
+from dspark_lite.course.replication.block_replay import stored_steps
 
 pace = {"draft": 1e-3, "verify": 4e-3}  # seconds
 
 
 def paced(overlapped):
     """What was done when, at the pace of a GPU; the recorded steps five times over."""
-    return serve(PacedEngine(target, 5 * in_turn.reports, pace, recorded_steps(slots)[0]), table, Host().deliver, overlapped=overlapped)
+    return serve(PacedEngine(target, 5 * in_turn.reports, pace, stored_steps(slots)[0]), table, Host().deliver, overlapped=overlapped)
 
 
 waiting, hidden = paced(overlapped=False), paced(overlapped=True)
@@ -594,7 +594,7 @@ from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving.runner import next_size
 
 requests = 16
-steps, accepted = recorded_steps(requests)
+steps, accepted = stored_steps(requests)
 most = requests * (steps[0].tokens.shape[1] + 1)
 batch = np.arange(1, most + 1)
 smooth = CostTable(batch, 1 / (0.010 * np.sqrt(1 + (batch / 96) ** 2)))  # lesson 10's smooth machine

@@ -33,7 +33,7 @@ from dspark_lite.course.figures import lesson_14 as figures
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.measure import symptoms as clinic
 from dspark_lite.course.replication import clinic_results
-from dspark_lite.course.replication.lab_results import is_recorded
+from dspark_lite.course.replication.lab_results import has_stored_results
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
@@ -58,7 +58,7 @@ domains = list(lab.prompts)
 # @title A cost table, from recorded step times or, for models that were not recorded, from measured ones
 from dspark_lite.course.measure.step_time import profile
 
-drafter, recorded = lab.drafter("dspark"), is_recorded(lab)
+drafter, recorded = lab.drafter("dspark"), has_stored_results(lab)
 longest = drafter.gamma + 1  # tokens of the longest pass, a whole block and its anchor
 spent = clinic_results.step_milliseconds(longest) if recorded else profile(lab.target, range(1, longest + 1), repeats=9)[1]
 prices = clinic.price_table(spent)

@@ -1,7 +1,8 @@
-"""llama.cpp's own converter for a checkpoint of this course: convert_to_gguf.py SOURCE FOLDER [its options].
+"""llama.cpp's own converter for a checkpoint of this course: convert_to_gguf.py SOURCE FOLDER [its
+options].
 
-SOURCE is llama.cpp's source. Its converter knows a tokenizer by what it makes of one long text, and refuses an unknown one.
-The judge exchanges token ids alone, so that any name it knows will do.
+SOURCE is llama.cpp's source. Its converter knows a tokenizer by what it makes of one long text, and
+refuses an unknown one. The judge exchanges token ids alone, so that any name it knows will do.
 """
 
 import runpy

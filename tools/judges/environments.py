@@ -41,7 +41,8 @@ def environment(name, fill, anew=False):
 
 
 def for_cpus(name, package, *more):
-    """Return the Python of an environment with a package on torch for CPUs, what it requires, and `more`."""
+    """Return the Python of an environment with a package on torch for CPUs, what it requires, and
+    `more`."""
 
     def fill(python):
         wheels = BUILD / name / "wheels"
@@ -67,7 +68,8 @@ def requirements(wheel):
 
 
 def answer(judge, python, asked, scratch, **options):
-    """Return what the file of a judge answers as JSON when the judge's own Python runs it: FILE CASES ANSWERS."""
+    """Return what the file of a judge answers as JSON when the judge's own Python runs it: FILE
+    CASES ANSWERS."""
     scratch.mkdir(parents=True, exist_ok=True)
     cases, answers = (scratch / f"{Path(judge).stem}_{what}.json" for what in ("cases", "answers"))
     cases.write_text(json.dumps(asked))
@@ -76,7 +78,8 @@ def answer(judge, python, asked, scratch, **options):
 
 
 def definitions(path, names, known):
-    """Return a module that has only the named functions and classes of a file; they see one another and what is `known`.
+    """Return a module that has only the named functions and classes of a file; they see one another
+    and what is `known`.
 
     Raises ValueError if the file lacks one.
     """

@@ -1,7 +1,8 @@
 """llama.cpp decodes every prompt with each drafter, greedily: texts, and tokens committed by round.
 
-Its server is built here from the source on PyPI and decodes with our checkpoints, converted by its converter. Weights, keys and values
-are float32. Token ids go in and come out; what a round keeps is read from the server's log.
+Its server is built here from the source on PyPI and decodes with our checkpoints, converted by its
+converter. Weights, keys and values are float32. Token ids go in and come out; what a round keeps is
+read from the server's log.
 """
 
 import json
@@ -71,7 +72,8 @@ def build(python):
 
 
 def answers_with(target, folder, asked, file):
-    """Return the answers of a server that drafts with the checkpoint in a folder (None: plain decoding); `file` has no suffix."""
+    """Return the answers of a server that drafts with the checkpoint in a folder (None: plain
+    decoding); `file` has no suffix."""
     draft, log = None, file.with_suffix(".log")
     if folder:
         verifier = ("--target-model-dir", asked["target"])
@@ -106,7 +108,8 @@ def command(port, target, draft, asked):
 
 @contextmanager
 def serving(command, log):
-    """Start a server on loopback by the words of `command(port)`; yield its address once it is ready, and stop it at the end.
+    """Start a server on loopback by the words of `command(port)`; yield its address once it is
+    ready, and stop it at the end.
 
     The server writes to the file `log`. Raises DSparkLiteError if it does not start.
     """
@@ -154,7 +157,8 @@ def decode(address, ids, max_new_tokens):
 
 
 def rounds_of(log):
-    """Return how many tokens each round of each answer committed, by a server's log: one more than it says.
+    """Return how many tokens each round of each answer committed, by a server's log: one more than
+    it says.
 
     The log counts neither a bonus nor, where an answer ends at a draft, that draft.
     """
@@ -165,10 +169,11 @@ def rounds_of(log):
 
 
 def within(length, committed):
-    """Return what rounds committed of an answer of `length` tokens, the first of which belongs to no round.
+    """Return what rounds committed of an answer of `length` tokens, the first of which belongs to
+    no round.
 
-    The last round may have gone beyond the answer. If there is room for one token after it, a pass without drafts
-    wrote that one, and the log has no line for it.
+    The last round may have gone beyond the answer. If there is room for one token after it, a pass
+    without drafts wrote that one, and the log has no line for it.
     """
     left = length - 1 - sum(committed)
     if not committed:

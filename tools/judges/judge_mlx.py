@@ -1,7 +1,7 @@
 """mlx-dspark decodes every prompt with each drafter, greedily: texts and accepted drafts by round.
 
-Everything is computed in float32 and no drafter is quantised, which is not its default. `ask` runs here, `main` in its own
-environment: judge_mlx.py CASES ANSWERS.
+Everything is computed in float32 and no drafter is quantised, which is not its default. `ask` runs
+here, `main` in its own environment: judge_mlx.py CASES ANSWERS.
 """
 
 import json
@@ -57,7 +57,8 @@ def in_float32(module):
 
 
 def decode(target, tokenizer, drafter, **asked):
-    """Return tokens, cut to the length asked for if a last round wrote more, and accepted drafts by round."""
+    """Return tokens, cut to the length asked for if a last round wrote more, and accepted drafts by
+    round."""
     from mlx_dspark import greedy_generate, speculative_generate
 
     if drafter is None:

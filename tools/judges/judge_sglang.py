@@ -1,7 +1,8 @@
-"""SGLang reads our cost tables and calibration, fits temperatures and chooses budgets, by its own functions.
+"""SGLang reads our cost tables and calibration, fits temperatures and chooses budgets, by its own
+functions.
 
-Its wheel is downloaded without what it depends on and is not installed: files are loaded by their paths, and of those that import
-the engine only the functions asked for.
+Its wheel is downloaded without what it depends on and is not installed: files are loaded by their
+paths, and of those that import the engine only the functions asked for.
 """
 
 import importlib.util
@@ -64,7 +65,8 @@ def ask(lab, options, folder=SCRATCH / "sglang"):
 
 
 def fetch(folder, newest):
-    """Download the wheel, and msgspec, which defines its structures; return (version, folder of files)."""
+    """Download the wheel, and msgspec, which defines its structures; return (version, folder of
+    files)."""
     package = "sglang" if newest else f"sglang=={SGLANG}"
     environments.pip(sys.executable, "download", "--no-deps", package, "-d", folder / "wheel")
     target = ("--upgrade", "--target", folder / "library")
@@ -77,7 +79,8 @@ def fetch(folder, newest):
 
 
 def parts(files):
-    """Return their modules of cost tables, of the calibration's file, of budgets, and of the calibration's fit."""
+    """Return their modules of cost tables, of the calibration's file, of budgets, and of the
+    calibration's fit."""
     dotted = PARTS.replace("/", ".")
     words = dotted.split(".")
     for depth in range(1, len(words) + 1):
@@ -110,7 +113,8 @@ def same_speeds(read, table):
 
 
 def same_seconds(read, table):
-    """Return for every step of up to 64 requests with blocks of one length whether its seconds are ours."""
+    """Return for every step of up to 64 requests with blocks of one length whether its seconds are
+    ours."""
     return [
         abs(
             read.step_time(num_reqs=requests, budget=requests * drafts)
@@ -129,7 +133,8 @@ def same_temperatures(sts):
 
 
 def same_fits(fitter):
-    """Return for every position and domain whether both fit the same temperature to the recorded blocks."""
+    """Return for every position and domain whether both fit the same temperature to the recorded
+    blocks."""
     agreed = []
     for held in observations().values():
         ours = fit_sts(held.logits, held.accepted).temperatures
@@ -144,7 +149,8 @@ def same_fits(fitter):
 
 
 def same_budgets(planner, read, table, gamma=7, most=8):
-    """Return for random steps whether their planner verifies as many drafts as our optimum without an early stop."""
+    """Return for random steps whether their planner verifies as many drafts as our optimum without
+    an early stop."""
     generator, agreed = torch.Generator().manual_seed(0), []
     settings = planner.DSparkScheduleConfig(gamma=gamma)
     for case in range(CASES):

@@ -1,7 +1,9 @@
-"""speculators reads our drafts in its form, computes their passes, and writes them again: logits, confidence, tensors.
+"""speculators reads our drafts in its form, computes their passes, and writes them again: logits,
+confidence, tensors.
 
-`ask` runs here, `main` in an environment with speculators: judge_speculators.py CASES ANSWERS. A block of DSpark and DFlash is put
-together from its layers and heads: its own `forward` also makes the loss of a training.
+`ask` runs here, `main` in an environment with speculators: judge_speculators.py CASES ANSWERS. A
+block of DSpark and DFlash is put together from its layers and heads: its own `forward` also makes
+the loss of a training.
 """
 
 import json
@@ -27,7 +29,7 @@ TINY = {
 GIVEN = ("ids", "features", "anchor", "previous")  # of each prompt
 SAME = 1e-3  # between two programs' numbers in float32
 
-# Here --------------------------------------------------------------------------------------------------
+# Here.
 
 
 def ask(lab, options):
@@ -48,7 +50,8 @@ def ask(lab, options):
 
 
 def drafters(target):
-    """Return the drafters asked about: the tiny ones, a DFlash in its first layout, a DSpark that drafts every second id."""
+    """Return the drafters asked about: the tiny ones, a DFlash in its first layout, a DSpark that
+    drafts every second id."""
     from dspark_lite.models.checkpoints import load_drafter
 
     found = {name: load_drafter(folder, target) for name, folder in TINY.items()}
@@ -76,7 +79,8 @@ def halved(drafter):
 
 @torch.inference_mode()
 def answered(target, drafter, ids):
-    """Return what a drafter reads after a prompt [1, n], and its greedy answer: logits [g, U] and confidence [g] by slot."""
+    """Return what a drafter reads after a prompt [1, n], and its greedy answer: logits [g, U] and
+    confidence [g] by slot."""
     from dspark_lite.drafters.autoregressive import Autoregressive
 
     step, _ = target.prefill(ids, drafter.taps)
@@ -96,7 +100,8 @@ def answered(target, drafter, ids):
 
 
 def cases(target, drafted, prompts, scratch):
-    """Return what is asked about each drafter after each of the prompts [1, n], and our answers by "name/prompt/what"."""
+    """Return what is asked about each drafter after each of the prompts [1, n], and our answers by
+    "name/prompt/what"."""
     from dspark_lite.models.checkpoints import EMBEDDED, save_draft
     from dspark_lite.models.export import export
 
@@ -118,7 +123,8 @@ def cases(target, drafted, prompts, scratch):
 
 
 def compared(target, asked, drafted, own):
-    """Return {what was compared: a truth a slot, or a tensor} of what speculators has computed and written."""
+    """Return {what was compared: a truth a slot, or a tensor} of what speculators has computed and
+    written."""
     from dspark_lite.models.checkpoints import load_drafter
 
     found, rows = load_file(asked["found"]), {}
@@ -141,7 +147,7 @@ def compared(target, asked, drafted, own):
     return rows
 
 
-# In its environment ------------------------------------------------------------------------------------
+# In its environment.
 
 
 @torch.inference_mode()
@@ -171,7 +177,8 @@ def read(folder):
 
 
 def block(model, ids, features, anchor, previous):
-    """Return logits [g, U] of the slots that predict, and the confidence [g] in each if there is a head for it."""
+    """Return logits [g, U] of the slots that predict, and the confidence [g] in each if there is a
+    head for it."""
     ids = torch.full((1, model.block_size), model.mask_token_id)
     ids[0, 0] = anchor
     x, context = model.embed_tokens(ids), model.hidden_norm(model.fc(features))
@@ -196,7 +203,8 @@ def block(model, ids, features, anchor, previous):
 
 
 def first_draft(model, ids, features, anchor, previous):
-    """Return logits [1, U] of the first draft after a prompt [1, n] of Eagle3 or MTP, by speculators' own pass."""
+    """Return logits [1, U] of the first draft after a prompt [1, n] of Eagle3 or MTP, by
+    speculators' own pass."""
     seen, shifted = [], torch.cat([ids[:, 1:], anchor[None]], 1)
     watch = model.lm_head.register_forward_hook(lambda module, inputs, output: seen.append(output))
     if (

@@ -1,4 +1,5 @@
-"""transformers decodes plainly and with our small LM as its assistant, and its acceptance rule is enumerated beside ours."""
+"""transformers decodes plainly and with our small LM as its assistant, and its acceptance rule is
+enumerated beside ours."""
 
 import inspect
 from contextlib import contextmanager
@@ -52,10 +53,12 @@ def plain(target, prompts, max_new_tokens):
 
 
 def assisted(target, small, prompts, max_new_tokens):
-    """Return whether texts are the same, a truth a prompt, and how many drafts were accepted, a truth a round.
+    """Return whether texts are the same, a truth a prompt, and how many drafts were accepted, a
+    truth a round.
 
-    transformers drafts from the prompt on and we after the token that the prompt's own pass gives, so it begins with that
-    token. Its last round drafts no further than the answer may go and is left out.
+    transformers drafts from the prompt on and we after the token that the prompt's own pass gives,
+    so it begins with that token. Its last round drafts no further than the answer may go and is
+    left out.
     """
     texts, rounds, helper = [], [], small.model.model
     for ids in prompts:
@@ -101,7 +104,8 @@ class Driven:
         return getattr(torch, name)
 
     def rand_like(self, ratio):
-        """Return numbers that accept a prefix of drafts, whose length the path has chosen by the ratios p / q."""
+        """Return numbers that accept a prefix of drafts, whose length the path has chosen by the
+        ratios p / q."""
         accepted = self.path.accepted_prefix_length(ratio.reshape(1, -1).clamp(max=1))
         refused = torch.arange(ratio.numel()) >= accepted
         return (refused * (2.0 + ratio.max())).reshape(ratio.shape)
@@ -135,7 +139,8 @@ def ours(draft_logits, target_logits, tokens, rule=accept):
 
 
 def acceptance(cases=CASES, rule=accept, vocabulary=5, gamma=3):
-    """Return for random blocks whether both rules do the same, by the exact distribution of what they may do."""
+    """Return for random blocks whether both rules do the same, by the exact distribution of what
+    they may do."""
     generator, agreed = torch.Generator().manual_seed(0), []
     for _ in range(cases):
         draft, target = (

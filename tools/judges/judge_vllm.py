@@ -1,9 +1,12 @@
-"""vLLM decodes every prompt with each drafter, greedily: texts, tokens committed by round, logits of the first block, budgets.
+"""vLLM decodes every prompt with each drafter, greedily: texts, tokens committed by round, logits
+of the first block, budgets.
 
-Each drafter is asked about twice. On a CPU vLLM norms the context's keys of all draft layers with the first layer's weight. So
-its kernel is once called layer by layer and compared with our drafters, and once left as it is and compared with our drafters
-that make the same mistake. `ask` runs here, `main` in an environment with vLLM built for CPUs: judge_vllm.py CASES ANSWERS. Each
-drafter has a process of its own; kernels are interpreted, a few tokens a second, so all prompts are decoded at once.
+Each drafter is asked about twice. On a CPU vLLM norms the context's keys of all draft layers with
+the first layer's weight. So its kernel is once called layer by layer and compared with our
+drafters, and once left as it is and compared with our drafters that make the same mistake. `ask`
+runs here, `main` in an environment with vLLM built for CPUs: judge_vllm.py CASES ANSWERS. Each
+drafter has a process of its own; kernels are interpreted, a few tokens a second, so all prompts are
+decoded at once.
 """
 
 import json
@@ -64,7 +67,8 @@ def ask(lab, options):
 
 
 def shares(file, gamma=7, most=8, cases=300):
-    """Return for random steps whether vLLM, by its function in a file, and we give each request as much of a step's budget."""
+    """Return for random steps whether vLLM, by its function in a file, and we give each request as
+    much of a step's budget."""
     import torch
 
     from dspark_lite.scheduling.policies import survival, top_k
@@ -127,7 +131,8 @@ def decode(cases, name):
 
 
 def decoded(engine, prompts, max_new_tokens, stop):
-    """Return the tokens of each prompt, and how many of them each step after the prompt's own committed."""
+    """Return the tokens of each prompt, and how many of them each step after the prompt's own
+    committed."""
     from vllm import SamplingParams
 
     wanted = SamplingParams(temperature=0.0, max_tokens=max_new_tokens, stop_token_ids=stop)
@@ -165,8 +170,8 @@ def first_block(engine, cases):
 def norm_by_layer():
     """Norm the context's keys of each layer with the weight of that layer.
 
-    vLLM norms those of all layers in one call and passes the weights of all, [layers, head size]. Its kernel for CPUs takes the
-    first row for every layer, so here it is called once per layer.
+    vLLM norms those of all layers in one call and passes the weights of all, [layers, head size].
+    Its kernel for CPUs takes the first row for every layer, so here it is called once per layer.
     """
     import torch
     from vllm import _custom_ops

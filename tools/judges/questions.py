@@ -1,4 +1,5 @@
-"""What judges are asked about the tiny drafters, our own answers, and how an engine's answers are compared with ours."""
+"""What judges are asked about the tiny drafters, our own answers, and how an engine's answers are
+compared with ours."""
 
 from itertools import zip_longest
 
@@ -18,7 +19,8 @@ SAME = 1e-3  # between two programs' draft logits in float32
 
 
 def lab_of(options):
-    """Return the tiny lab with the prompts asked for. Raises DSparkLiteError if the result's file cannot be written."""
+    """Return the tiny lab with the prompts asked for. Raises DSparkLiteError if the result's file
+    cannot be written."""
     check_writable(options.out)
     return setup("tiny", prompts=options.prompts)
 
@@ -34,7 +36,8 @@ def loaded(lab):
 
 
 def exported(name, engine):
-    """Return the folder of a tiny drafter in the form that an engine loads; write it if it is missing."""
+    """Return the folder of a tiny drafter in the form that an engine loads; write it if it is
+    missing."""
     folder = SCRATCH / f"{DRAFTERS[name]}-{engine}"
     if not folder.exists():
         export(DRAFTERS[name], engine, folder)
@@ -44,8 +47,8 @@ def exported(name, engine):
 def asked_of_engines(lab, max_new_tokens, drafters):
     """Return what engines are asked, with our own answers by drafter.
 
-    "answers" holds tokens and by round the proposed, accepted and committed tokens; "logits" those [g][V] of the first block
-    of the first prompt.
+    "answers" holds tokens and by round the proposed, accepted and committed tokens; "logits" those
+    [g][V] of the first block of the first prompt.
     """
     ids = [lab.encode(prompt) for prompt in prompts_of(lab)]
     answers = {name: [] for name in drafters}
@@ -69,7 +72,8 @@ def asked_of_engines(lab, max_new_tokens, drafters):
 
 @torch.inference_mode()
 def first_block(target, drafter, ids):
-    """Return the logits [g][V] from which the first block after a prompt [1, n] is drawn greedily."""
+    """Return the logits [g][V] from which the first block after a prompt [1, n] is drawn
+    greedily."""
     step, _ = target.prefill(ids, drafter.taps)
     state, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
     return drafter.draw_block(drafter.block_hidden(state, anchor), anchor, 0.0, None)[1][0].tolist()
@@ -90,7 +94,8 @@ def rows_of(judge, version, compared):
 
 
 def compared(judge, asked, found):
-    """Return the rows of an engine: texts token for token, rounds one by one, logits of the first block if it gives them."""
+    """Return the rows of an engine: texts token for token, rounds one by one, logits of the first
+    block if it gives them."""
     lines = {}
     for name, theirs in found["answers"].items():
         own = asked["answers"][name]

@@ -1,8 +1,9 @@
-"""Ask programs that nobody here wrote whether they agree: `make judges`. The exit code is 1 if one of them does not.
+"""Ask programs that nobody here wrote whether they agree: `make judges`. The exit code is 1 if one
+of them does not.
 
-Everything is asked about the tiny checkpoints as committed: whole texts token for token, rounds one by one, files and fits
-number for number. Each judge has a file with a function `ask`. What is installed for it stands in build/environments. The rows go
-to assets/measurements/judges.json.
+Everything is asked about the tiny checkpoints as committed: whole texts token for token, rounds one
+by one, files and fits number for number. Each judge has a file with a function `ask`. What is
+installed for it stands in build/environments. The rows go to assets/measurements/judges.json.
 """
 
 import argparse
@@ -36,7 +37,8 @@ JUDGES = {
 
 
 def heard(name, lab, options):
-    """Return the rows of a judge; one that could not be installed or broke down has a row with the reason."""
+    """Return the rows of a judge; one that could not be installed or broke down has a row with the
+    reason."""
     try:
         return JUDGES[name](lab, options)
     except subprocess.CalledProcessError as error:
@@ -58,7 +60,7 @@ def line(row):
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     add = parser.add_argument
     add("--only", nargs="+", choices=JUDGES, default=list(JUDGES), help="default: all of them")
     add("--newest", action="store_true", help="newest SGLang and mlx-dspark, not those pinned")

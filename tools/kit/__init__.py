@@ -1,1 +1,2 @@
-"""What an instructor needs around the lessons: the student edition, a grader, slides, a fork of one's own."""
+"""What an instructor needs around the lessons: the student edition, a grader, slides, a fork of
+one's own."""

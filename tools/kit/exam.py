@@ -1,7 +1,9 @@
-"""An exam on paper, and its key: `python -m tools.kit.exam --seed N` writes build/exam/questions.md and build/exam/key.md.
+"""An exam on paper, and its key: `python -m tools.kit.exam --seed N` writes build/exam/questions.md
+and build/exam/key.md.
 
-The questions are public, their numbers are drawn from the seed, and the key is computed by the package: nobody who reads this repository
-knows a term's answers, as long as the seed is kept. Each question ends in a reason to be given, which is what the marks are for.
+The questions are public, their numbers are drawn from the seed, and the key is computed by the
+package: nobody who reads this repository knows a term's answers, as long as the seed is kept. Each
+question ends in a reason to be given, which is what the marks are for.
 """
 
 import argparse
@@ -22,7 +24,7 @@ OUT = ROOT / "build" / "exam"
 
 
 def shares(rng: random.Random, count: int) -> list[float]:
-    """Probabilities in tenths, none of them 0, that sum to 1."""
+    """Return probabilities in tenths, none of them 0, that sum to 1."""
     cuts = sorted(rng.sample(range(1, 10), count - 1))
     return [(high - low) / 10 for low, high in zip([0, *cuts], [*cuts, 10])]
 
@@ -161,30 +163,26 @@ QUESTIONS = [rule, speed, caches, collision, block, by_hand, appendix, ragged]
 
 
 def exam(seed: int) -> tuple[str, str]:
-    """The sheet and its key."""
+    """Return the sheet and its key."""
     rng = random.Random(seed)
     pairs = [(question.__doc__, *question(rng)) for question in QUESTIONS]
     sheet = [f"**{number}.** {text}\n" for number, (_, text, _) in enumerate(pairs, 1)]
     key = [f"**{number}.** {of} {text}\n" for number, (of, _, text) in enumerate(pairs, 1)]
     marks = "Three points a question: two for the numbers, one for the reason.\n"
-    return "\n".join(["# Speculative decoding\n", marks, *sheet]), "\n".join(
-        [f"# Key, seed {seed}\n", *key]
-    )
+    pages = ["# Speculative decoding\n", marks, *sheet], [f"# Key, seed {seed}\n", *key]
+    return tuple(map("\n".join, pages))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="exam", description="Write an exam and its key to build/exam."
-    )
-    parser.add_argument(
-        "--seed", type=int, required=True, help="of the numbers; keep it to yourself"
-    )
+    says = "Write an exam and its key to build/exam."
+    parser = argparse.ArgumentParser(prog="exam", description=says)
+    says = "of the numbers; keep it to yourself"
+    parser.add_argument("--seed", type=int, required=True, help=says)
     seed = parser.parse_args(arguments).seed
     for name, text in zip(("questions.md", "key.md"), exam(seed)):
         write_text(OUT / name, text)
-    print(
-        f"{len(QUESTIONS)} questions in {OUT.relative_to(ROOT)}/questions.md, the answers in key.md beside it."
-    )
+    folder = OUT.relative_to(ROOT)
+    print(f"{len(QUESTIONS)} questions in {folder}/questions.md, the answers in key.md.")
     return 0
 
 

@@ -1,8 +1,10 @@
-"""A course of one's own: `python -m tools.kit.fork OWNER/NAME --tag TAG` gives badges, links and setup cells another repository.
+"""A course of one's own: `python -m tools.kit.fork OWNER/NAME --tag TAG` gives badges, links and
+setup cells another repository.
 
-With a tag (or a branch), badges open the notebooks at it, and setup cells clone the code at it. Both names stand in
-dspark_lite/common/about.py, in notebooks, and wherever a page links. Nothing is executed, outputs stay. Run it in a clone of the
-fork, commit what it changed, and make the tag there.
+With a tag (or a branch), badges open the notebooks at it, and setup cells clone the code at it.
+Both names stand in dspark_lite/common/about.py, in notebooks, and wherever a page links. Nothing is
+executed, outputs stay. Run it in a clone of the fork, commit what it changed, and make the tag
+there.
 """
 
 import argparse
@@ -22,7 +24,8 @@ PAGES = {".md", ".py", ".yml", ".yaml", ".cff", ".toml", ".ipynb"}
 
 
 def check_repository(name: str, tag: str = "") -> None:
-    """Raise RequestError unless `name` can be a repository of GitHub's, and `tag` is "" or can be a tag."""
+    """Raise RequestError unless `name` can be a repository of GitHub's, and `tag` is "" or can be a
+    tag."""
     if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+", name):
         raise RequestError(
             f"{name!r} is no repository; it is OWNER/NAME, as in its address on GitHub"
@@ -35,10 +38,11 @@ def check_repository(name: str, tag: str = "") -> None:
 
 
 def renamed(text: str, old: str, new: str, tag: str = "") -> str:
-    """Return a page or notebook with the addresses and the clone's folder of the repository `new` for those of `old`.
+    """Return a page or notebook with the addresses and the clone's folder of the repository `new`
+    for those of `old`.
 
-    Badges open notebooks at the `tag`, and setup cells clone it. With "" badges lead to the main branch, and setup cells clone
-    the tag of this version, or the newest where it has none.
+    Badges open notebooks at the `tag`, and setup cells clone it. With "" badges lead to the main
+    branch, and setup cells clone the tag of this version, or the newest where it has none.
     """
     text = re.sub(
         rf"(github\.com/|google\.com/github/){re.escape(old)}(?![\w-])", rf"\g<1>{new}", text
@@ -63,7 +67,8 @@ def renamed(text: str, old: str, new: str, tag: str = "") -> str:
 
 
 def fork(root: Path, new: str, tag: str = "") -> list[str]:
-    """Give the clone at `root` another name, and a tag or ""; return the files that it changed, relative to the root."""
+    """Give the clone at `root` another name, and a tag or ""; return the files that it changed,
+    relative to the root."""
     check_repository(new, tag)
     found = NAMED.search((root / ABOUT).read_text(encoding="utf-8"))
     listed = subprocess.run(

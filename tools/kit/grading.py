@@ -27,7 +27,8 @@ OURS = ("dspark_lite",)
 
 @dataclass(frozen=True)
 class Cell:
-    """A code cell of a submission: the step's name, the statements to execute, the checkers that it calls."""
+    """A code cell of a submission: the step's name, the statements to execute, the checkers that it
+    calls."""
 
     step: str
     statements: list
@@ -35,7 +36,8 @@ class Cell:
 
 
 def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> Cell:
-    """What a cell defines, all that it does where it is an exercise's; one that is no Python is a `raise` of what is wrong with it."""
+    """Return what a cell defines, or all that an exercise's cell does; one that is no Python is a
+    `raise` of what is wrong with it."""
     step, named = f"cell {number}", [name for name in checkers if f"{name}(" in source]
     try:
         text = TransformerManager().transform_cell(source)
@@ -56,7 +58,7 @@ def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> C
 
 @contextmanager
 def hushed() -> Iterator[StringIO]:
-    """Catches what is printed."""
+    """Catch what is printed."""
     with (
         redirect_stdout(StringIO()) as said,
         redirect_stderr(StringIO()),
@@ -67,7 +69,8 @@ def hushed() -> Iterator[StringIO]:
 
 
 def execute(cell: Cell, scope: dict) -> str:
-    """Runs a cell's statements one by one in `scope`; returns what the last one that failed raised, "" where none did."""
+    """Run a cell's statements one by one in `scope`; return what the last one that failed raised,
+    "" if none did."""
     failed = ""
     for node in cell.statements:
         try:
@@ -79,7 +82,8 @@ def execute(cell: Cell, scope: dict) -> str:
 
 
 def without_references(module, answers: set[str]) -> types.ModuleType:
-    """A lesson's module of checkers as a reader's code may see it: the right answers are not in it, and its checkers check nothing."""
+    """Return a lesson's module of checkers as a reader's code may see it: without the right
+    answers, its checkers check nothing."""
     shown = types.ModuleType(module.__name__)
     for name, value in vars(module).items():
         if name not in answers and not name.startswith("__"):
@@ -88,88 +92,79 @@ def without_references(module, answers: set[str]) -> types.ModuleType:
 
 
 def hidden_cases(folder: Path, lesson: str) -> dict:
-    """The functions of a folder's lesson_NN.py by their names, which are those of checkers; none where there is no such file."""
+    """Return the functions of a folder's lesson_NN.py by the names of checkers; none if there is no
+    such file."""
     path = folder / f"lesson_{lesson}.py"
     held = runpy.run_path(str(path), run_name=path.stem) if path.is_file() else {}
     return {name: value for name, value in held.items() if name.startswith("check_")}
 
 
 def with_cases(check: Exercise, cases: list[list[tuple]]) -> Exercise:
-    """The same exercise, asked with other cases: a list for each of its steps."""
+    """Return the same exercise with other cases: a list for each of its steps."""
     steps = [replace(step, cases=given) for step, given in zip(check.steps, cases, strict=True)]
     return Exercise(check.reference, *steps, also_right=check.also_right, manner=check.manner)
 
 
 def verdict(check, answers: tuple, hidden: list, seed: int) -> tuple[bool, str]:
-    """Whether a checker and the hidden cases for it accept the answers, and what was said last."""
+    """Return whether a checker and the hidden cases for it accept the answers, and the last line
+    that it printed."""
     if any(str(getattr(answer, "__module__", "")).partition(".")[0] in OURS for answer in answers):
         return False, "this is the course's own function"
     right, said = asked(check, answers)
     for draw in hidden if isinstance(check, Exercise) else []:
         if right:
-            right, said = asked(
-                with_cases(check, draw(torch.Generator().manual_seed(seed))), answers
-            )
+            cases = draw(torch.Generator().manual_seed(seed))
+            right, said = asked(with_cases(check, cases), answers)
             said = said if right else f"on hidden cases: {said}"
     return right, said
 
 
 def asked(check, answers: tuple) -> tuple[bool, str]:
-    """Whether a checker accepts the answers, and its line."""
+    """Return whether a checker accepts the answers, and its line."""
     with hushed() as said:
         right = check(*answers)
     return right, (said.getvalue().strip() or "it said nothing").splitlines()[-1][:400]
 
 
 def serve(pipe, task: str) -> None:
-    """Marks one submission and sends what it finds through the pipe, as JSON."""
+    """Mark one submission and send the verdicts through the pipe, as JSON."""
     sys.stdin = open(os.devnull)
     torch.set_num_threads(1)
     mark(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode()))
 
 
 def mark(task: dict, send) -> None:
-    """Marks one submission; what is found is sent: "begun", step; "verdict", checker, right, said; "finished"."""
+    """Mark one submission; `send` gets "begun", step; "verdict", checker, right, line;
+    "finished"."""
     lesson = Path(task["lesson"])
-    number, exercises = (
-        lesson.name[:2],
-        {exercise.checker: exercise for exercise in code_exercises(read_notebook(lesson))},
-    )
+    number = lesson.name[:2]
+    exercises = {found.checker: found for found in code_exercises(read_notebook(lesson))}
     module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}")
     shown = without_references(module, answer_names(lesson))
     sys.modules[module.__name__] = shown
     setattr(sys.modules["dspark_lite.course.exercises"], f"lesson_{number}", shown)
     hidden = [hidden_cases(Path(folder), number) for folder in task["hidden"]]
-    scope, failed, left = (
-        {"__name__": "submission"},
-        "",
-        [name for name in exercises if name not in task["judged"]],
-    )
+    scope, failed = {"__name__": "submission"}, ""
+    left = [name for name in exercises if name not in task["marked"]]
 
-    def judge(name: str) -> None:
+    def mark_answer(name: str) -> None:
         send("begun", name)
         left.remove(name)
         try:
             answers = eval(compile(exercises[name].arguments, name, "eval"), scope)
         except NameError as error:
-            return send(
-                "verdict",
-                name,
-                False,
-                f"{error.name} is missing" + (f"; {failed}" if failed else ""),
-            )
+            reason = f"{error.name} is missing" + (f"; {failed}" if failed else "")
+            return send("verdict", name, False, reason)
         drawn = [cases[name] for cases in hidden if name in cases]
         send("verdict", name, *verdict(getattr(module, name), answers, drawn, task["seed"]))
 
-    for cell in (
-        read_cell(at, source, exercise, set(exercises))
-        for at, (source, exercise) in enumerate(task["cells"], 1)
-    ):
+    for at, (source, is_exercise) in enumerate(task["cells"], 1):
+        cell = read_cell(at, source, is_exercise, set(exercises))
         send("begun", cell.step)
         if cell.step not in task["skipped"]:
             failed = execute(cell, scope) or failed
         for name in [name for name in cell.checkers if name in left]:
-            judge(name)
+            mark_answer(name)
     for name in list(left):
-        judge(name)
+        mark_answer(name)
     send("finished")

@@ -1,4 +1,5 @@
-"""The lessons as they are committed, for an instructor's tools: their notebooks, exercises and answers, found by what they hold."""
+"""The lessons as they are committed, for an instructor's tools: their notebooks, exercises and
+answers, found by what they hold."""
 
 import ast
 import re
@@ -15,7 +16,8 @@ EXERCISE = re.compile(r"^### (Exercise \d+ · .+ \((?:code|think|open)\))$", re.
 
 @dataclass(frozen=True)
 class CodeExercise:
-    """An exercise with a checker: its heading, the checker's name, and what the lesson gives the checker, as an expression."""
+    """An exercise with a checker: its heading, the checker's name, and what the lesson gives the
+    checker, as an expression."""
 
     heading: str
     checker: str
@@ -23,22 +25,23 @@ class CodeExercise:
 
 
 def lesson_paths() -> list[Path]:
-    """The lessons' notebooks, in order."""
+    """Return the paths of the lessons' notebooks, in order."""
     return sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 
 def read_notebook(path: Path):
-    """A notebook of format 4."""
+    """Return a notebook of format 4."""
     return nbformat.read(path, as_version=4)
 
 
 def tagged(cell, tag: str) -> bool:
-    """Whether a cell has a tag."""
+    """Return whether a cell has a tag."""
     return tag in cell.metadata.get("tags", [])
 
 
 def checker_calls(node) -> list[ast.Call]:
-    """The calls of checkers in a piece of code: check_NAME(...), of a module or by itself."""
+    """Return the calls of checkers in a piece of code: check_NAME(...), of a module or by
+    itself."""
     calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
     return [
         call
@@ -48,7 +51,7 @@ def checker_calls(node) -> list[ast.Call]:
 
 
 def code_exercises(notebook) -> list[CodeExercise]:
-    """The exercises of a lesson that have a checker, in their order."""
+    """Return the exercises of a lesson that have a checker, in their order."""
     heading, found = "", {}
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -62,7 +65,7 @@ def code_exercises(notebook) -> list[CodeExercise]:
 
 
 def answer_names(path: Path) -> set[str]:
-    """The functions and values that a lesson's solutions define."""
+    """Return the names of the functions and classes that a lesson's solutions define."""
     names = set()
     for cell in read_notebook(path.parent / "solutions" / path.name).cells:
         for node in ast.parse(cell.source).body if tagged(cell, "solution") else []:

@@ -1,4 +1,5 @@
-"""What a teacher reads of each lesson, from the lessons and their checkers: goals, exercises with minutes, mistakes; a plan's minutes."""
+"""What a teacher reads of each lesson, from the lessons and their checkers: goals, exercises with
+minutes, mistakes; a plan's minutes."""
 
 import importlib
 import re
@@ -19,14 +20,15 @@ WEEK = 90  # minutes of a term's week
 
 
 def minutes(number: str) -> int | None:
-    """A person's minutes for the lesson with these two digits, as its header states them, None where it does not."""
+    """Return a person's minutes for the lesson with these two digits, as its header states them;
+    None if it does not."""
     (source,) = lesson_sources(number)
     return read_cells(source)[0].metadata.get("minutes")
 
 
 def with_minutes(page: str) -> str:
-    """A page of plans in which the last cell of each row has the minutes of the lessons that the row links to, and the last row of each
-    table their sum; "?" stands for a lesson that states none."""
+    """Return a page of plans: the last cell of each row has the minutes of the lessons that the row
+    links to, the last row of each table their sum; "?" stands for a lesson that states none."""
     lines, summed = [], []
     for line in page.splitlines():
         numbers = re.findall(r"notebooks/(\d\d)_", line) if line.startswith("|") else []
@@ -41,7 +43,7 @@ def with_minutes(page: str) -> str:
 
 
 def term() -> str:
-    """A table of all lessons in order, as many in a week as fit into its minutes."""
+    """Return a table of all lessons in order, as many in a week as fit into its minutes."""
     weeks, spent = [], WEEK
     for source in lesson_sources():
         stated = minutes(source.name[:2]) or WEEK
@@ -58,7 +60,8 @@ def term() -> str:
 
 
 def mistakes(check) -> list[str]:
-    """The sentences with which a checker names mistakes; those of a checker of its own making stand in its module, by what makes them."""
+    """Return the sentences with which a checker names mistakes. A checker that is no Exercise has
+    them in a table of its module."""
     if isinstance(check, Exercise):
         return list(dict.fromkeys(sentence for step in check.steps for sentence in step.mistakes))
     module = importlib.import_module(check.__module__)
@@ -74,7 +77,8 @@ def mistakes(check) -> list[str]:
 
 
 def lesson(source) -> str:
-    """What a teacher reads of a lesson: goals, what it needs, and its exercises with the mistakes that their checkers know."""
+    """Return what a teacher reads of a lesson: goals, what it needs, and its exercises with the
+    mistakes that their checkers know."""
     cells = read_cells(source)
     module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{source.name[:2]}")
     header = LINK.sub(lambda link: "](../" if link[1] else "](../../notebooks/", cells[0].source)
@@ -106,5 +110,5 @@ def lesson(source) -> str:
 
 
 def lessons() -> str:
-    """What a teacher reads of all lessons."""
+    """Return what a teacher reads of all lessons."""
     return "\n\n".join(lesson(source) for source in lesson_sources())

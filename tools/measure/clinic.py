@@ -1,6 +1,8 @@
-"""Take the charts of lesson 14's patients on the tiny models: `make clinic`. To assets/measurements/clinic.json.
+"""Take the charts of lesson 14's patients on the tiny models: `make clinic`. To
+assets/measurements/clinic.json.
 
-The cost table is a line through the step times that `make confidence` recorded, so take the charts again after that.
+The cost table is a line through the step times that `make confidence` recorded, so take the charts
+again after that.
 """
 
 import argparse

@@ -1,8 +1,10 @@
-"""Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost table.
+"""Measure what lessons 09 and 10 show of the tiny profile: calibration, threshold sweep, cost
+table.
 
-Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the cost table
-wants a machine that does nothing else. With --own calibration and cost table are measured of the released profile's models
-(or those of DSPARK_PROFILE), in place of the few prompts that a lesson takes, to assets/measurements/own/.
+Everything goes to assets/measurements/confidence/. Without arguments all three are measured; the
+cost table wants a machine that does nothing else. With --own calibration and cost table are
+measured of the released profile's models (or those of DSPARK_PROFILE), in place of the few prompts
+that a lesson takes, to assets/measurements/own/.
 """
 
 import argparse
@@ -17,7 +19,7 @@ from dspark_lite.course.measure.journal import check_writable, header, journal_p
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 from dspark_lite.course.measure.threshold_sweep import sweep
-from dspark_lite.course.replication.lab_results import own_confidence, own_folder
+from dspark_lite.course.replication.lab_results import measure_confidence, lab_folder
 from dspark_lite.course.replication.confidence_results import (
     CALIBRATION,
     COST_TABLE,
@@ -57,15 +59,17 @@ def measure_costs():
 def measure_own(prompts):
     """Measure the lab's own models on `prompts` prompts of each domain."""
     lab = setup(os.environ.get("DSPARK_PROFILE", "released"), prompts=2 * prompts)
-    check_writable(own_folder(lab) / "calibration.json")
+    check_writable(lab_folder(lab) / "calibration.json")
     if (
-        own_confidence(lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True)
+        measure_confidence(
+            lab, lab.drafter("dspark"), prompts=prompts, sizes=PROFILE_SIZES, anew=True
+        )
         is None
     ):
         raise DSparkLiteError(
             "the models of this profile are the recorded ones; leave out --own, or set DSPARK_PROFILE=released"
         )
-    print(f"written to {own_folder(lab)}")
+    print(f"written to {lab_folder(lab)}")
 
 
 PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": measure_costs}
@@ -73,7 +77,7 @@ PARTS = {"calibration": measure_calibration, "sweep": measure_sweep, "costs": me
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     for part in PARTS:
         parser.add_argument(f"--{part}", action="append_const", dest="parts", const=part)
     parser.add_argument("--own", action="store_true", help="the released profile's models instead")

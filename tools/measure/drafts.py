@@ -1,9 +1,9 @@
 """Load every form of a draft and compare; inspect every released draft: `make drafts`.
 
-Each tiny drafter is written in every form that it has and loaded again. Every draft, every number of accepted drafts and every
-token is compared with the drafter's own; the exit code is 1 if one differs. Each released draft is inspected on a Hub on loopback
-that has its config and its tensors' shapes. The results go to assets/measurements/drafts.json and docs/drafts.md; a stopped run
-resumes.
+Each tiny drafter is written in every form that it has and loaded again. Every draft, every number
+of accepted drafts and every token is compared with the drafter's own; the exit code is 1 if one
+differs. Each released draft is inspected on a Hub on loopback that has its config and its tensors'
+shapes. The results go to assets/measurements/drafts.json and docs/drafts.md; a stopped run resumes.
 """
 
 import argparse
@@ -54,7 +54,8 @@ def set_config(folder, **fields):
 
 
 def forms(scratch):
-    """Yield (drafter, form, folder of the drafter, function that writes the form and returns its folder) for every case."""
+    """Yield (drafter, form, folder of the drafter, function that writes the form and returns its
+    folder) for every case."""
     for name, tiny in TINY.items():
         own, place = EMBEDDED / tiny, scratch / name
         yield (
@@ -107,7 +108,8 @@ def z_lab(own, folder):
 
 
 def played(lab, folder, prompts, temperature, max_new_tokens):
-    """Return for each prompt [1, n] the text, and what is drafted and how much accepted in each round."""
+    """Return for each prompt [1, n] the text, and what is drafted and how much accepted in each
+    round."""
     drafter, found = load_drafter(str(folder), lab.target), []
     for seed, ids in enumerate(prompts):
         answer = generate(
@@ -125,7 +127,8 @@ def played(lab, folder, prompts, temperature, max_new_tokens):
 
 
 def compared(lab, journal, scratch, tokens):
-    """Return a row for each form: in how many of the prompts everything is equal, greedily and sampled."""
+    """Return a row for each form: in how many of the prompts everything is equal, greedily and
+    sampled."""
     prompts, rows = [lab.encode(prompt) for prompt in prompts_of(lab)], []
 
     def kept(key, write):
@@ -158,7 +161,8 @@ def compared(lab, journal, scratch, tokens):
 
 
 def inspected(scratch):
-    """Return a row for each released draft: what `inspect` says, whether it fits the first target, and the bytes fetched."""
+    """Return a row for each released draft: what `inspect` says, whether it fits the first target,
+    and the bytes fetched."""
     manifest, targets = (reference(f"released_{what}.json") for what in ("manifest", "targets"))
     target_name, rows = next(iter(targets)), []
     (scratch / target_name).mkdir(parents=True)
@@ -195,7 +199,7 @@ def inspected(scratch):
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--prompts", type=int, default=10, metavar="N", help="a domain (default: %(default)s)"
     )

@@ -1,7 +1,8 @@
 """Train every drafter of the paper's table and figures and measure it: `make experiments`.
 
-The trainings are those of `RUNS`; `--estimate` says what those that are not measured yet take here. Work in progress
-lies in build/experiments, so a stopped run goes on; finished measurements are moved to assets/measurements/experiments.
+The trainings are those of `RUNS`; `--estimate` says what those that are not measured yet take here.
+Work in progress lies in build/experiments, so a stopped run goes on; finished measurements are
+moved to assets/measurements/experiments.
 """
 
 import argparse
@@ -31,7 +32,8 @@ SLOTS = 16  # prompts answered side by side
 
 
 def measure(name, prompts):
-    """Train the drafter of a run unless it was, measure it, keep what goes into its file among the work, and return it."""
+    """Train the drafter of a run unless it was, measure it, keep what goes into its file among the
+    work, and return it."""
     run, folder, path = RUNS[name], WORK / "checkpoints" / name, WORK / f"{name}.json"
     if not (folder / "config.json").exists():
         train(run.recipe, changes=run.changes, out=folder)
@@ -52,7 +54,8 @@ def measure(name, prompts):
 
 
 def finished(name):
-    """Return a run's measurement, None where it is still to be made; refuse one of an earlier recipe."""
+    """Return a run's measurement, None where it is still to be made; refuse one of an earlier
+    recipe."""
     run, path = RUNS[name], WORK / f"{name}.json"
     recipe = load_recipe(*run)
     if not path.exists():
@@ -68,7 +71,8 @@ def finished(name):
 
 
 def what_it_takes(names):
-    """Return lines that say how many runs are left, and how long a pass of each drafter takes here."""
+    """Return lines that say how many runs are left, and how long a pass of each drafter takes
+    here."""
     device, lines = training_device(None), []
     left = [name for name in names if finished(name) is None]
     for recipe in (load_recipe(*RUNS[name]) for name in left):
@@ -82,7 +86,7 @@ def what_it_takes(names):
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="default: all, then the latency of a round"
     )

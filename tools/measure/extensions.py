@@ -1,4 +1,5 @@
-"""Measure what block verification gains over the token rule on the tiny models: `make extensions`. To assets/measurements/extensions.json."""
+"""Measure what block verification gains over the token rule on the tiny models: `make extensions`.
+To assets/measurements/extensions.json."""
 
 import argparse
 import sys
@@ -16,7 +17,7 @@ TEMPERATURE = 1.0
 
 
 def measure(lab, drafter):
-    """A row a domain."""
+    """Return a row for each domain."""
     rows = []
     for domain, texts in lab.prompts.items():
         blocks = watch(lab, drafter, texts, temperature=TEMPERATURE)
@@ -43,7 +44,7 @@ def line(row):
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(
+    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(
         arguments
     )  # --help says so and measures nothing
     check_writable(MEASURED)

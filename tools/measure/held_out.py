@@ -1,4 +1,5 @@
-"""Draw the held-out prompts that `setup` hands out: `python -m tools.measure.held_out` writes assets/reference/held_out_prompts.json."""
+"""Draw the held-out prompts that `setup` hands out: `python -m tools.measure.held_out` writes
+assets/reference/held_out_prompts.json."""
 
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.result_files import REFERENCE

@@ -1,8 +1,10 @@
-"""Train and measure what stands beside lesson 13, on the tiny models: `make production`. To assets/measurements/production.json.
+"""Train and measure what stands beside lesson 13, on the tiny models: `make production`. To
+assets/measurements/production.json.
 
-Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted trees ("trees"), what a wrong head costs
-("wrong_heads"), and the lab's DSpark on a target that was fine-tuned, before and after a fine-tuning of its own ("retold"). Trainings
-resume in build/production, a part's rows in a journal of its own beside the result.
+Parts are V4's draft in miniature beside a DSpark ("v4"), heads on one backbone ("heads"), drafted
+trees ("trees"), what a wrong head costs ("wrong_heads"), and the lab's DSpark on a target that was
+fine-tuned, before and after a fine-tuning of its own ("retold"). Trainings resume in
+build/production, a part's rows in a journal of its own beside the result.
 """
 
 import argparse
@@ -36,14 +38,14 @@ LOAD = 64  # requests under way, for wrong heads
 
 
 def kept(journal, key, make):
-    """The row that the journal has of a key, or what `make` gives, which is kept there."""
+    """Return the row of a key from the journal; if it has none, add what `make` returns."""
     if key not in journal:
         journal.add(key, make())
     return journal[key]
 
 
 def trained_rows(lab, part, names, row_of, prompts, journal):
-    """A row a drafter that is trained."""
+    """Return a row for each drafter, which is trained first."""
     folder = FOLDER / part
     cache = cached_rows(lab, load_recipe(f"production-{part}"), folder)
     return [
@@ -52,7 +54,7 @@ def trained_rows(lab, part, names, row_of, prompts, journal):
 
 
 def tree_rows(lab, prompts, journal):
-    """A row a tree, and one the chain, greedy and at temperature 1."""
+    """Return a row for each tree and one for the chain, greedy and at temperature 1."""
     return [
         kept(journal, (nodes, temperature), partial(tree_row, lab, nodes, temperature, prompts))
         for temperature in (0.0, 1.0)
@@ -61,7 +63,8 @@ def tree_rows(lab, prompts, journal):
 
 
 def wrong_heads(lab, prompts, journal):
-    """A row a wrong head and time of a step; the model needs no prompts, and a journal no minute of it."""
+    """Return a row for each wrong head and time of a step, computed from a model: prompts and
+    journal are not used."""
     return [
         {"name": name, "paid": paid, "requests": LOAD, **asdict(found)}
         for paid in ("measured", "fitted")
@@ -70,7 +73,8 @@ def wrong_heads(lab, prompts, journal):
 
 
 def retold_rows(lab, prompts, journal):
-    """A row each: target and draft as they are, the target fine-tuned alone, and the draft fine-tuned on that one's answers."""
+    """Return three rows: target and draft as they are, the target fine-tuned alone, the draft
+    fine-tuned on that target's answers."""
     folder = FOLDER / "retold"
     moved = retold_lab(lab, folder, prompts)
     rows = {

@@ -1,4 +1,5 @@
-"""Measure the serving engine on the tiny models: `make serving`. A stopped run goes on with the load it was at.
+"""Measure the serving engine on the tiny models: `make serving`. A stopped run goes on with the
+load it was at.
 
 At each concurrency: what a step costs by its verification budget, and every policy; to
 assets/measurements/serving/engine.json. It wants a machine that does nothing else.
@@ -27,7 +28,8 @@ LEAST_STEPS = 4  # of a turn
 
 
 def measure(concurrencies, turns, blocks, path):
-    """Measure the loads that the journal beside `path` does not hold yet, DSpark calibrated as stored, and write all of them."""
+    """Measure the loads that the journal beside `path` lacks, with DSpark calibrated as stored, and
+    write all of them."""
     lab = setup("tiny", prompts=PROMPTS)  # held-out prompts, answers of at most 160 tokens
     drafters = {"plain": None, "mtp": lab.drafter("mtp"), "dspark": lab.drafter("dspark")}
     stored_sts().attach(drafters["dspark"])  # as `make confidence` has calibrated it
@@ -55,7 +57,7 @@ def measure(concurrencies, turns, blocks, path):
 
 @report_errors
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--turns",
         type=int,

@@ -1,6 +1,8 @@
-"""Record lesson 07's training of a whole drafter on the tiny models: `python -m tools.measure.whole_drafter`, in minutes.
+"""Record lesson 07's training of a whole drafter on the tiny models: `python -m
+tools.measure.whole_drafter`, in minutes.
 
-It trains by the course's own solutions of the lesson's exercises. Writes assets/measurements/whole_drafter.json.
+It trains by the course's own solutions of the lesson's exercises. Writes
+assets/measurements/whole_drafter.json.
 """
 
 import argparse
@@ -20,7 +22,7 @@ PROMPTS, NEW_TOKENS = 5, 80  # a domain; of an answer, at most
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(
+    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(
         arguments
     )  # --help says so and measures nothing
     check_writable(RECORDED)

@@ -1,1 +1,2 @@
-"""From the sources of the lessons to notebooks, figures and tables, and a run of the whole course."""
+"""From the sources of the lessons to notebooks, figures and tables, and a run of the whole
+course."""

@@ -1,10 +1,13 @@
-"""Build the notebooks from their py:percent sources: generate, execute, fill the numbers into the text, keep the outputs.
+"""Build the notebooks from their py:percent sources: generate, execute, fill the numbers into the
+text, keep the outputs.
 
-`python -m tools.notebooks.build` writes notebooks/NN_name.ipynb and notebooks/solutions/NN_name.ipynb for every
-notebooks/src/NN_name.py, and notebooks/more/name.ipynb, which has no exercises and one edition, for every
-notebooks/src/more/name.py (tools/notebooks/fill.py says how a text names numbers). It tries every lesson, prints the sentences that
-are no longer true, and exits 1 if there is one. `--check` compares what is committed with its sources and executes nothing.
-`--inputs-only` rewrites text, comments and imports and keeps the outputs.
+`python -m tools.notebooks.build` writes notebooks/NN_name.ipynb and
+notebooks/solutions/NN_name.ipynb for every notebooks/src/NN_name.py, and notebooks/more/name.ipynb,
+which has no exercises and one edition, for every notebooks/src/more/name.py
+(tools/notebooks/fill.py says how a text names numbers). It tries every lesson, prints the sentences
+that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
+sources and executes nothing. `--inputs-only` rewrites text, comments and imports and keeps the
+outputs.
 """
 
 import argparse
@@ -63,10 +66,11 @@ KERNEL_SETTINGS = {
 
 
 class LessonError(DSparkLiteError):
-    """A lesson that cannot be built or does not run; the message is one sentence for the command line."""
+    """A lesson that cannot be built or does not run; the message is one sentence for the command
+    line."""
 
 
-# Sources -----------------------------------------------------------------------------------------------
+# Sources.
 
 
 def lesson_sources(only=None):
@@ -85,7 +89,8 @@ def more_sources():
 
 
 def chosen_sources(only=None):
-    """Return the sources of `only`, a lesson's two digits or the name of a notebook beside the lessons; all for None."""
+    """Return the sources of `only`, a lesson's two digits or the name of a notebook beside the
+    lessons; all for None."""
     beside = more_sources()
     if only is None:
         return lesson_sources() + beside
@@ -101,8 +106,8 @@ def tags(cell):
 
 
 def read_cells(source):
-    """Return a source's cells. Raises LessonError unless they are one header (first), one setup, exercises each followed by its
-    solution, and claims that are made."""
+    """Return a source's cells. Raises LessonError unless they are one header (first), one setup,
+    exercises each followed by its solution, and claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
     special = ("header", "setup", "exercise", "solution")
     kinds = [next((tag for tag in tags(cell) if tag in special), "") for cell in cells]
@@ -153,7 +158,8 @@ def title(source):
 
 
 def recorded_seconds():
-    """Return {lesson: seconds on a CPU} as tools/notebooks/run_course.py recorded them, which may be none."""
+    """Return {lesson: seconds on a CPU} as tools/notebooks/run_course.py recorded them, which may
+    be none."""
     return json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
 
 
@@ -166,12 +172,13 @@ def minutes(lesson):
 
 
 def effort(cell):
-    """Return the minutes that a person needs, and the difficulty, as the header's metadata state them; "" if they do not."""
+    """Return the minutes that a person needs, and the difficulty, as the header's metadata state
+    them; "" if they do not."""
     difficulty = f" ({cell.metadata['difficulty']})" if "difficulty" in cell.metadata else ""
     return f"{cell.metadata['minutes']} min{difficulty}" if "minutes" in cell.metadata else ""
 
 
-# Generated notebooks -----------------------------------------------------------------------------------
+# Generated notebooks.
 
 
 def notebook_path(source, solutions):
@@ -181,7 +188,8 @@ def notebook_path(source, solutions):
 
 
 def both_editions(sources):
-    """Return (source, solutions) for the student's notebook and the one with solutions of every source; beside the lessons is one."""
+    """Return (source, solutions) for the student's notebook and the one with solutions of every
+    source; beside the lessons is one."""
     return [
         (source, solutions)
         for source in sources
@@ -195,7 +203,8 @@ def edition(source, solutions):
 
 
 def colab_url(path):
-    """Return the address that opens the notebook at `path` (relative to the repository root) in Colab."""
+    """Return the address that opens the notebook at `path` (relative to the repository root) in
+    Colab."""
     return f"https://colab.research.google.com/github/{REPOSITORY}/blob/{TAG or 'main'}/{path}"
 
 
@@ -205,9 +214,11 @@ def badge(path):
 
 
 def generate(source, solutions):
-    """Return the notebook of a source, not executed: the student's, or with the solutions in place of the stubs.
+    """Return the notebook of a source, not executed: the student's, or with the solutions in place
+    of the stubs.
 
-    Its text still has the placeholders; a cell's metadata list them under "glue", where they stay when they are filled in.
+    Its text still has the placeholders; a cell's metadata list them under "glue", where they stay
+    when they are filled in.
     """
     dropped = "exercise" if solutions else "solution"
     notebook = nbformat.v4.new_notebook(metadata=NOTEBOOK_METADATA)
@@ -234,7 +245,8 @@ def generate(source, solutions):
 
 
 def header(cell, source, solutions):
-    """Return the text of a lesson's first cell: title, badge, the link to the solutions or back, what the source says, time."""
+    """Return the text of a lesson's first cell: title, badge, the link to the solutions or back,
+    what the source says, time."""
     first, _, rest = cell.source.partition("\n")
     doors = badge(notebook_path(source, solutions).relative_to(ROOT).as_posix())
     if not is_beside(source):
@@ -248,7 +260,7 @@ def header(cell, source, solutions):
     return "\n\n".join(filter(None, [first, doors, rest.strip(), f"*{time}*"]))
 
 
-# Execution ---------------------------------------------------------------------------------------------
+# Execution.
 
 
 def code_cells(notebook):
@@ -268,7 +280,8 @@ def widget_errors(notebook):
 
 
 def strip(notebook):
-    """Remove what differs from run to run or from machine to machine: metadata, and widgets' views, whose picture stays."""
+    """Remove what differs from run to run or from machine to machine: metadata, and widgets' views,
+    whose picture stays."""
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
@@ -282,12 +295,14 @@ def strip(notebook):
 
 
 def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, allowed=()):
-    """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after each code cell.
+    """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after
+    each code cell.
 
-    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS); errors of the names `allowed` stop nothing. What
-    another program has saved with the notebook is dropped first. Widget views and state are dropped afterwards: their ids are
-    random, and each has a picture in the same bundle, which stays. Raises LessonError with the lesson, the cell and the error,
-    errors inside widgets included.
+    `environment` is the kernel's (default: this process's with KERNEL_SETTINGS); errors of the
+    names `allowed` stop nothing. What another program has saved with the notebook is dropped first.
+    Widget views and state are dropped afterwards: their ids are random, and each has a picture in
+    the same bundle, which stays. Raises LessonError with the lesson, the cell and the error, errors
+    inside widgets included.
     """
     strip(notebook)
     begun = []
@@ -321,7 +336,8 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, al
 
 
 def failure(notebook, index, error):
-    """Return "cell 7 (`first line`): ValueError: what it said" for the cell that an error stopped."""
+    """Return "cell 7 (`first line`): ValueError: what it said" for the cell that an error
+    stopped."""
     where = f"cell {index + 1} (`{notebook.cells[index].source.splitlines()[0]}`)"
     if isinstance(error, CellExecutionError):
         return f"{where}: " + f"{error.ename}: {error.evalue}".splitlines()[0]
@@ -331,7 +347,8 @@ def failure(notebook, index, error):
 
 
 def execute_with_claims(notebook, lesson, on_cell):
-    """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's output and stops nothing."""
+    """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's
+    output and stops nothing."""
     environment = os.environ | KERNEL_SETTINGS | {"DSPARK_BUILD": "1"}
     folder, false = ROOT / "notebooks", ("AssertionError",)
     execute(notebook, lesson, folder, on_cell, environment, allowed=false)
@@ -353,7 +370,8 @@ def false_sentences(notebook, lesson):
 
 
 def lighten(notebook):
-    """Give every picture that stands still a palette of 256 colours: a third of the bytes, and nobody sees the difference."""
+    """Give every picture that stands still a palette of 256 colours: a third of the bytes, and
+    nobody sees the difference."""
     outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
     for output in (output for output in outputs if PICTURE in output.get("data", {})):
         picture = Image.open(io.BytesIO(base64.b64decode(output.data[PICTURE])))
@@ -365,11 +383,12 @@ def lighten(notebook):
         output.data[PICTURE] = base64.b64encode(written.getvalue()).decode()
 
 
-# Commands ----------------------------------------------------------------------------------------------
+# Commands.
 
 
 def computation(cell):
-    """Return what a code cell computes, in a form that comments, layout and imports do not change; the setup's is no lesson's own."""
+    """Return what a code cell computes, in a form that comments, layout and imports do not change;
+    the setup's is no lesson's own."""
     if "setup" in tags(cell):
         return "setup"
     imports = (ast.Import, ast.ImportFrom)
@@ -377,7 +396,8 @@ def computation(cell):
 
 
 def with_outputs(notebook, source, solutions):
-    """Give a generated notebook the outputs of the committed one. Raises LessonError if a cell computes something else."""
+    """Give a generated notebook the outputs of the committed one. Raises LessonError if a cell
+    computes something else."""
     path, lesson = notebook_path(source, solutions), edition(source, solutions)
     only = source.stem if is_beside(source) else source.name[:2]
     again = f"`python -m tools.notebooks.build --only {only}`"
@@ -406,9 +426,11 @@ def write_notebook(path, notebook):
 
 
 def build(sources):
-    """Generate, execute, fill in and write both notebooks of every source, then whatever quotes them; show a progress bar.
+    """Generate, execute, fill in and write both notebooks of every source, then whatever quotes
+    them; show a progress bar.
 
-    Return a sentence for each lesson that does not run, claim that is false, and value that is missing or not used.
+    Return a sentence for each lesson that does not run, claim that is false, and value that is
+    missing or not used.
     """
     if not sources:
         raise LessonError("There is no lesson in notebooks/src; a lesson is a file NN_name.py.")
@@ -431,7 +453,8 @@ def build(sources):
 
 
 def write_inputs(editions):
-    """Write the notebooks of (source, solutions) anew with the outputs that they have; return a sentence for each problem."""
+    """Write the notebooks of (source, solutions) anew with the outputs that they have; return a
+    sentence for each problem."""
     problems = []
     for source, solutions in editions:
         lesson, notebook = edition(source, solutions), generate(source, solutions)
@@ -446,7 +469,8 @@ def write_inputs(editions):
 
 
 def difference(committed, notebook):
-    """Return how a committed notebook differs from the generated one, outputs aside; None if it does not."""
+    """Return how a committed notebook differs from the generated one, outputs aside; None if it
+    does not."""
     if committed.metadata != notebook.metadata:
         return "the metadata differs"
     if len(committed.cells) != len(notebook.cells):
@@ -468,7 +492,8 @@ def first_difference(committed, expected):
 
 
 def check(sources):
-    """Return one sentence for everything in which the committed notebooks are not what their sources give."""
+    """Return one sentence for everything in which the committed notebooks are not what their
+    sources give."""
     problems = []
     for source, solutions in both_editions(sources):
         path, lesson = notebook_path(source, solutions), edition(source, solutions)

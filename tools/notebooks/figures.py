@@ -1,7 +1,8 @@
-"""Write every figure and table of lessons 06, 09, 11 and 12 from the measurements, and the README's picture: `make figures`.
+"""Write every figure and table of lessons 06, 09, 11 and 12 from the measurements, and the README's
+picture: `make figures`.
 
-Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is measured here: what
-was not measured is named in one sentence, on the screen and in tables.md.
+Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is
+measured here: what was not measured is named in one sentence, on the screen and in tables.md.
 """
 
 import sys

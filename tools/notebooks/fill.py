@@ -1,11 +1,12 @@
 """Fill the numbers of a lesson's text in from the values that were recorded under their names.
 
-A lesson's markdown says `⟦name:format⟧`, and a cell of the lesson calls `glue(name=value)` (dspark_lite/course/lesson_text.py). `05.name`
-is a value of lesson 05, `canon.name` one of canonical_values(). A page has no source apart from itself, so it names no number: what it
-shows of measurements stands in tables (tools/notebooks/readme.py).
+A lesson's markdown says `⟦name:format⟧`, and a cell of the lesson calls `glue(name=value)`
+(dspark_lite/course/lesson_text.py). `05.name` is a value of lesson 05, `canon.name` one of
+canonical_values(). A page has no source apart from itself, so it names no number: what it shows of
+measurements stands in tables (tools/notebooks/readme.py).
 
-A format is one of Python's, or one that ends in ` %` (a percentage after a space), or `words` or `Words` ("five", "Five"; digits
-from thirteen on).
+A format is one of Python's, or one that ends in ` %` (a percentage after a space), or `words` or
+`Words` ("five", "Five"; digits from thirteen on).
 """
 
 import re
@@ -44,7 +45,8 @@ def shown(value, spec):
 
 
 def fill(text, values):
-    """Return a lesson's markdown with its placeholders filled in, and a sentence for each that cannot be."""
+    """Return a lesson's markdown with its placeholders filled in, and a sentence for each that
+    cannot be."""
     problems = []
 
     def filled(match):
@@ -71,7 +73,8 @@ def fill(text, values):
 
 
 def recorded(notebook):
-    """Return the values {name: value} in a notebook's outputs, and a sentence for each name that was recorded twice."""
+    """Return the values {name: value} in a notebook's outputs, and a sentence for each name that
+    was recorded twice."""
     values, problems = {}, []
     for number, cell in enumerate(notebook.cells, start=1):
         for output in cell.get("outputs", []):
@@ -83,7 +86,8 @@ def recorded(notebook):
 
 
 def quoted_values(names, root):
-    """Return the values of other places among `names`: `05.name` of lesson 05 as it is committed, `canon.name` as measured."""
+    """Return the values of other places among `names`: `05.name` of lesson 05 as it is committed,
+    `canon.name` as measured."""
     values = {}
     for place in {name.partition(".")[0] for name in names if "." in name}:
         given = canonical_values() if place == "canon" else {}
@@ -94,9 +98,11 @@ def quoted_values(names, root):
 
 
 def fill_in(notebook, outputs, lesson, root):
-    """Fill the text of a generated notebook in, from the values in the executed notebook `outputs` and those of other places.
+    """Fill the text of a generated notebook in, from the values in the executed notebook `outputs`
+    and those of other places.
 
-    Return a sentence for each placeholder without a value, and each value that is recorded twice or used nowhere.
+    Return a sentence for each placeholder without a value, and each value that is recorded twice or
+    used nowhere.
     """
     own, wrong = recorded(outputs)
     cells = list(enumerate(notebook.cells, start=1))

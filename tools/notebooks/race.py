@@ -1,6 +1,8 @@
-"""Record the race of lesson 00 on the tiny models and draw it: assets/measurements/race.json, assets/figures/race.gif.
+"""Record the race of lesson 00 on the tiny models and draw it: assets/measurements/race.json,
+assets/figures/race.gif.
 
-`python -m tools.notebooks.race` records and draws, `python -m tools.notebooks.race --draw` draws what was recorded.
+`python -m tools.notebooks.race` records and draws, `python -m tools.notebooks.race --draw` draws
+what was recorded.
 """
 
 import sys

@@ -1,5 +1,6 @@
-"""Write tables between comment markers: the drafters as measured and the lessons into README.md, the judges into docs/judges.md, the
-forms of drafts and what was inspected into docs/drafts.md, what teachers read of the lessons into docs/teaching/."""
+"""Write tables between comment markers: the drafters as measured and the lessons into README.md,
+the judges into docs/judges.md, the forms of drafts and what was inspected into docs/drafts.md, what
+teachers read of the lessons into docs/teaching/."""
 
 import sys
 
@@ -55,7 +56,8 @@ def beside():
 
 
 def drafters():
-    """Return the stored benchmark as a markdown table: times as fast as plain decoding, and tokens per round."""
+    """Return the stored benchmark as a markdown table: times as fast as plain decoding, and tokens
+    per round."""
     found, overall = benchmark_rows(), benchmark()["macro_speedup"]
     names = sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
     rows = []
@@ -81,7 +83,8 @@ def judges():
 
 
 def forms():
-    """Return the forms of drafts that were loaded, as recorded, as a markdown table: a line a form."""
+    """Return the forms of drafts that were loaded, as recorded, as a markdown table: a line a
+    form."""
     said, lines = recorded("judges")["rows"], []
     asked = {
         row["compared"].partition(",")[0]

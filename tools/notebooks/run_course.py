@@ -1,8 +1,9 @@
-"""Run the course: execute every lesson on the tiny profile, measure the drafters, say what came out and where it is.
+"""Run the course: execute every lesson on the tiny profile, measure the drafters, say what came out
+and where it is.
 
-Writes build/notebooks/ (executed copies), build/figures/, build/lessons.json (seconds a lesson) and build/bench.json.
-Exits 1 when a lesson or the measurement fails. Two lessons run at once, a core each. `--record` also keeps the seconds in
-assets/measurements/lessons.json.
+Writes build/notebooks/ (executed copies), build/figures/, build/lessons.json (seconds a lesson) and
+build/bench.json. Exits 1 when a lesson or the measurement fails. Two lessons run at once, a core
+each. `--record` also keeps the seconds in assets/measurements/lessons.json.
 """
 
 import argparse
@@ -51,7 +52,8 @@ def save_figures(notebook, lesson):
 
 
 def run_lesson(path, bar):
-    """Execute one notebook, keep its copy and figures; return its seconds, start of the kernel included."""
+    """Execute one notebook, keep its copy and figures; return its seconds, start of the kernel
+    included."""
     notebook = nbformat.read(path, as_version=4)
     bar.set_description(path.stem)
     start = time.perf_counter()
@@ -64,8 +66,8 @@ def run_lesson(path, bar):
 
 
 def run_lessons(paths):
-    """Execute the notebooks, the longest first, so that no core waits for a long one at the end; return
-    (seconds by lesson, one sentence for each lesson that failed)."""
+    """Execute the notebooks, the longest first, so that no core waits for a long one at the end;
+    return (seconds by lesson, one sentence for each lesson that failed)."""
     seconds, failures = {}, []
     recorded = recorded_seconds()
     total = sum(len(code_cells(nbformat.read(path, as_version=4))) for path in paths)
@@ -105,7 +107,8 @@ def bench(prompts):
 
 
 def closing_table(rows):
-    """Return the bench rows as text: a line a drafter, accepted length and speed in a column a domain and one for their mean."""
+    """Return the bench rows as text: a line a drafter, accepted length and speed in a column a
+    domain and one for their mean."""
     domains, drafters = (
         list(dict.fromkeys(row[of] for row in rows)) for of in ("domain", "drafter")
     )

@@ -1,4 +1,5 @@
-"""The first code cell of every notebook: it finds the clone, or on Colab clones the code of its own version, and deletes nothing."""
+"""The first code cell of every notebook: it finds the clone, or on Colab clones the code of its own
+version, and deletes nothing."""
 
 from dspark_lite.common.about import REPOSITORY, TAG, VERSION
 

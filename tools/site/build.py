@@ -1,7 +1,8 @@
 """Build the web edition from what is committed, offline: `make site`.
 
-The sources that Sphinx reads are written to build/site/source, the pages to build/site/html. Exits 1 where Sphinx warns: of a link
-that leads nowhere, a page in no table, a directive that is not known.
+The sources that Sphinx reads are written to build/site/source, the pages to build/site/html. Exits
+1 where Sphinx warns: of a link that leads nowhere, a page in no table, a directive that is not
+known.
 """
 
 import shutil
@@ -22,7 +23,7 @@ SOURCE, PAGES, DOCTREES = (
 
 
 def write_sources(folder: Path) -> None:
-    """Writes everything that becomes a page, and the pictures that pages show."""
+    """Write everything that becomes a page, and the pictures that pages show."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(HERE / "pages", folder)
     shutil.copytree(
@@ -51,7 +52,8 @@ def write_sources(folder: Path) -> None:
 
 
 def write_beside(target: Path) -> None:
-    """Puts beside the pages the notebooks as they are committed, to download, and what sets formulas."""
+    """Copy beside the pages the notebooks as they are committed, to download, and MathJax, which
+    sets formulas."""
     for path in pages.own_files():
         if path.endswith(".ipynb"):
             shutil.copy(ROOT / path, target / path)
@@ -61,13 +63,14 @@ def write_beside(target: Path) -> None:
     for part in ("tex-chtml.js", "output/chtml/fonts/woff-v2"):
         where = target / "_static" / "mathjax" / part
         where.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(carried / part, where, dirs_exist_ok=True) if (
-            carried / part
-        ).is_dir() else shutil.copy(carried / part, where)
+        if (carried / part).is_dir():
+            shutil.copytree(carried / part, where, dirs_exist_ok=True)
+        else:
+            shutil.copy(carried / part, where)
 
 
 def main() -> int:
-    """Builds the site; returns the exit code."""
+    """Build the site; return the exit code."""
     write_sources(SOURCE)
     shutil.rmtree(PAGES, ignore_errors=True)
     code = build_main(

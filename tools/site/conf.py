@@ -1,4 +1,5 @@
-"""Sphinx's settings for the web edition; tools/site/build.py writes the source folder that they are applied to."""
+"""Sphinx's settings for the web edition; tools/site/build.py writes the source folder that they are
+applied to."""
 
 import re
 
@@ -50,7 +51,8 @@ viewcode_follow_imported_members = False
 
 
 def as_text(app, what, name, obj, options, lines):
-    """Takes the meaning of reStructuredText from what a docstring only spells: asterisks, bars, underscores."""
+    """Escape what reStructuredText would read as markup in a docstring: asterisks, bars,
+    underscores."""
     if lines and lines[0].startswith(
         "Alias for field number"
     ):  # of a named tuple: its docstring says what the fields are
@@ -65,12 +67,13 @@ def as_text(app, what, name, obj, options, lines):
 
 
 def is_borrowed(app, what, name, obj, skip, options):
-    """Leaves out what a class holds of PyTorch's, whose docstrings speak another dialect."""
+    """Return True for members that a class inherits from PyTorch, so that Sphinx skips them; their
+    docstrings have another markup."""
     return True if getattr(obj, "__module__", "").startswith("torch.") else None
 
 
 def link_lesson(app, pagename, templatename, context, doctree):
-    """Links the names in a lesson's code with their place in the reference."""
+    """Link the names in a lesson's code with their place in the reference."""
     source = ROOT / f"{pagename}.ipynb"
     if not source.exists():
         return
@@ -92,7 +95,7 @@ def link_lesson(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
-    """Called by Sphinx."""
+    """Connect these functions with Sphinx, which calls this."""
     app.connect("autodoc-process-docstring", as_text)
     app.connect("autodoc-skip-member", is_borrowed)
     app.connect("html-page-context", link_lesson)

@@ -1,4 +1,5 @@
-"""The pages of the web edition as Sphinx reads them, made from committed notebooks, the pages beside them, the package."""
+"""The pages of the web edition as Sphinx reads them, made from committed notebooks, the pages
+beside them, the package."""
 
 import ast
 import importlib
@@ -28,7 +29,8 @@ LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
 def address(link: str, page: str, pages: set[str]) -> str:
-    """Where a relative link of `page` (its path in the repository) leads: the page made of a file in `pages`, else the file on GitHub."""
+    """Return where a relative link of `page` (its path in the repository) leads: to the page made
+    of a file in `pages`, else to GitHub."""
     file, _, anchor = link.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(page), file))
     if path not in pages:
@@ -38,7 +40,8 @@ def address(link: str, page: str, pages: set[str]) -> str:
 
 
 def linked(text: str, page: str, pages: set[str]) -> str:
-    """A markdown text of `page` with its relative links as HTML, which Sphinx hands on as they are."""
+    """Return a markdown text of `page` with its relative links as HTML, which Sphinx does not
+    change."""
 
     def anchor(match):
         if match[2] is None:
@@ -51,7 +54,8 @@ def linked(text: str, page: str, pages: set[str]) -> str:
 
 
 def lesson_page(notebook, path: str, pages: set[str]) -> None:
-    """Makes a committed notebook, at `path` in the repository, a page, in place: links, what readers can do, pictures in words."""
+    """Turn a committed notebook, at `path` in the repository, into a page, in place: links, what
+    readers can do, pictures in words."""
     heading = ""
     notebook.cells[0].source = with_doors(notebook.cells[0].source, path)
     notebook.cells = [
@@ -84,7 +88,8 @@ FOLDED = re.compile(
 
 
 def fold(cell) -> dict:
-    """Has a folded cell's code closed on the page, too, under its title, which leaves the code; MyST-NB's settings of the cell."""
+    """Move a folded cell's title out of its code and return MyST-NB's settings, which close the
+    cell on the page, too."""
     match = FOLDED.match(cell.source)
     if not match:
         return {}
@@ -97,12 +102,13 @@ def fold(cell) -> dict:
 
 
 def is_stub(output) -> bool:
-    """Whether this is what a cell of dots alone gives."""
+    """Return whether this is the output of a cell that holds dots alone."""
     return output.get("data", {}).get("text/plain") == "Ellipsis"
 
 
 def with_widget(output) -> list:
-    """An output, and before it the place for a drawing where the lesson has computed one for the web edition."""
+    """Return an output, after the place for a drawing if the lesson has computed one for the web
+    edition."""
     if WEB not in output.get("metadata", {}):
         return [output]
     given = output.metadata.pop(WEB).replace("</", "<\\/")
@@ -113,7 +119,8 @@ def with_widget(output) -> list:
 
 
 def with_doors(header: str, path: str) -> str:
-    """A lesson's first cell with what a reader of the page can do, in place of the badge's line."""
+    """Return a lesson's first cell with what a reader of the page can do instead of the badge's
+    line."""
     name = posixpath.basename(path)
     doors = (
         f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a> · '
@@ -123,7 +130,7 @@ def with_doors(header: str, path: str) -> str:
 
 
 def imported(code: str) -> dict[str, object]:
-    """What the names that a cell imports from the packages stand for."""
+    """Return {name: object} of what a cell imports from the packages."""
     found = {}
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in PACKAGES:
@@ -140,7 +147,8 @@ def imported(code: str) -> dict[str, object]:
 
 
 def known_names(notebook) -> list[dict[str, object]]:
-    """For each code cell of a lesson what the names imported so far stand for; one that it defines anew is its own."""
+    """Return for each code cell of a lesson {name: object} of what is imported so far; a name that
+    it defines anew is left out."""
     known, by_cell = {}, []
     for cell in code_cells(notebook):
         own = {
@@ -158,12 +166,12 @@ def known_names(notebook) -> list[dict[str, object]]:
 
 
 def code_cells(notebook) -> list:
-    """The cells of a lesson that hold code."""
+    """Return the cells of a lesson that hold code."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def member(module: str, name: str):
-    """What `from module import name` gives."""
+    """Return what `from module import name` imports."""
     owner = importlib.import_module(module)
     return (
         getattr(owner, name)
@@ -173,7 +181,8 @@ def member(module: str, name: str):
 
 
 def description(code: str, output, names: dict[str, object], heading: str) -> str:
-    """The alternative text of a cell's picture: a widget's caption, else what the function that draws it says, else the heading."""
+    """Return the alternative text of a cell's picture: a widget's caption, else the docstring of
+    what draws it, else the heading."""
     said = output.data.get("text/plain", "")
     if not said.startswith("<"):
         return said
@@ -193,19 +202,19 @@ def description(code: str, output, names: dict[str, object], heading: str) -> st
 
 
 def resolve(node, names: dict[str, object]):
-    """What a name or a dotted name stands for, None where that is not known."""
+    """Return the object of a name or a dotted name, None if it is not known."""
     if isinstance(node, ast.Attribute):
         return getattr(resolve(node.value, names), node.attr, None)
     return names.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def first_paragraph(thing) -> str:
-    """The first paragraph of a docstring, on one line."""
+    """Return the first paragraph of a docstring, on one line."""
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
 
 
 def rooms(package: str = "dspark_lite") -> list[str]:
-    """A package, followed by the rooms inside it, each followed by its own."""
+    """Return a package, followed by the rooms inside it, each followed by its own."""
     return [
         package,
         *(room for found in inside(package) if found.ispkg for room in rooms(found.name)),
@@ -213,25 +222,26 @@ def rooms(package: str = "dspark_lite") -> list[str]:
 
 
 def inside(package: str) -> list:
-    """The modules directly in a package, but for the one that runs it."""
+    """Return the modules directly in a package, without `__main__`."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}.")
     return [module for module in found if not module.name.endswith("__main__")]
 
 
 def reference_page(room: str) -> str:
-    """The page of a package or one of its rooms: what it and its modules say of themselves and of their members."""
+    """Return the page of a package or one of its rooms: docstrings of it, its modules and their
+    members."""
     files = [found.name for found in inside(room) if not found.ispkg]
     parts = [f"## {name.rpartition('.')[2]}\n\n{automodule(name, ':members:')}" for name in files]
     return "\n\n".join([f"# {room}", automodule(room, ":no-members:"), *parts]) + "\n"
 
 
 def automodule(name: str, option: str) -> str:
-    """Sphinx's directive for a module."""
+    """Return Sphinx's directive for a module."""
     return f"```{{eval-rst}}\n.. automodule:: {name}\n   {option}\n```"
 
 
 def reference_index() -> str:
-    """The page that leads to those of the rooms."""
+    """Return the page that leads to those of the rooms."""
     table = markdown(
         ["room", "what lives there"],
         [
@@ -251,7 +261,7 @@ def reference_index() -> str:
 
 
 def reference(thing) -> str | None:
-    """The full name under which a thing of the packages is documented; None for what is not."""
+    """Return the full name under which a thing of the packages is documented; None if it is not."""
     if inspect.ismodule(thing):
         return thing.__name__
     name = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
@@ -264,7 +274,8 @@ NAME = re.compile(
 
 
 def with_references(block: str, names: dict[str, object], places: dict[str, str]) -> str:
-    """A cell's highlighted code with links on its names: `names` says what they stand for, `places` where that is documented."""
+    """Return a cell's highlighted code with links on its names: `names` has their objects, `places`
+    where those are documented."""
 
     def link(match):
         thing = names.get(match[1])
@@ -276,7 +287,7 @@ def with_references(block: str, names: dict[str, object], places: dict[str, str]
 
 
 def lesson_table(notebooks: dict[str, object]) -> str:
-    """The lessons {path: notebook} with the minutes that they state, as a markdown table."""
+    """Return the lessons {path: notebook} with the minutes that they state, as a markdown table."""
     rows = []
     for path, notebook in notebooks.items():
         header, stated = notebook.cells[0].source, notebook.cells[0].metadata
@@ -286,7 +297,8 @@ def lesson_table(notebooks: dict[str, object]) -> str:
 
 
 def own_files() -> list[str]:
-    """Paths in the repository of what becomes a page: the lessons, the pages beside them and on the package."""
+    """Return the paths in the repository of what becomes a page: the lessons, the pages beside them
+    and on the package."""
     patterns = ("notebooks/[0-9][0-9]_*.ipynb", "docs/*.md")
     return [
         path.relative_to(ROOT).as_posix()

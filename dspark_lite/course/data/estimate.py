@@ -1,7 +1,7 @@
 """What a training takes, to an order of magnitude, before it starts: disk, memory and hours.
 
-Everything is counted from the recipe and the target's config: nothing is downloaded but the config, nothing is run but a
-matrix product and a read of memory, which say how fast this device is.
+Everything is counted from the recipe and the target's config: nothing is downloaded but the config,
+nothing is run but a matrix product and a read of memory, which say how fast this device is.
 """
 
 import math
@@ -20,29 +20,28 @@ from dspark_lite.training.recipe import DraftRecipe
 from dspark_lite.training.train import ANSWERING
 from .answers import chunk_size, most_at_once
 
-TINY_WORLD_TOKENS = 100  # a prompt of the tiny world and its answer, on average
-LAYER_SECONDS = 0.001  # of Python and kernel launches for one layer when a token is decoded
+TINY_WORLD_TOKENS = 100  # of a prompt of the tiny world and its answer, on average
+LAYER_SECONDS = 0.001  # of Python and kernel launches for a layer when a token is decoded
 
 
 class Cost(NamedTuple):
-    """Parameters: trained, of a backbone that is frozen, of an embedding with its LM head, of the target, of its layers; and of
-    one sample in one update: bytes of activations, operations."""
+    """The parameters of a training, and the cost of one sample in an update."""
 
-    trained: int
-    frozen: int
-    tables: int
-    target: int
-    target_layers: int
-    activations: int
-    operations: int
+    trained: int  # parameters of the drafter that are trained
+    frozen: int  # those of its backbone if only the heads are trained
+    tables: int  # those of an embedding with its LM head, always frozen
+    target: int  # parameters of the target
+    target_layers: int  # those of its layers alone
+    activations: int  # bytes that are stored for the backward pass
+    operations: int  # multiplications and additions, forward and backward
 
 
 def cost(recipe: DraftRecipe, config: dict) -> Cost:
     """Return what a training by this recipe costs, for a target of this config: matrices alone.
 
-    An operation is a multiplication or an addition: two a weight and slot forwards, four backwards, two of them for the
-    gradient of a weight, which frozen weights lack. A slot is a token of a block, or a token in a pass of a chain; of the logits of a
-    slot the losses keep some copies for the backward pass.
+    A weight takes two operations a slot forward and four backward, two of them for its gradient,
+    which a frozen weight lacks. A slot is a token of a block, or a token in a pass of a chain. The
+    losses store some copies of a slot's logits for the backward pass.
     """
     draft, tokens = recipe.config, sample_tokens(recipe)
     vocabulary, hidden = config["vocab_size"], config["hidden_size"]
@@ -52,54 +51,60 @@ def cost(recipe: DraftRecipe, config: dict) -> Cost:
     layers, table = draft.num_hidden_layers, vocabulary * hidden
     backbone = layers * layer + len(draft.target_layer_ids) * hidden**2
     markov = 2 * vocabulary * (draft.markov_rank or 0)
-    if draft.drafter in ("eagle3", "mtp"):
-        slots, markov, copies = (draft.ttt_length or 1) * tokens, 0, 2
-    else:
+    if draft.drafter == "block":
         slots, copies = (draft.num_anchors or tokens) * draft.block_size, 5
+    else:
+        slots, markov, copies = (draft.ttt_length or 1) * tokens, 0, 2
     whole = not recipe.trained  # or the heads alone
-    # The LM head: our logits forwards and backwards, the target's forwards.
+    # The LM head: our logits forward and backward, the target's forward.
     operations = slots * (3 * markov + (6 if whole else 2) * backbone + 6 * table)
     inner = layers * (16 * hidden + 4 * config["intermediate_size"])
-    numbers = copies * vocabulary + whole * inner
     target_layers = config["num_hidden_layers"] * layer
     return Cost(
-        markov + whole * backbone,
-        (not whole) * backbone,
-        2 * table,
-        target_layers + table * (1 if config.get("tie_word_embeddings") else 2),
-        target_layers,
-        4 * slots * numbers,
-        operations,
+        trained=markov + whole * backbone,
+        frozen=(not whole) * backbone,
+        tables=2 * table,
+        target=target_layers + table * (1 if config.get("tie_word_embeddings") else 2),
+        target_layers=target_layers,
+        activations=4 * slots * (copies * vocabulary + whole * inner),
+        operations=operations,
     )
 
 
 def estimate(
     recipe: DraftRecipe, device: torch.device, processes: int = 1, minutes: float | None = None
 ) -> list[str]:
-    """Return lines on what training a drafter by this recipe takes on `processes` devices of this kind, within `minutes`.
+    """Return lines that say what a training takes on `processes` devices of this kind, and how it
+    spends `minutes`.
 
-    Raises CheckpointError if the target's config cannot be had.
+    Raise CheckpointError if the target's config cannot be fetched.
     """
-    config, samples = target_config(recipe), recipe.data.count
+    config = target_config(recipe)
     found = cost(recipe, config)
+    frozen = (found.frozen + found.tables) / 1e6
     lines = [
-        f"{recipe.name}: {samples:,} samples of {recipe.target}, {recipe.epochs} epochs, "
+        f"{recipe.name}: {recipe.data.count:,} samples of {recipe.target}, {recipe.epochs} epochs, "
         f"{update_count(recipe):,} steps of {recipe.batch} samples",
         *cache_lines(recipe, config),
-        f"drafter        about {found.trained / 1e6:,.0f} M parameters trained, {(found.frozen + found.tables) / 1e6:,.0f} M frozen",
+        f"drafter        about {found.trained / 1e6:,.1f} M parameters trained, {frozen:,.1f} M frozen",
         memory_line(recipe, found, device, processes),
         time_line(recipe, config, device, processes),
     ]
     if minutes is not None:
         lines.append(
-            f"minutes        {minutes:g} in all runs together: no more answers are begun after {ANSWERING * minutes:.3g}, "
-            f"no more updates after {minutes:g}; then the drafter is saved, and evaluated if the recipe says so"
+            f"minutes        {minutes:g} in all runs together: no more answers are begun after "
+            f"{ANSWERING * minutes:.3g}, no more updates after {minutes:g}; then the drafter is "
+            "saved, and evaluated if the recipe says so"
         )
     return lines
 
 
 def target_config(recipe: DraftRecipe) -> dict:
-    """Return the target's config: the recipe's own copy, or config.json of an embedded target, a folder or a Hub id."""
+    """Return the target's config: the recipe's copy, or config.json of an embedded target, a folder
+    or a Hub id.
+
+    Raise CheckpointError if it cannot be fetched.
+    """
     if recipe.target_config:
         return recipe.target_config
     try:
@@ -108,15 +113,28 @@ def target_config(recipe: DraftRecipe) -> dict:
         raise CheckpointError(f'{error}, or give the recipe a "target_config"') from error
 
 
+def sample_tokens(recipe: DraftRecipe) -> int:
+    """Return the mean number of tokens of a prompt and its answer."""
+    return recipe.mean_tokens or TINY_WORLD_TOKENS
+
+
+def update_count(recipe: DraftRecipe) -> int:
+    """Return the number of updates of a training."""
+    learned = recipe.data.count - recipe.data.held_out
+    updates = recipe.epochs * math.ceil(learned / recipe.batch)
+    return min(updates, recipe.steps or updates)
+
+
 def cache_lines(recipe: DraftRecipe, config: dict) -> list[str]:
-    """Return lines on the size of the target cache: (taps + 1) x hidden size x 2 bytes a token."""
+    """Return lines on the size of the target cache, (taps + 1) x hidden size x 2 bytes a token."""
     samples, tokens, hidden = recipe.data.count, sample_tokens(recipe), config["hidden_size"]
     taps = len(recipe.cached_taps)
     each = token_bytes(taps, hidden)
     whole = size(samples * tokens * each)
     if recipe.features == "online":
         return [
-            f"target cache   none: hidden states are computed for each batch; cached, they would take {whole}"
+            "target cache   none: hidden states are computed for each batch; cached, they would "
+            f"take {whole}"
         ]
     lines = [
         f"target cache   ({taps} taps + 1) x {hidden:,} x 2 bytes = {each:,} bytes a token; "
@@ -131,23 +149,25 @@ def cache_lines(recipe: DraftRecipe, config: dict) -> list[str]:
 
 
 def memory_line(recipe: DraftRecipe, found: Cost, device: torch.device, processes: int) -> str:
-    """Return the line on a process's memory: float32 weights, gradients and AdamW's two moments, activations, and the target.
+    """Return a line on the memory of a process.
 
-    The frozen backbone of heads that are trained alone has the target's format and shares its embedding and LM head.
+    It adds float32 weights, gradients and AdamW's two moments of the trained parameters, the frozen
+    ones, activations in float32 (16 bit needs less), and the target. The frozen backbone of heads
+    that are trained alone has the target's format and shares its embedding and LM head.
     """
     width, rows = default_dtype(device).itemsize, math.ceil(recipe.batch / processes)
     trained, activations = 16 * found.trained, rows * found.activations
     frozen = width * found.frozen if recipe.trained else 4 * found.tables
     target = width * found.target
-    whole = size(trained + frozen + activations + target)
     return (
-        f"memory         weights, gradients and AdamW {size(trained)}, activations {size(activations)}, "
-        f"target {size(target)}: about {whole} a process"
+        f"memory         weights, gradients and AdamW {size(trained)}, activations "
+        f"{size(activations)}, target {size(target)}: about "
+        f"{size(trained + frozen + activations + target)} a process"
     )
 
 
 class Seconds(NamedTuple):
-    """What a training takes: answers and cache, which recipes with the same data share, and the updates."""
+    """The seconds of a training's parts; recipes with the same data share answers and cache."""
 
     answers: float
     cache: float
@@ -155,9 +175,11 @@ class Seconds(NamedTuple):
 
 
 def seconds(recipe: DraftRecipe, config: dict, device: torch.device, processes: int = 1) -> Seconds:
-    """Return the seconds of a training at the speed at which this device reads memory and multiplies matrices.
+    """Return the seconds of a training at the measured speed of this device.
 
-    An update also waits for its kernels to be launched: that is most of a tiny drafter's time on a GPU.
+    Answers and cache take what memory and products of the target take, updates what products of the
+    training take. An update also waits for the launches of its kernels, forward and backward: most
+    of the time of a tiny drafter on a GPU.
     """
     found, dtype, samples = cost(recipe, config), default_dtype(device), recipe.data.count
     precision = getattr(torch, precision_on(device, recipe.precision))
@@ -179,22 +201,11 @@ def seconds(recipe: DraftRecipe, config: dict, device: torch.device, processes: 
 
 
 def time_line(recipe: DraftRecipe, config: dict, device: torch.device, processes: int) -> str:
-    """Return the line on the hours of a training."""
+    """Return a line on the time of a training on this device, in words."""
     found = seconds(recipe, config, device, processes)
     states = "hidden states" if recipe.features == "online" else "the cache"
     return (
-        f"time           about {duration(found.answers)} for answers (in process), {duration(found.cache)} "
-        f"for {states}, {duration(found.updates)} for {update_count(recipe):,} steps, on {device.type}"
+        f"time           about {duration(found.answers)} for answers (in process), "
+        f"{duration(found.cache)} for {states}, {duration(found.updates)} for "
+        f"{update_count(recipe):,} steps, on {device.type}"
     )
-
-
-def sample_tokens(recipe: DraftRecipe) -> int:
-    """Return the tokens of a prompt and its answer, on average."""
-    return recipe.mean_tokens or TINY_WORLD_TOKENS
-
-
-def update_count(recipe: DraftRecipe) -> int:
-    """Return how many updates a recipe's training has."""
-    learned = recipe.data.count - recipe.data.held_out
-    updates = recipe.epochs * math.ceil(learned / recipe.batch)
-    return min(updates, recipe.steps or updates)

@@ -6,8 +6,10 @@ cases, so a learner's mistake is found by what it computes and is written down o
 
 import copy
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -16,6 +18,14 @@ from .progress import note
 
 
 NOT_DONE = "Not done yet: replace the dots above, or add the missing `return`, then run your code and this check again."
+NOTHING_RETURNED = (
+    "for some arguments your function returns nothing: every way through it ends with a `return`."
+)
+CHANGED_ARGUMENT = (
+    "the answer is right, but your function changes what it is given, and whoever calls it still needs that. Work on a copy: "
+    "`x = x - y` makes one, `x -= y` does not."
+)
+FIRST_CASES = 30
 
 
 class Mistake(Exception):
@@ -119,6 +129,19 @@ def same(answer, right, tolerance: float = 1e-5) -> bool:
     return repr(answer) == repr(right) if isinstance(right, Exception) else answer == right
 
 
+def unchanged(given, before) -> bool:
+    """Whether tensors, arrays and what lists, tuples, dicts and namespaces hold are as they were."""
+    if isinstance(given, torch.Tensor):
+        return torch.equal(given, before)
+    if isinstance(given, np.ndarray):
+        return np.array_equal(given, before)
+    if isinstance(given, dict):
+        return list(given) == list(before) and all(map(unchanged, given.values(), before.values()))
+    if isinstance(given, (tuple, list)):
+        return len(given) == len(before) and all(map(unchanged, given, before))
+    return not isinstance(given, SimpleNamespace) or unchanged(vars(given), vars(before))
+
+
 @dataclass(frozen=True)
 class Step:
     """One comparison of an exercise.
@@ -128,7 +151,7 @@ class Step:
     returned value; it may raise Mistake, too, where the value has the wrong form.
     """
 
-    cases: list[tuple]
+    cases: Sequence[tuple]
     mistakes: dict[str, Callable | tuple[Callable, ...]]
     otherwise: str
     read: Callable = lambda answer: answer
@@ -161,29 +184,74 @@ class Step:
                 f"a value of type {name} cannot be read as the answer here; {self.otherwise}"
             ) from None
 
-    def results(self, function) -> tuple:
-        """What `function` gives for all cases."""
-        return tuple(self.result(function, case) for case in self.cases)
+    def results(self, function) -> list:
+        """What `function` gives for each case; raises Mistake where it answers some and returns nothing in others."""
+        answers = []
+        for case in self.cases:
+            try:
+                answers.append(self.result(function, case))
+            except Unfinished:
+                if all(isinstance(answer, Exception) for answer in answers):
+                    raise
+                raise Mistake(NOTHING_RETURNED) from None
+        return answers
 
-    def makes(self, wrong, answers: tuple) -> bool:
+    def differing(self, answers: list, function) -> Iterator[tuple]:
+        """(answer, what `function` gives) of the cases in which the two are not the same."""
+        for answer, case in zip(answers, self.cases):
+            other = self.result(function, case)
+            if not same(answer, other):
+                yield answer, other
+
+    def makes(self, wrong, answers: list) -> bool:
         """Whether `wrong` gives these results. One that `read` refuses gives none: its sentence comes from there."""
         try:
-            return same(answers, self.results(wrong))
+            return not any(True for _ in self.differing(answers, wrong))
         except Mistake:
             return False
 
     def judge(self, function, right: tuple) -> None:
+        """Raises Mistake, or what `function` itself raised, unless it gives the results of a function in `right` and leaves its
+        arguments as they are. The first cases find most mistakes; all are asked where these find none."""
+        first = replace(self, cases=[*islice(self.cases, FIRST_CASES)])
+        for step in (first, self):
+            step.compare(function, right)
+        if first.changes_arguments(function):
+            raise Mistake(CHANGED_ARGUMENT)
+
+    def compare(self, function, right: tuple) -> None:
         """Raises Mistake, or what `function` itself raised, unless it gives the results of a function in `right`."""
         answers = self.results(function)
-        if any(same(answers, self.results(reference)) for reference in right):
+        if any(self.makes(reference, answers) for reference in right):
             return
         for sentence, wrong in self.planted():
             if self.makes(wrong, answers):
                 raise Mistake(sentence)
-        for answer in answers:
+        wrong = list(self.differing(answers, right[0]))
+        for answer, wanted in wrong:
             if isinstance(answer, Exception):
                 raise answer
-        raise Mistake(self.otherwise)
+            shapes = [list(one.shape) for one in (answer, wanted) if isinstance(one, torch.Tensor)]
+            if len(shapes) == 2 and shapes[0] != shapes[1]:
+                raise Mistake(
+                    f"your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
+                )
+        some = f"right in {len(answers) - len(wrong)} of {len(answers)} cases. "
+        raise Mistake((some if 2 * len(wrong) < len(answers) else "") + self.otherwise)
+
+    def changes_arguments(self, function) -> bool:
+        """Whether `function` changes what it is given."""
+        changed = []
+
+        def watched(*given):
+            before = copy.deepcopy(given)
+            answer = function(*given)
+            changed.append(not all(map(unchanged, given, before)))
+            return answer
+
+        for case in self.cases:
+            self.result(watched, case)
+        return any(changed)
 
 
 class Exercise:

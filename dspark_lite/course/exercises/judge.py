@@ -201,12 +201,13 @@ def _schedules(mine) -> str:
         raise Mistake(
             "a token that leaves the throughput as it is was admitted; each one must raise it"
         )
-    for _ in range(RANDOM_CASES):
+    for case in range(RANDOM_CASES):
         requests, gamma = torch.randint(1, 5, (2,), generator=generator).tolist()
         survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(
             1
         )  # many are equal, across requests too
-        seconds = 1 + torch.rand(requests * (gamma + 1), generator=generator).cumsum(0)
+        seconds = torch.rand(requests * (gamma + 1), generator=generator).cumsum(0)
+        seconds += (1, 8, 32, 128)[case % 4]  # a token more costs much, or hardly anything
         table = CostTable(range(1, len(seconds) + 1), 1 / seconds)
         wanted = schedule(survivals, table).tolist()
         found = [

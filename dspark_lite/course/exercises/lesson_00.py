@@ -5,6 +5,7 @@ import torch
 from dspark_lite.decoding import Generation, Round
 from .checking import Exercise, Mistake, Step, finished
 from .my_dspark import speculate
+from .random_cases import Cases, number, numbers
 
 VOCABULARY = 7
 MOST_PASSES = 60  # of the big model, for at most 12 tokens
@@ -66,6 +67,7 @@ def decoding(
     judge=lambda guess, want: int((guess == want[:-1]).cumprod(0).sum()),
     added=lambda guess, want, right: torch.cat([guess[:right], want[right : right + 1]]),
     rows=lambda big, draft, n: big(draft)[0, n - 1 :],
+    joined=lambda ids, new: torch.cat([ids, new[None]], 1),
     cut=True,
 ):
     """A decoder like `speculate` with one of its decisions taken in another way."""
@@ -78,10 +80,16 @@ def decoding(
                 draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
             want = rows(big, draft, ids.shape[1]).argmax(-1)
             guess = draft[0, ids.shape[1] :]
-            ids = torch.cat([ids, added(guess, want, judge(guess, want))[None]], 1)
+            ids = joined(ids, added(guess, want, judge(guess, want)))
         return ids[:, :end] if cut else ids
 
     return wrong
+
+
+def model_case(generator):
+    """Other models, starts, lengths and blocks."""
+    start = numbers(generator, number(generator, 1, 4), 0, VOCABULARY - 1)
+    return number(generator, 100, 10**6), start, number(generator, 1, 6), number(generator, 1, 4)
 
 
 def one_pass_per_guess(big, draft, n):
@@ -97,7 +105,7 @@ def matching(guess, want):
 check_speculate = Exercise(
     speculate,
     DecodingStep(
-        [(seed, [seed % 7, 3, 1], 12, 2 + seed % 3) for seed in range(6)],
+        Cases([(seed, [seed % 7, 3, 1], 12, 2 + seed % 3) for seed in range(6)], model_case),
         {
             "you counted all the guesses that match. After the first wrong one the others follow a text that does not exist: count up to "
             "the first difference": decoding(judge=matching),
@@ -143,6 +151,23 @@ check_speculate = Exercise(
             "you added all that the big model wrote from there on; only its next token is sure, for the rest follows wrong guesses": decoding(
                 added=lambda guess, want, right: torch.cat([guess[:right], want[right:]])
             ),
+            "`argmin` is the place of the first wrong guess, and 0 where none is wrong: a block that is right to its end would be lost": decoding(
+                judge=lambda guess, want: int((guess == want[:-1]).int().argmin())
+            ),
+            "`want` has one row more than there are guesses: guess k is judged by row k, so compare with want[:-1], not with want[1:]": decoding(
+                judge=lambda guess, want: int((guess == want[1:]).cumprod(0).sum())
+            ),
+            "hole 1: you took all rows of `big`; those before the last known token predict known tokens. Take the rows from n - 1 on": decoding(
+                rows=lambda big, draft, n: big(draft)[0]
+            ),
+            "hole 2: `guess` has gamma entries and `want` one more; compare with want[:-1]": decoding(
+                judge=lambda guess, want: int((guess == want).cumprod(0).sum())
+            ),
+            "hole 3: `ids` is [1, n] and the new tokens are [more]; [None] in front of them adds the missing dimension, and "
+            "want[right:right + 1] keeps its own": (
+                decoding(joined=lambda ids, new: torch.cat([ids, new], 1)),
+                decoding(added=lambda guess, want, right: torch.cat([guess[:right], want[right]])),
+            ),
             "the last round may write past the end; return ids[:, :end]": decoding(cut=False),
         },
         "hole 1: the likeliest token in each of the big model's last gamma + 1 rows; hole 2: how many guesses are right before the first "
@@ -152,7 +177,7 @@ check_speculate = Exercise(
 
 
 def example_answers() -> list[Generation]:
-    """Two answers of four rounds and of two; the end of the first cut its last round."""
+    """Two answers, one of four rounds and one of two; the end of the first cut its last round."""
     outcomes = [
         [(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)],
         [(7, 2, 3), (7, 1, 2)],
@@ -162,6 +187,19 @@ def example_answers() -> list[Generation]:
         for answer in outcomes
     ]
     return [Generation([0] * (1 + sum(r.committed for r in answer)), answer) for answer in rounds]
+
+
+def answers_case(generator):
+    """Two to five answers, the last round of each cut short now and then."""
+
+    def answer():
+        rounds = []
+        for accepted in numbers(generator, number(generator, 1, 6), 0, 7):
+            cut = number(generator, 0, 1) * (accepted > 0)
+            rounds.append(Round(7, accepted, accepted + 1 - cut, [0] * 7, [0] * 8))
+        return Generation([0] * (1 + sum(r.committed for r in rounds)), rounds)
+
+    return ([answer() for _ in range(number(generator, 2, 5))],)
 
 
 def accepted_length(answers):
@@ -183,7 +221,7 @@ def _mean(of_round, choose=_rounds):
 check_accepted_length = Exercise(
     accepted_length,
     Step(
-        [(example_answers(),)],
+        Cases([(example_answers(),)], answers_case),
         {
             "you averaged the accepted drafts; the token that the target adds counts too": _mean(
                 lambda r: r.accepted

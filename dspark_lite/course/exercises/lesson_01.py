@@ -1,6 +1,7 @@
 """Checkers of lesson 01: the time of a pass on a GPU, by its data sheet, and the speed-up of a round."""
 
 from .checking import Exercise, Step
+from .random_cases import Cases, between, number
 
 
 def pass_seconds(k, weights, bytes_per_weight, bandwidth, operations):
@@ -20,10 +21,20 @@ DATA_SHEETS = [
     (900, 4e9, 2, 3e12, 9e14),
     (3, 4e9, 0.5, 9e12, 9e12),
 ]
+
+
+def data_sheet(generator):
+    """A GPU that nobody sells, on one side of the ridge or the other."""
+    width = [0.5, 1, 2][number(generator, 0, 2)]
+    ranges = ((1, 2000), (1e8, 1e11), (1e11, 1e13), (1e13, 1e15))
+    k, weights, bandwidth, operations = (between(generator, *ends) for ends in ranges)
+    return int(k), weights, width, bandwidth, operations
+
+
 check_pass_seconds = Exercise(
     pass_seconds,
     Step(
-        DATA_SHEETS,
+        Cases(DATA_SHEETS, data_sheet),
         {
             "reading and multiplying overlap: the pass takes as long as the longer of the two, not as both together": lambda k, n, b, r, o: (
                 reading(n, b, r) + 2 * k * n / o
@@ -39,6 +50,12 @@ check_pass_seconds = Exercise(
             ),
             "a multiplication and an addition for each weight are two operations": lambda k, n, b, r, o: (
                 max(reading(n, b, r), k * n / o)
+            ),
+            "the two speeds have changed places: bytes are read at `bandwidth`, operations are done at `operations` per second": (
+                lambda k, n, b, r, o: max(n * b / o, 2 * k * n / r)
+            ),
+            "a weight has `bytes_per_weight` bytes: so many times as much is read": lambda k, n, b, r, o: (
+                max(n / r, 2 * k * n / o)
             ),
             "operations are counted per weight, not per byte": lambda k, n, b, r, o: max(
                 reading(n, b, r), 2 * k * n * b / o
@@ -69,10 +86,18 @@ def speedup(tau, draft, verify, plain):
     return tau * plain / (draft + verify)
 
 
+def timed_round(generator):
+    """A round that gains, or one that loses."""
+    return tuple(between(generator, *ends) for ends in ((1, 8), (0.5, 9), (3, 12), (3, 9)))
+
+
 check_speedup = Exercise(
     speedup,
     Step(
-        [(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.0), (1.5, 4.0, 6.0, 5.0)],
+        Cases(
+            [(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.0), (1.5, 4.0, 6.0, 5.0)],
+            timed_round,
+        ),
         {
             "the drafter and the target work one after the other: add their times, the longer one is not enough": lambda tau, draft, verify, plain: (
                 tau * plain / max(draft, verify)
@@ -104,6 +129,16 @@ check_speedup = Exercise(
             ),
             "that is how many times slower; turn the fraction over": lambda tau, draft, verify, plain: (
                 (draft + verify) / (tau * plain)
+            ),
+            "tau is missing: in the time of a round plain decoding writes (draft + verify) / plain tokens, speculation tau": (
+                lambda tau, draft, verify, plain: plain / (draft + verify),
+                lambda tau, draft, verify, plain: (draft + verify) / plain,
+            ),
+            "plain decoding is missing: that is tokens per unit of time, the speed-up compares two of them": lambda tau, draft, verify, plain: (
+                tau / (draft + verify)
+            ),
+            "that is the gain; 1 means no gain here, so do not take 1 off": lambda tau, draft, verify, plain: (
+                tau * plain / (draft + verify) - 1
             ),
         },
         "write the seconds of one token with plain decoding over those with speculation",

@@ -1,14 +1,31 @@
 """Checkers of lesson 02: keeping a draft, the residual, the next token of a block, the whole verifier."""
 
+from functools import partial
+
 import torch
 
 from dspark_lite.decoding.sampling import residual
 from .checking import Exercise, Mistake, Step
+from .random_cases import Cases, distributions, number, numbers
 from .verifying import check_verify as check_verify
 from .verifying import in_use as in_use
 
 P = torch.tensor([0.50, 0.25, 0.15, 0.10])
 Q = torch.tensor([0.25, 0.40, 0.05, 0.30])
+
+
+def apart(generator, rows: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distributions [rows, V] of a target and a drafter, so far apart that a residual does not magnify rounding."""
+    while True:
+        p, q = distributions(generator, 2, rows, size)
+        if ((p - q).abs().sum(-1) > 0.1).all():
+            return p, q
+
+
+def pair(generator):
+    """A target's distribution and a drafter's, of two to nine tokens."""
+    p, q = apart(generator, 1, number(generator, 2, 9))
+    return p[0], q[0]
 
 
 def keep_probability(p, q):
@@ -19,7 +36,7 @@ def keep_probability(p, q):
 check_keep = Exercise(
     keep_probability,
     Step(
-        [(P, Q)],
+        Cases([(P, Q)], pair),
         {
             "p and q are swapped: a token that the target wants more often than it is offered is always kept": lambda p, q: (
                 (q / p).clamp(max=1)
@@ -32,6 +49,13 @@ check_keep = Exercise(
             "that is drafted and kept; divide by the chance q that it was drafted": torch.minimum,
             "a token that is offered too often is kept with probability p/q, not never": lambda p, q: (
                 (p >= q).float()
+            ),
+            "Python's `min` and `max` take whole tensors apart; `.clamp(max=1)` and torch.minimum take the smaller number at each token": (
+                lambda p, q: min(torch.tensor(1.0), p / q),
+                lambda p, q: min(p / q, 1),
+            ),
+            "of the offers of a token q - p are refused; that is a share (q - p) / q of them": lambda p, q: (
+                1 - (q - p).clamp(min=0)
             ),
             "that is p itself; the draft has already been drawn from q, so compare the two": lambda p, q: (
                 p
@@ -69,7 +93,7 @@ def replacement(p, q):
 check_residual = Exercise(
     replacement,
     Step(
-        [(P, Q)],
+        Cases([(P, Q)], pair),
         {
             "it is not renormalised: a distribution sums to 1": lambda p, q: (p - q).clamp(min=0),
             "p and q are swapped: that is what was offered too often": lambda p, q: replacement(
@@ -101,6 +125,13 @@ check_residual = Exercise(
 )
 
 
+def block_case(generator, whole):
+    """A block of one to six drafts, kept to its end or refused somewhere."""
+    gamma, size = numbers(generator, 2, 1, 6)
+    p, q = apart(generator, gamma + 1, size + 1)
+    return p, q[:-1], gamma if whole else number(generator, 0, gamma - 1)
+
+
 def next_distribution(target_probs, draft_probs, accepted):
     """The distribution [V] of the token after `accepted` kept drafts."""
     if accepted == len(draft_probs):
@@ -118,7 +149,7 @@ TARGET = torch.tensor(
 )
 DRAFT = torch.tensor([[0.3, 0.1, 0.4, 0.2], [0.3, 0.2, 0.4, 0.1], [0.1, 0.4, 0.2, 0.3]])
 BONUS = Step(
-    [(TARGET, DRAFT, 3)],
+    Cases([(TARGET, DRAFT, 3)], partial(block_case, whole=True)),
     {
         "that is the bonus from the wrong row: row g - 1 judged the last draft, the bonus comes from row g after it": lambda p, q, k: (
             p[k - 1] if k == len(q) else residual(p[k], q[k])
@@ -138,7 +169,10 @@ BONUS = Step(
     "after a whole block the next token comes from the target's last row",
 )
 CORRECTION = Step(
-    [(TARGET, DRAFT, 1), (TARGET, DRAFT, 0), (TARGET, DRAFT, 2)],
+    Cases(
+        [(TARGET, DRAFT, 1), (TARGET, DRAFT, 0), (TARGET, DRAFT, 2)],
+        partial(block_case, whole=False),
+    ),
     {
         "that is p on a refusal; subtract what the drafter offered: the residual": lambda p, q, k: (
             p[k]

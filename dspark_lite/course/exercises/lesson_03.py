@@ -1,9 +1,12 @@
 """Checkers of lesson 03: what two caches forget, `verify` from memory, the end of a round."""
 
+from typing import NamedTuple
+
 import torch
 
 from .checking import Exercise, Mistake, Step, as_function, checker, finished
 from .my_dspark import forget
+from .random_cases import Cases, number, numbers
 from .verifying import check_verify as check_verify
 from .verifying import in_use as decides
 from .verifying import verify
@@ -20,10 +23,16 @@ def in_use(learners, done: bool):
     ]
 
 
+def verified_block(generator):
+    """A block of one to sixteen drafts, and how many of them are accepted."""
+    gamma = number(generator, 1, 16)
+    return gamma, number(generator, 0, gamma)
+
+
 check_forget = Exercise(
     forget,
     Step(
-        [(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)],
+        Cases([(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)], verified_block),
         {
             "the small LM never read its own last draft; it has one position less to forget": lambda g, a: (
                 g - a,
@@ -80,13 +89,29 @@ def settle(models, caches, p, q, drafts, generator):
     return tokens, drafts[-1:] * (accepted == gamma) + tokens[-1:]
 
 
-BEFORE, ANCHOR, DRAFTS, OWN = (
-    [90, 91],
-    92,
-    [1, 2, 3],
-    4,
-)  # a text, its last token, the block, and the target's next token
+BEFORE, ANCHOR = [90, 91], 92  # a text and its last token
+VOCABULARY = 8  # of the tokens in a block
 CHANGED = " (on the way your function, or the `verify` that it calls, changed `drafts`: then len(drafts) is no longer gamma)"
+
+
+class Played(NamedTuple):
+    """A round: its drafts, how many of them the target accepts, and the target's own next token."""
+
+    drafts: list[int]
+    accepted: int
+    own: int
+
+
+def round_case(generator) -> Played:
+    """A round of one to six drafts, some of them the same token."""
+    drafts = numbers(generator, number(generator, 1, 6), 0, VOCABULARY - 1)
+    accepted = number(generator, 0, len(drafts))
+    refused = drafts[accepted] if accepted < len(drafts) else 0
+    return Played(drafts, accepted, (refused + number(generator, 1, VOCABULARY - 1)) % VOCABULARY)
+
+
+# With 2 of 3 accepted the small LM has nothing to forget and yet has read all that stays.
+ROUNDS = Cases([Played([1, 2, 3], accepted, 4) for accepted in (1, 3, 0, 2)], round_case)
 
 
 class Tape:
@@ -106,50 +131,58 @@ class Tape:
 
 def one_hot(tokens: list[int]) -> torch.Tensor:
     """Distributions [k, V] that are sure of these k tokens."""
-    return torch.nn.functional.one_hot(torch.tensor(tokens), OWN + 1).float()
+    return torch.nn.functional.one_hot(torch.tensor(tokens), VOCABULARY).float()
 
 
-def settled(learners, accepted: int, drafts: list[int]):
-    """What a function like `settle` returns and leaves in two tapes, if the target agrees with `accepted` of the drafts."""
+def judged_by(played: Played) -> tuple[torch.Tensor, torch.Tensor]:
+    """Distributions p [g+1, V] and q [g, V] with which the rule cannot but play this round."""
+    drafts, accepted, own = played
+    p = one_hot(drafts[:accepted] + [own] * (len(drafts) + 1 - accepted))
+    q = one_hot(drafts)
+    if accepted < len(drafts):  # both share a token that is owed nothing, so that q matters
+        free = {*range(VOCABULARY)} - {own, drafts[accepted]}
+        p[accepted, min(free)] = q[accepted, min(free)] = 1.0
+        p[accepted], q[accepted] = p[accepted] / 2, q[accepted] / 2
+    return p, q
+
+
+def settled(learners, played: Played, drafts: list[int]):
+    """What a function like `settle` returns of a round and leaves in two tapes."""
     models, caches = (
         (Tape("target"), Tape("small LM")),
-        ([*BEFORE, ANCHOR, *DRAFTS], [*BEFORE, ANCHOR, *DRAFTS[:-1]]),
+        ([*BEFORE, ANCHOR, *drafts], [*BEFORE, ANCHOR, *drafts[:-1]]),
     )
-    wanted = DRAFTS[:accepted] + [OWN] * (len(DRAFTS) + 1 - accepted)
-    return finished(
-        learners(models, caches, one_hot(wanted), one_hot(DRAFTS), drafts, None)
-    ), caches
+    return finished(learners(models, caches, *judged_by(played), drafts, None)), caches
 
 
 @checker
 def check_settle(learners):
     """Checks a function like `settle` by what it leaves in two caches that can be read."""
     as_function(learners)
-    for accepted in (
-        1,
-        3,
-        0,
-        2,
-    ):  # at 2 of 3 the small LM has nothing to forget and yet has read all that stays
-        drafts = list(DRAFTS)
-        try:
-            judge_settled(accepted, *settled(learners, accepted, drafts))
-        except Mistake as mistake:
-            raise Mistake(f"{mistake}{CHANGED if drafts != DRAFTS else ''}") from None
+    for played in ROUNDS:
+        judge_settled(learners, played)
 
 
-def judge_settled(accepted: int, returned, caches) -> None:
-    """Raises Mistake unless what `settled` found is a round's end."""
-    if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [list, list]:
-        raise Mistake(
-            "return two lists: the tokens that the round commits, and those that the small LM has still to read"
-        )
-    judge_round(f"with {accepted} of {len(DRAFTS)} drafts accepted ", accepted, *returned, *caches)
+def judge_settled(learners, played: Played) -> None:
+    """Raises Mistake unless a function like `settle` ends this round rightly."""
+    drafts = list(played.drafts)
+    try:
+        returned, caches = settled(learners, played, drafts)
+        if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [
+            list,
+            list,
+        ]:
+            raise Mistake(
+                "return two lists: the tokens that the round commits, and those that the small LM has still to read"
+            )
+        judge_round(played, *returned, *caches)
+    except Mistake as mistake:
+        changed = CHANGED if drafts != played.drafts else ""
+        raise Mistake(f"{mistake}{changed}") from None
 
 
 def judge_round(
-    where: str,
-    accepted: int,
+    played: Played,
     tokens: list[int],
     unread: list[int],
     cache: list[int],
@@ -157,9 +190,11 @@ def judge_round(
 ) -> None:
     """Raises Mistake unless the round commits the right tokens, each cache holds what stays and nothing else, and `unread`
     is what the small LM's lacks."""
-    if tokens != [*DRAFTS[:accepted], OWN]:
+    drafts, accepted, own = played
+    where = f"with {accepted} of {len(drafts)} drafts accepted "
+    if tokens != [*drafts[:accepted], own]:
         raise Mistake(f"{where}the first list is not what verify(p, q, drafts, generator) returns")
-    for name, found, read in (("target", cache, DRAFTS), ("small LM", small_cache, DRAFTS[:-1])):
+    for name, found, read in (("target", cache, drafts), ("small LM", small_cache, drafts[:-1])):
         surplus = len(found) - len([*BEFORE, ANCHOR, *read[:accepted]])
         if surplus > 0:
             raise Mistake(
@@ -169,8 +204,8 @@ def judge_round(
             raise Mistake(
                 f"{where}the {name}'s cache has forgotten {-surplus} too many; accepted drafts and the anchor stay"
             )
-    whole = accepted == len(DRAFTS)
-    if unread != [*DRAFTS[-1:] * whole, OWN]:
+    whole = accepted == len(drafts)
+    if unread != [*drafts[-1:] * whole, own]:
         lacking = (
             "its own last draft, which it never read, and then the target's token"
             if whole

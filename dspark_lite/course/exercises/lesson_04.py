@@ -2,9 +2,11 @@
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
-from .checking import Exercise, Step, Unfinished
+from .checking import Exercise, Mistake, Step, Unfinished
 from .my_dspark import Draft, block_pass
+from .random_cases import Cases, distributions, number
 
 
 def kept_after(joint, q2):
@@ -28,10 +30,18 @@ PAIRS = (
     torch.tensor([0.5, 0.2, 0.3]),
 )
 
+
+def pairs_case(generator):
+    """Pairs of two to five first and second words, and two slots that know nothing of each other."""
+    m, n = number(generator, 2, 5), number(generator, 2, 5)
+    joint = distributions(generator, m * n).view(m, n)
+    return joint, distributions(generator, m), distributions(generator, n)
+
+
 check_kept = Exercise(
     kept,
     Step(
-        [PAIRS],
+        Cases([PAIRS], pairs_case),
         {
             "this is how often both drafts are kept; a first draft that is kept alone counts, too.": lambda joint, q1, q2: (
                 first_kept(joint, q1) @ kept_after(joint, q2)
@@ -42,8 +52,33 @@ check_kept = Exercise(
             "this is how often the second is kept where the first is; add the two drafts up over all rounds.": lambda joint, q1, q2: (
                 first_kept(joint, q1) @ kept_after(joint, q2) / first_kept(joint, q1).sum()
             ),
-            "you count the second draft in every round; after a refusal it is not judged at all.": lambda joint, q1, q2: (
-                first_kept(joint, q1).sum() + joint.sum(1) @ kept_after(joint, q2)
+            "you count the second draft in every round; after a refusal it is not judged at all.": (
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1).sum() + joint.sum(1) @ kept_after(joint, q2)
+                ),
+                lambda joint, q1, q2: first_kept(joint, q1).sum() + q1 @ kept_after(joint, q2),
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1).sum() + torch.minimum(joint.sum(0), q2).sum()
+                ),
+            ),
+            "you judged the second draft as if the first were unknown: by how often the target writes it at all, joint.sum(0). Once the "
+            "first word is kept, what follows is its row of `joint`.": (
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1).sum() * (1 + torch.minimum(joint.sum(0), q2).sum())
+                ),
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1).sum() * torch.minimum(joint.sum(0), q2).sum()
+                ),
+            ),
+            "rows of `joint` are first words, columns second words: the first words' chances are joint.sum(1), and a row is divided by its sum.": (
+                lambda joint, q1, q2: kept(joint.T, q1, q2),
+                lambda joint, q1, q2: (
+                    torch.minimum(joint / joint.sum(0)[:, None], q2).sum(1)
+                    @ torch.minimum(joint.sum(0), q1)
+                ),
+                lambda joint, q1, q2: (
+                    first_kept(joint, q1) @ (1 + torch.minimum(joint / joint.sum(0), q2).sum(1))
+                ),
             ),
             "you weighted the first words by how often they are drafted; only those that are kept count, min(p(x1), q1(x1)).": lambda joint, q1, q2: (
                 q1 @ (1 + kept_after(joint, q2))
@@ -140,13 +175,13 @@ def open_mask(draft):
     return torch.ones(draft.gamma, draft.length + draft.gamma)
 
 
-def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask):
-    """`block_pass` with other tokens, another start or another mask."""
+def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask, kind=torch.bool):
+    """`block_pass` with other tokens, another start, another mask or a mask of another `kind`."""
 
     def pass_over(draft, anchor):
         first, seen, x = (
             start(draft),
-            mask(draft).bool(),
+            mask(draft).to(kind),
             draft.w["embed_tokens.weight"][ids(draft, anchor)],
         )
         for n, context in enumerate(draft.context):
@@ -182,10 +217,47 @@ def of_slots(draft, mask):
     return seen
 
 
+def pass_case(generator):
+    """A draft of one to five slots behind a context of any length, and an anchor."""
+    gamma, length = number(generator, 1, 5), number(generator, 1, 8)
+    return SmallDraft(gamma, length, number(generator, 2, 10**6)), number(generator, 0, 9)
+
+
+FLOAT_MASK = (
+    "hole 3: the mask holds numbers, and attention adds these to its scores: a 0 would hide nothing. Make it Boolean, "
+    "dtype=torch.bool: True where a slot sees a key."
+)
+
+
+class WatchedMasks(TorchFunctionMode):
+    """Looks at the mask that attention is given."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        if function is F.scaled_dot_product_attention:
+            mask = arguments[3] if len(arguments) > 3 else options.get("attn_mask")
+            if isinstance(mask, torch.Tensor) and mask.dtype != torch.bool:
+                raise Mistake(FLOAT_MASK)
+        return function(*arguments, **options)
+
+
+class PassStep(Step):
+    """A step of functions like `block_pass`: the mask is looked at, too."""
+
+    def result(self, function, case: tuple):
+        """The hidden states, or the mistake in the mask."""
+
+        def watched(*given):
+            with WatchedMasks():
+                return function(*given)
+
+        return super().result(watched, case)
+
+
 check_block_pass = Exercise(
     block_pass,
-    Step(
-        [(SmallDraft(4, 6), 3), (SmallDraft(3, 2, seed=1), 5)],
+    PassStep(
+        Cases([(SmallDraft(4, 6), 3), (SmallDraft(3, 2, seed=1), 5)], pass_case, count=100),
         {
             "hole 1: the anchor is missing; slot 0 holds a mask, so the block does not know which token it continues.": passing(
                 ids=lambda draft, anchor: torch.full((draft.gamma,), 9)
@@ -200,6 +272,12 @@ check_block_pass = Exercise(
             'hole 1: after the anchor stand zeros; an empty slot holds the mask token, draft.config["mask_token_id"].': passing(
                 ids=lambda draft, anchor: torch.tensor([anchor, *[0] * (draft.gamma - 1)])
             ),
+            "hole 1: the anchor stands in every slot; after it come masks, which wait for what follows it.": passing(
+                ids=lambda draft, anchor: torch.full((draft.gamma,), anchor)
+            ),
+            "hole 2: one place too far left; there the last context token stands, and the anchor comes after it, at n.": passing(
+                start=lambda draft: draft.length - 1
+            ),
             "hole 2: the block starts at 0 or 1 again; the context's keys were turned by absolute positions, so the block counts on.": (
                 passing(start=lambda draft: 0),
                 passing(start=lambda draft: 1),
@@ -213,6 +291,19 @@ check_block_pass = Exercise(
             "hole 3: this is tril() without an offset; every slot sees the whole context.": passing(
                 mask=lambda draft: open_mask(draft).tril()
             ),
+            "hole 3: the mask hides every key; it says True where a slot sees a key.": passing(
+                mask=lambda draft: ~open_mask(draft).bool()
+            ),
+            "hole 3: the mask hides the block; a slot sees all slots of its block, not the context alone.": passing(
+                mask=lambda draft: of_slots(draft, torch.zeros_like)
+            ),
+            "hole 3: of its block each slot sees only itself; it sees all slots.": passing(
+                mask=lambda draft: of_slots(draft, lambda seen: torch.eye(len(seen)))
+            ),
+            "hole 3: a slot sees itself and those after it; it sees those before it, too.": passing(
+                mask=lambda draft: of_slots(draft, torch.triu)
+            ),
+            FLOAT_MASK: passing(kind=torch.float32),
             "hole 3: no slot sees itself; it sees all slots, its own as well.": passing(
                 mask=lambda draft: of_slots(draft, lambda seen: 1 - torch.eye(len(seen)))
             ),

@@ -11,6 +11,7 @@ from dspark_lite.losslessness.enumeration import outcomes, summed, total_variati
 from . import verifying
 from .checking import Exercise, Mistake, Step, as_values, checker, finished, same
 from .my_dspark import transition_bias
+from .random_cases import RANDOM_CASES, SEED, Cases, drawn, number
 from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw, target_texts, verify
 
 W1, W2, LM_HEAD = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight", "lm_head.weight"
@@ -35,10 +36,19 @@ def of_factors(rule):
 
 
 BIAS_CASE = SimpleNamespace(w={W1: _random(6, 2, seed=1), W2: _random(6, 2, seed=2)}), 4
+
+
+def bias_case(generator):
+    """Matrices of another vocabulary and rank, and any previous token."""
+    vocab, rank = number(generator, 3, 12), number(generator, 1, 8)
+    weights = {name: torch.randn(vocab, rank, generator=generator) for name in (W1, W2)}
+    return SimpleNamespace(w=weights), number(generator, 0, vocab - 1)
+
+
 check_transition_bias = Exercise(
     transition_bias,
     Step(
-        [BIAS_CASE],
+        Cases([BIAS_CASE], bias_case),
         {
             "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.": of_factors(
                 lambda w1, w2, x: w1 @ w2[x]
@@ -78,13 +88,14 @@ check_transition_bias = Exercise(
 # The block: drawn in another way it is repaired by the rule, if its q is its own, and costs only length. So blocks are compared
 # first, then the texts that the rule of lesson 02 commits.
 ROUND_BASE = torch.tensor(
-    [[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6]]
+    [[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6], [0.4, 0.1, -0.2]]
 )  # base logits [g, V]; the first favourite is not the anchor
 ROUND_TABLE = torch.tensor(
     [[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]]
 )  # the bias after each token, [V, V]
 TOY_DRAFT = SimpleNamespace(
-    w={LM_HEAD: torch.eye(3), W1: torch.eye(3), W2: ROUND_TABLE.T.contiguous()}, gamma=DRAFTS
+    w={LM_HEAD: torch.eye(3), W1: torch.eye(3), W2: ROUND_TABLE.T.contiguous()},
+    gamma=len(ROUND_BASE),
 )
 TEMPERATURES = (1.0, 0.5)
 
@@ -120,6 +131,16 @@ def block_drawn(
     return draw_block
 
 
+def adding_up(draft, hidden, anchor, temperature, generator):
+    """A block in which every slot has the biases of all tokens before it."""
+    base, drafts, rows = F.linear(hidden, draft.w[LM_HEAD]), [], []
+    for logits in base:
+        biases = sum(transition_bias(draft, token) for token in (anchor, *drafts))
+        rows.append(probabilities(logits + biases, temperature))
+        drafts.append(draw(rows[-1], generator))
+    return drafts, torch.stack(rows)
+
+
 def most_likely(probs, generator):
     """The most probable token of probs [V]; nothing is drawn."""
     return int(probs.argmax())
@@ -133,6 +154,10 @@ WRONG_BLOCKS = {  # the texts would still be the target's own, for the rule repa
     "every slot is biased by the anchor; after each draw the token just drawn becomes the previous one": block_drawn(
         before=lambda k, anchor, drafts, base: anchor
     ),
+    "every slot after the first is biased by the first draft, drafts[0]; the token before slot k is the newest, drafts[-1]": block_drawn(
+        before=lambda k, anchor, drafts, base: drafts[0] if k else anchor
+    ),
+    "the biases of all tokens before a slot add up; it has that of the token just before it alone": adding_up,
     "the first slot has no bias; its previous token is the anchor": block_drawn(
         before=lambda k, anchor, drafts, base: drafts[-1] if k else None
     ),
@@ -170,12 +195,26 @@ def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple
     )
 
 
-def _drawn(learners, temperature: float, generator, block: int) -> tuple[list[int], torch.Tensor]:
-    """The block that a learner's function draws, and its q; raises Mistake where they have another form."""
-    returned = finished(
-        learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, generator)
+def long_blocks(learners, temperature: float) -> dict[tuple[int, ...], float]:
+    """Probability of each block of all slots: with two, the first draft is the newest as well."""
+    return summed(
+        (tuple(drafts), probability)
+        for (drafts, _), probability in outcomes(
+            lambda path: _drawn(learners, temperature, path, len(ROUND_BASE))
+        )
     )
-    if not isinstance(returned, tuple) or len(returned) != 2:
+
+
+def _drawn(learners, temperature: float, generator, block: int) -> tuple[list[int], torch.Tensor]:
+    """The block that a learner's function draws of the toy draft, and its q."""
+    return as_block(
+        learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, generator), block, 3
+    )
+
+
+def as_block(returned, block: int, vocab: int) -> tuple[list[int], torch.Tensor]:
+    """What a learner's function returned; raises Mistake where it is no list of drafts with its q [g, V]."""
+    if not isinstance(finished(returned), tuple) or len(returned) != 2:
         raise Mistake(
             "return two things: the list of drafts, and q, a tensor [g, V] of the distributions they were drawn from"
         )
@@ -185,10 +224,10 @@ def _drawn(learners, temperature: float, generator, block: int) -> tuple[list[in
         raise Mistake(
             f"{block} slots draft {block} tokens, the anchor not among them; you returned {len(drafts)}"
         )
-    if not isinstance(q, torch.Tensor) or q.shape != (block, 3):
+    if not isinstance(q, torch.Tensor) or q.shape != (block, vocab):
         shape = f"a {type(q).__name__}" if not isinstance(q, torch.Tensor) else str(list(q.shape))
         raise Mistake(
-            f"q is a tensor [g, V], here [{block}, 3], a row for each draft (torch.stack makes it of a list); yours is {shape}"
+            f"q is a tensor [g, V], here [{block}, {vocab}], a row for each draft (torch.stack makes it of a list); yours is {shape}"
         )
     return drafts, q
 
@@ -202,22 +241,20 @@ def _judged(learners, temperature: float, path, block: int) -> tuple[tuple[int, 
 def judge_at(temperature: float, learners) -> None:
     """Raises Mistake unless a function like `draw_block` drafts the right blocks at this temperature, and the rule commits with its q
     exactly what the target would write, as much as it can."""
-    at_this = partial(blocks_and_texts, temperature=temperature)
-    blocks, texts, length = verifying.visited(at_this, learners)
-    right_blocks, _, possible = at_this(draw_block)
-    wrong_blocks, distance = (
-        total_variation(blocks, right_blocks) > EXACT,
-        total_variation(texts, target_texts()),
-    )
-    if wrong_blocks or distance > EXACT:
-        verifying.visit_again(lambda function: at_this(function)[:2], learners, [blocks, texts])
-    if wrong_blocks:
-        known = verifying.like(blocks, WRONG_BLOCKS, lambda wrong: at_this(wrong)[0])
+    blocks_at = partial(long_blocks, temperature=temperature)
+    blocks = verifying.visited(blocks_at, learners)
+    if total_variation(blocks, blocks_at(draw_block)) > EXACT:
+        verifying.visit_again(lambda function: [blocks_at(function)], learners, [blocks])
+        known = verifying.like(blocks, WRONG_BLOCKS, blocks_at)
         raise Mistake(
             "the block is not drawn left to right from base logits plus bias"
             + (f": {known}" if known else ", a softmax and a draw at each slot")
         )
+    at_this = partial(blocks_and_texts, temperature=temperature)
+    (_, texts, length), (_, _, possible) = at_this(learners), at_this(draw_block)
+    distance = total_variation(texts, target_texts())
     if distance > EXACT:
+        verifying.visit_again(lambda function: [at_this(function)[1]], learners, [texts])
         known = verifying.like(texts, WRONG_ROWS, lambda wrong: at_this(wrong)[1])
         raise Mistake(
             f"the block is right, but with your q the committed texts are off by a total variation of "
@@ -229,6 +266,36 @@ def judge_at(temperature: float, learners) -> None:
             f"the texts are right, but a round commits {length:.2f} tokens on average where {possible:.2f} are possible: q says "
             "that each draft was certain, a one-hot row; the rule keeps more with the distribution it was drawn from"
         )
+
+
+def block_case(generator):
+    """Another draft, hidden states of one to six slots, an anchor, a temperature, and what the draws are seeded with."""
+    vocab, rank, hidden_size = (number(generator, low, 7) for low in (3, 1, 2))
+    weights = {
+        LM_HEAD: torch.randn(vocab, hidden_size, generator=generator),
+        W1: torch.randn(vocab, rank, generator=generator),
+        W2: torch.randn(vocab, rank, generator=generator),
+    }
+    hidden = torch.randn(number(generator, 1, 6), hidden_size, generator=generator)
+    draft = SimpleNamespace(w=weights, gamma=len(hidden))
+    temperature = (0.0, 0.5, 1.0, 2.0)[number(generator, 0, 3)]
+    return draft, hidden, number(generator, 0, vocab - 1), temperature, number(generator, 0, 10**6)
+
+
+def draws_as_the_reference(learners, case: tuple) -> bool:
+    """Whether a learner's function drafts the right block, with the right q, from the same draws."""
+    draft, hidden, anchor, temperature, seed = case
+    found = [
+        as_block(
+            function(
+                draft, hidden.clone(), anchor, temperature, torch.Generator().manual_seed(seed)
+            ),
+            len(hidden),
+            len(draft.w[LM_HEAD]),
+        )
+        for function in (learners, draw_block)
+    ]
+    return same(*map(as_values, found))
 
 
 @checker
@@ -247,5 +314,12 @@ def check_draw_block(learners):
         )
     if total_variation(blocks_and_texts(learners, 1.0, 1)[1], target_texts(1)) > EXACT:
         raise Mistake(
-            "right for a block of two drafts, wrong for a block of one; how long a block is, the rows of `hidden` say"
+            "right for a block of three drafts, wrong for a block of one; how long a block is, the rows of `hidden` say"
         )
+    for case in drawn(block_case, RANDOM_CASES, SEED):
+        if not draws_as_the_reference(learners, case):
+            raise Mistake(
+                f"right for the small draft, wrong for another with {len(case[1])} slots, {len(case[0].w[LM_HEAD])} tokens, hidden states "
+                f"of size {case[1].shape[1]} and temperature {case[3]}: is row k of q what draft k was drawn from, and does every size "
+                "come from an argument?"
+            )

@@ -3,6 +3,7 @@
 import torch
 
 from .checking import Exercise, Mistake, Step, same
+from .random_cases import Cases, number
 
 
 def pairs(token_ids, features):
@@ -34,10 +35,18 @@ def paired(answer):
     return tokens, features
 
 
+def pairs_case(generator):
+    """A text of two to nine tokens, and features of any width."""
+    length, width = number(generator, 2, 9), number(generator, 1, 6)
+    return torch.randint(100, (length,), generator=generator), torch.randn(
+        length, width, generator=generator
+    )
+
+
 check_pairs = Exercise(
     pairs,
     Step(
-        [(torch.tensor([7, 3, 9, 4, 8]), torch.arange(10.0).view(5, 2))],
+        Cases([(torch.tensor([7, 3, 9, 4, 8]), torch.arange(10.0).view(5, 2))], pairs_case),
         {
             "each feature stands beside its own token, which it already knows; pair it with the token after it, i + 1.": lambda ids, features: (
                 ids,
@@ -92,7 +101,8 @@ def draft_chain(one_pass, choose, cache, anchor, waiting, gamma):
 
 def in_a_row(drafted):
     """Drafted tokens [g], from a list of them or from a tensor that holds them one after the other."""
-    return torch.cat([torch.as_tensor(token).flatten() for token in drafted])
+    parts = [torch.as_tensor(token).flatten() for token in drafted]
+    return torch.cat(parts) if parts else torch.zeros(0)
 
 
 def chaining(
@@ -167,7 +177,12 @@ def chain_case(seed, anchor, gamma):
 check_draft_chain = Exercise(
     draft_chain,
     Step(
-        [chain_case(1, 4, 6), chain_case(2, 7, 7), chain_case(3, 0, 5)],
+        Cases(
+            [chain_case(1, 4, 6), chain_case(2, 7, 7), chain_case(3, 0, 5)],
+            lambda generator: chain_case(
+                number(generator, 4, 10**6), number(generator, 0, 10), number(generator, 1, 8)
+            ),
+        ),
         {
             "every pass reads the waiting feature; from the second pass on the output of the pass before takes its place.": chaining(
                 feature=first
@@ -186,6 +201,16 @@ check_draft_chain = Exercise(
                 case[3],
                 *draft_chain(*case),
             ],
+            "the anchor stands first and the last draft is missing; the anchor is committed already and is no draft.": lambda *case: [
+                case[3],
+                *draft_chain(*case)[:-1],
+            ],
+            "that is one draft too many: gamma passes give gamma drafts.": lambda *case: (
+                draft_chain(*case[:-1], case[-1] + 1)
+            ),
+            "that is one draft too few: the first pass gives a draft as well, so gamma passes are needed.": lambda *case: (
+                draft_chain(*case[:-1], case[-1] - 1)
+            ),
             "`one_pass` takes the cache, the token and the feature, in this order; you swapped the last two.": lambda one_pass, *rest: (
                 draft_chain(lambda cache, token, feature: one_pass(cache, feature, token), *rest)
             ),
@@ -246,6 +271,25 @@ def loss_case(seed, decay, gamma=4):
     return small_pass, squared, cache, tokens, features, decay
 
 
+def decayed_case(generator):
+    """A chain of one to six passes; now and then its first pass alone counts, or all count alike."""
+    decay = number(generator, 0, 20) / 20
+    return loss_case(number(generator, 4, 10**6), decay, number(generator, 1, 6))
+
+
+EMPTY_WEIGHTS = (
+    "at decay 0 your answer is 0 / 0. Pass k weighs decay ** (k - 1), so the first weighs 1 at any decay; decay ** k gives the same "
+    "mean until decay is 0."
+)
+
+
+def no_nan(loss):
+    """The loss, if it is a number."""
+    if torch.as_tensor(loss).isnan().any():
+        raise Mistake(EMPTY_WEIGHTS)
+    return loss
+
+
 def learns_through_all_passes(function) -> None:
     """Raises Mistake where the gradient of what `function` returns does not run back through the chain."""
     scale = torch.ones((), requires_grad=True)
@@ -276,7 +320,7 @@ def learns_through_all_passes(function) -> None:
 check_chain_loss = Exercise(
     chain_loss,
     Step(
-        [loss_case(1, 0.8), loss_case(2, 0.5)],
+        Cases([loss_case(1, 0.8), loss_case(2, 0.5), loss_case(3, 0.0)], decayed_case),
         {
             "that is teacher forcing: every pass reads the target's feature. While it drafts it will not have them, only the first.": unrolling(
                 read=lambda outputs, features, k: features[k]
@@ -293,6 +337,10 @@ check_chain_loss = Exercise(
             "all passes weigh the same; pass k weighs decay ** (k - 1).": unrolling(
                 weight=lambda decay, k: 1.0
             ),
+            EMPTY_WEIGHTS: unrolling(weight=lambda decay, k: decay ** (k + 1)),
+            "later passes weigh more; pass k weighs decay ** (k - 1), so the first one weighs most.": lambda *case: (
+                unrolling(weight=lambda decay, k: decay ** (len(case[3]) - 1 - k))(*case)
+            ),
             "that is the weighted sum; divide it by the sum of the weights.": unrolling(
                 mean=lambda total, weights: total
             ),
@@ -308,6 +356,7 @@ check_chain_loss = Exercise(
             ),
         },
         "it is not the weighted mean of the losses of passes that read the text's tokens and, after the first, their own output.",
+        no_nan,
     ),
     manner=learns_through_all_passes,
 )
@@ -330,10 +379,16 @@ def keep_first_pass(cached, gamma, accepted):
     return cached + 1, accepted
 
 
+def ended_round(generator):
+    """A cache of any length and a block of which any number was accepted."""
+    gamma = number(generator, 1, 16)
+    return number(generator, 1, 200), gamma, number(generator, 0, gamma)
+
+
 check_after_round = Exercise(
     after_round,
     Step(
-        [(20, 7, 3), (20, 7, 0), (31, 5, 5)],
+        Cases([(20, 7, 3), (20, 7, 0), (31, 5, 5)], ended_round),
         {
             "the drafted entries are still in the cache: without rolling back, refused drafts stay in sight for good.": (
                 lambda cached, gamma, accepted: (cached + gamma, accepted + 1),

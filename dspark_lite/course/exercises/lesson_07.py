@@ -6,6 +6,7 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 from dspark_lite.decoding import Round
 
 from .checking import Exercise, Mistake, Step, as_function, boolean, checker, finished, same
+from .random_cases import Cases, number, numbers
 
 
 def seeing(context, slots):
@@ -27,17 +28,6 @@ def before(key, anchor):
     return key < anchor
 
 
-def every_pair(answer):
-    """A mask of type bool, shaped as SLOTS and KEYS broadcast."""
-    shape = list(torch.as_tensor(answer).shape)
-    if shape != [6, 11]:
-        raise Mistake(
-            f"for `query` of shape [6, 1] and `key` of shape [11] your answer has shape {shape}; it must be [6, 11], as they "
-            "broadcast."
-        )
-    return boolean(answer)
-
-
 def own(block, owner, slot, other):
     """Whether a key is of the query's block."""
     return owner == block
@@ -48,6 +38,15 @@ def sees(anchors, length, gamma, query, key):
     return seeing(before, own)(anchors, length, gamma, query, key)
 
 
+def packed_case(generator):
+    """One to four blocks of one to four slots behind a text, their anchors in order."""
+    blocks, gamma = number(generator, 1, 4), number(generator, 1, 4)
+    length = number(generator, blocks, 8)
+    anchors = torch.randperm(length, generator=generator)[:blocks].sort().values
+    query = torch.arange(blocks * gamma)[:, None]
+    return anchors, length, gamma, query, torch.arange(length + blocks * gamma)
+
+
 SLOTS, KEYS = (
     torch.arange(6)[:, None],
     torch.arange(5 + 6),
@@ -55,7 +54,7 @@ SLOTS, KEYS = (
 check_sees = Exercise(
     sees,
     Step(
-        [(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)],
+        Cases([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)], packed_case),
         {
             "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
             "so its features do not exist. The context ends before the anchor (key < anchor).": seeing(
@@ -94,12 +93,19 @@ check_sees = Exercise(
                     key < length, key < anchors[query // g], key // g == query // g
                 ),
             ),
+            "a block's slots are `gamma` neighbours: the block of slot `query` is query // gamma, not query % gamma.": (
+                lambda anchors, length, g, query, key: torch.where(
+                    key < length,
+                    key < anchors[(query % g).clamp(max=len(anchors) - 1)],
+                    (key - length) % g == query % g,
+                )
+            ),
             "the mask holds torch.float32; it should say True where a token sees a key and False elsewhere.": lambda *indices: (
                 sees(*indices).float()
             ),
         },
         "a slot sees keys below its block's anchor, and from `length` on those of its own block.",
-        every_pair,
+        boolean,
     ),
 )
 
@@ -114,13 +120,8 @@ def acceptance(target_probs, draft_probs):
     return 1 - distance(target_probs, draft_probs) / 2
 
 
-def per_slot(answer):
-    """A number for each slot of LABEL_CASE."""
-    shape = list(torch.as_tensor(answer).shape)
-    if shape != [2, 1]:
-        raise Mistake(
-            f"for distributions of shape [2, 1, 3] your answer has shape {shape}; it must be [2, 1], a number for each slot."
-        )
+def no_nan(answer):
+    """The answer, if no number in it is NaN."""
     if torch.as_tensor(answer).isnan().any():
         raise Mistake(
             "your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below."
@@ -141,10 +142,21 @@ LABEL_CASE = (
     torch.tensor([[[0.5, 0.3, 0.2]], [[0.1, 0.1, 0.8]]]),
     torch.tensor([[[0.2, 0.3, 0.5]], [[0.1, 0.7, 0.2]]]),
 )
+
+
+def label_case(generator):
+    """Distributions over two to six tokens, some of them impossible, behind none to three other dimensions."""
+    shape = (*numbers(generator, number(generator, 0, 3), 1, 3), number(generator, 2, 6))
+    values = torch.rand(2, *shape, generator=generator)
+    possible = torch.rand(2, *shape, generator=generator) > 0.2
+    values = values * possible + 1e-3 * torch.eye(shape[-1])[0]  # the first one always is
+    return tuple(values / values.sum(-1, keepdim=True))
+
+
 check_acceptance = Exercise(
     acceptance,
     Step(
-        [LABEL_CASE, IMPOSSIBLE_CASE],
+        Cases([LABEL_CASE, IMPOSSIBLE_CASE], label_case),
         {
             "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.": lambda p, q: (
                 1 - distance(p, q) / 4
@@ -162,6 +174,13 @@ check_acceptance = Exercise(
             "this is the chance that two independent draws agree; the rule keeps far more than that.": lambda p, q: (
                 (p * q).sum(-1)
             ),
+            "the vocabulary is the last dimension: add over dim=-1, however many stand before it.": (
+                lambda p, q: torch.minimum(p, q).sum(0),
+                lambda p, q: torch.minimum(p, q).sum(1),
+                lambda p, q: torch.minimum(p, q).sum(2),
+                lambda p, q: torch.minimum(p, q).sum(),
+            ),
+            "you forgot to add over the vocabulary: that is how often each token is drafted and kept.": torch.minimum,
             "take a sum over the vocabulary, not a mean.": (
                 lambda p, q: 1 - (p - q).abs().mean(-1) / 2,
                 lambda p, q: torch.minimum(p, q).mean(-1),
@@ -178,7 +197,7 @@ check_acceptance = Exercise(
             ),
         },
         "a token is drawn with chance q(x) and then kept with chance min(1, p(x) / q(x)); add the products over the vocabulary.",
-        per_slot,
+        no_nan,
     ),
 )
 
@@ -263,6 +282,22 @@ LOSS_CASE = (
 )
 
 
+def loss_case(generator):
+    """One to four blocks of one to eight slots, of which some count, and other factors."""
+    blocks, gamma, vocab = (number(generator, *ends) for ends in ((1, 4), (1, 8), (2, 7)))
+    counted = torch.rand(blocks, gamma, generator=generator) < 0.7
+    counted[0, 0] = True
+    factors = dict(zip(FACTORS, torch.rand(len(FACTORS), generator=generator).tolist()))
+    return (
+        torch.randn(blocks, gamma, vocab, generator=generator),
+        torch.randn(blocks, gamma, vocab, generator=generator),
+        torch.randint(vocab, (blocks, gamma), generator=generator),
+        counted,
+        torch.randn(blocks, gamma, generator=generator),
+        factors,
+    )
+
+
 def gradients(function) -> tuple[torch.Tensor, ...]:
     """The gradients that `function` gives the drafter's logits and the confidence's."""
     with torch.enable_grad():
@@ -297,7 +332,7 @@ WRONG_GRADIENTS = {
 check_dspark_loss = Exercise(
     dspark_loss,
     Step(
-        [LOSS_CASE],
+        Cases([LOSS_CASE], loss_case),
         {
             "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.": losing(
                 match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2
@@ -312,6 +347,40 @@ check_dspark_loss = Exercise(
             "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.": (
                 losing(label=lambda p, q: 1 - distance(p, q)),
                 losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1)),
+            ),
+            "the second loss compares logits; L1 is the distance of probabilities, so take a softmax of both first.": lambda *case: (
+                losing(match=lambda *_: (case[0] - case[1]).abs().sum(-1))(*case)
+            ),
+            "the confidence's label is hard, a 0 or a 1; it is the chance of acceptance, a number between them.": (
+                losing(label=lambda p, q: (p.argmax(-1) == q.argmax(-1)).float()),
+                losing(label=lambda p, q: acceptance(p, q).round()),
+                lambda *case: losing(
+                    label=lambda p, q: (q.argmax(-1) == case[2]).float(),
+                )(*case),
+            ),
+            "the confidence's label is the survival of the whole prefix; it is the chance at a slot itself, so multiply nothing.": losing(
+                label=lambda p, q: acceptance(p, q).cumprod(-1)
+            ),
+            "the cross-entropy is with all of the target's distribution; it is with the text: -log q of its one token.": losing(
+                text=lambda log_q, p, tokens: -(p * log_q).sum(-1)
+            ),
+            "the cross-entropy has the wrong sign: it is -log q.": losing(
+                text=lambda *case: -text_loss(*case)
+            ),
+            "the cross-entropy is of the target's distribution; the drafter is to be trained, so take -log q of the token.": losing(
+                text=lambda log_q, p, tokens: text_loss(p.log(), p, tokens)
+            ),
+            "the slots that count weigh alike; weighted_loss gives earlier positions more weight.": losing(
+                mean=lambda losses, counted: (losses * counted).sum() / counted.sum()
+            ),
+            "slots that do not count are in the mean; hand `counted` to weighted_loss.": losing(
+                mean=lambda losses, counted: weighted_loss(losses, torch.ones_like(counted))
+            ),
+            "the factors are missing: multiply each of the three losses by its own.": lambda *case: (
+                dspark_loss(*case[:-1], dict.fromkeys(FACTORS, 1.0))
+            ),
+            "the confidence's loss is missing; three losses are added.": lambda *case: dspark_loss(
+                *case[:-1], case[-1] | {"confidence": 0.0}
             ),
             "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.": losing(
                 read=torch.sigmoid
@@ -389,10 +458,25 @@ REFUSED = [
 ]
 WHOLE = [REFUSED[0], Round(3, 3, 4, [14, 15, 16], [14, 15, 16, 17])]
 ENDED = [REFUSED[1], Round(3, 2, 2, [23, 24, 25], [23, 24])]  # an accepted draft ends the answer
+
+
+def rounds_case(generator):
+    """One to four rounds: refused somewhere, accepted whole, or ended by an accepted draft."""
+
+    def one():
+        drafts = numbers(generator, number(generator, 0, 4), 10, 99)
+        accepted = number(generator, 0, len(drafts))
+        ended = accepted > 0 and number(generator, 0, 3) == 0
+        tokens = drafts[:accepted] + ([] if ended else numbers(generator, 1, 100, 199))
+        return Round(len(drafts), accepted, len(tokens), drafts, tokens)
+
+    return ([one() for _ in range(number(generator, 1, 4))],)
+
+
 check_refusals = Exercise(
     refusals,
     Step(
-        [(REFUSED,), (WHOLE,), (ENDED,)],
+        Cases([(REFUSED,), (WHOLE,), (ENDED,)], rounds_case),
         {
             "where an accepted draft ends the answer, nothing was refused and `tokens` has no entry at `accepted`: leave such a round out.": (
                 refusing(refused=incomplete),
@@ -434,10 +518,14 @@ check_refusals = Exercise(
 
 # The loop: what it does to one parameter, and which batches and rates it asks for.
 
-STEPS = 5
 FACTS = torch.tensor(
     [[1.0, 0.5], [-0.5, 1.0], [0.3, -0.7], [1.5, 0.2], [-1.0, 0.4]]
 )  # a batch per step: an input and what is wanted
+PROBLEMS = Cases(  # trainings take their time, so they are few
+    [(FACTS,)],
+    lambda generator: (torch.randn(number(generator, 1, 7), 2, generator=generator),),
+    count=50,
+)
 
 
 def rate_of(step):
@@ -478,12 +566,19 @@ WRONG_LOOPS = {
     "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order": (
         training(order=("clear", "backward")),
         training(order=("clear", "move", "backward")),
+        training(order=("backward", "clear", "move")),
     ),
     'the learning rate is not set: write rate_at(step) into each group\'s "lr", at every step': training(
         rate=lambda rate_at, step: 0.001
     ),
     "the learning rate is set once; rate_at(step) is another at every step": training(
         rate=lambda rate_at, step: rate_at(0)
+    ),
+    "the learning rate is one step late: set it before step(), at every step": training(
+        rate=lambda rate_at, step: rate_at(step - 1) if step else 0.001
+    ),
+    "the learning rate is that of the next step; steps count from 0, and so does rate_at": training(
+        rate=lambda rate_at, step: rate_at(step + 1)
     ),
     "every step learns from the first batch; ask for batch_at(step)": training(
         batch=lambda step: 0
@@ -495,26 +590,35 @@ WRONG_LOOPS = {
 }
 
 
-def trained(function) -> tuple[list, torch.Tensor]:
-    """The losses that a loop returns, and where it leaves the parameter."""
+def trained(function, facts: torch.Tensor) -> tuple[list, torch.Tensor]:
+    """The losses that a loop over these batches returns, and where it leaves the parameter."""
     weight = torch.nn.Parameter(torch.tensor([0.7, -0.4]))
 
     def loss_of(batch):
         return (weight[0] * batch[0] + weight[1] - batch[1]).square()
 
     with torch.enable_grad():
-        losses = finished(function([weight], lambda step: FACTS[step], loss_of, STEPS, rate_of))
+        losses = finished(
+            function([weight], lambda step: facts[step], loss_of, len(facts), rate_of)
+        )
     return losses, weight.detach().clone()
 
 
 @checker
 def check_train(learners):
     """Checks a function like `train` by the losses it returns and by where it leaves a parameter."""
-    (losses, weight), (right_losses, right_weight) = trained(as_function(learners)), trained(train)
+    as_function(learners)
+    for (facts,) in PROBLEMS:
+        judge_training(learners, facts)
+
+
+def judge_training(learners, facts: torch.Tensor) -> None:
+    """Raises Mistake unless a function like `train` does with these batches what it should."""
+    (losses, weight), (right_losses, right_weight) = trained(learners, facts), trained(train, facts)
     moved = not torch.allclose(weight, right_weight, atol=1e-6)
     for sentence, wrong in WRONG_LOOPS.items() if moved else ():
         if any(
-            torch.allclose(weight, trained(one)[1], atol=1e-6)
+            torch.allclose(weight, trained(one, facts)[1], atol=1e-6)
             for one in (wrong if isinstance(wrong, tuple) else (wrong,))
         ):
             raise Mistake(f"{sentence}.")
@@ -523,9 +627,9 @@ def check_train(learners):
             "the parameter does not end where AdamW leads it: per step set the rate, compute the loss of that step's batch, clear, "
             "backward, step."
         )
-    if not isinstance(losses, (list, tuple)) or len(losses) != STEPS:
+    if not isinstance(losses, (list, tuple)) or len(losses) != len(facts):
         raise Mistake(
-            f"the training is right; return the losses as a list, one for each of the {STEPS} steps."
+            f"the training is right; return the losses as a list, one for each of the {len(facts)} steps."
         )
     if any(isinstance(loss, torch.Tensor) for loss in losses):
         raise Mistake(
@@ -578,11 +682,23 @@ def teaches_the_head(function) -> None:
         raise Mistake(LOST_GRADIENT)
 
 
+def head_case(generator):
+    """A backbone's output and a head's table of other sizes."""
+    logits, wanted, tokens, counted, _, _ = loss_case(generator)
+    vocab = logits.shape[-1]
+    anchors = torch.randint(vocab, (len(tokens), 1), generator=generator)
+    batch, table = (
+        (logits, wanted, torch.cat([anchors, tokens], 1), counted),
+        torch.randn(vocab, vocab, generator=generator),
+    )
+    return lambda _: batch, lambda previous: table[previous], None
+
+
 head_loss = losing_head()
 check_head_loss = Exercise(
     head_loss,
     Step(
-        [(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)],
+        Cases([(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)], head_case),
         {
             "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].": losing_head(
                 before=lambda tokens: tokens[:, 1:]

@@ -4,6 +4,7 @@ import torch
 
 from .checking import Exercise, Mistake, Step, as_truth, checker, finished
 from .patients import as_in_the_engine
+from .random_cases import Cases, number, numbers
 
 
 def place(asked, found):
@@ -61,10 +62,25 @@ FOUND = {
     "layers.0.self_attn.q_proj.weight": (5, 4),
     "layers.0.self_attn.o_proj.weight": (4, 5),
 }
+NAMES = [
+    f"layers.{layer}.{part}.weight" for layer in range(2) for part in ("q", "k", "mlp", "norm")
+]
+
+
+def files_case(generator):
+    """What a module asks for and what a file has: some of the names, with one of few shapes each."""
+
+    def shapes():
+        names = [name for name in NAMES if number(generator, 0, 9) < 7]
+        return {name: tuple(numbers(generator, 2, 2, 3)) for name in names}
+
+    return shapes(), shapes()
+
+
 check_place = Exercise(
     place,
     Step(
-        [(ASKED, FOUND)],
+        Cases([(ASKED, FOUND)], files_case),
         {
             "missing and unexpected have changed places: missing is what the module asks for and the file has not.": lambda a, f: (
                 *place(a, f)[1::-1],
@@ -87,6 +103,9 @@ check_place = Exercise(
             "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.": (
                 lambda a, f: (*absent(a, f), set()),
                 lambda a, f: (*absent(a, f), place(a, f)[2]),
+            ),
+            "the numbers of a shape stand in an order, so [2, 9] is not [9, 2]: compare the shapes as they are.": third(
+                lambda a, f: {name for name in {*a} & {*f} if sorted(a[name]) != sorted(f[name])}
             ),
             "there are 2 sets; the three are missing, unexpected and misshapen.": lambda a, f: (
                 place(a, f)[:2]
@@ -125,7 +144,25 @@ TRACES = [
     (_traced(A, B, A, B, A), _traced(A + 0.2, B, A - 5.0, B, A), 1e-4),
     (_traced(A, B, A, B, A), _traced(A, B, A + 1e-5, B, A), 1e-4),
     (_traced(A, B, A, B, A), _traced(A, B, A + torch.tensor([0.9, -0.9, 0.0]), B, A + 0.1), 1e-4),
+    (_traced(A, B, A, B, A), _traced(A, B - 1.0, A - 1.0, B, A + 2.0), 1e-4),
+    (_traced(A, B, A, B, A), _traced(A, B, A + torch.tensor([0.0, 0.0, 0.5]), B, A + 2.0), 0.25),
+    (_traced(A, B, A, B, A), _traced(A + 0.25, B, A, B, A - 1.0), 0.25),  # as far as is allowed
 ]
+
+
+def traces_case(generator):
+    """Traces of two to six tensors in an order of their own, in which single numbers differ; all in eighths, so that some
+    differ by just what is allowed."""
+    names = [f"tensor {at}" for at in torch.randperm(number(generator, 2, 6), generator=generator)]
+    ours = {}
+    for name in names:
+        ours[name] = torch.randint(-16, 17, (number(generator, 1, 4), 3), generator=generator) / 8
+    theirs = {}
+    for name, tensor in ours.items():
+        off = torch.randint(-6, 7, tensor.shape, generator=generator) / 8
+        few = torch.rand(tensor.shape, generator=generator) < 0.3
+        theirs[name] = tensor + off * few * number(generator, 0, 1)
+    return ours, theirs, (1e-4, 0.25, 0.5)[number(generator, 0, 2)]
 
 
 def by(
@@ -148,7 +185,7 @@ def largest(ours, theirs):
 check_first_difference = Exercise(
     first_difference,
     Step(
-        TRACES,
+        Cases(TRACES, traces_case),
         {
             "that is the tensor with the largest error. Errors grow on their way; the first one names the place.": by(
                 largest,
@@ -174,6 +211,38 @@ check_first_difference = Exercise(
             "differences of opposite sign cancel in a sum or a mean; take the largest absolute one.": (
                 by(lambda ours, theirs: (ours - theirs).sum().abs()),
                 by(lambda ours, theirs: (ours - theirs).mean().abs()),
+            ),
+            "that is the mean difference; one wrong number hides among many right ones, so take the largest.": by(
+                lambda ours, theirs: (ours - theirs).abs().mean()
+            ),
+            "you added the differences up, or their squares; many that are allowed would make one that is not. Take the largest.": (
+                by(lambda ours, theirs: (ours - theirs).abs().sum()),
+                by(lambda ours, theirs: (ours - theirs).norm()),
+                by(lambda ours, theirs: (ours - theirs).square().sum()),
+                by(lambda ours, theirs: (ours - theirs).square().mean()),
+            ),
+            "the names are in alphabetical order; the order of computation is that of the dict.": (
+                by(
+                    largest,
+                    lambda errors, allowed: next(
+                        (name for name in sorted(errors) if errors[name] > allowed), "nowhere"
+                    ),
+                ),
+                by(
+                    largest,
+                    lambda errors, allowed: min(
+                        (name for name in errors if errors[name] > allowed), default="nowhere"
+                    ),
+                ),
+            ),
+            "a difference of just `allowed` is excused: it must be more.": by(
+                largest,
+                lambda errors, allowed: next(
+                    (name for name, value in errors.items() if value >= allowed), "nowhere"
+                ),
+            ),
+            "that is a share of the value; `allowed` is the difference itself.": by(
+                lambda ours, theirs: ((ours - theirs) / theirs).abs().max()
             ),
             "you return the first name whether it differs or not.": lambda ours, theirs, allowed: (
                 next(iter(ours))
@@ -205,15 +274,15 @@ def trace(target, drafter, ids):
     cache, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
     for hook in hooks:
         hook.remove()
-    for number, layer in enumerate(drafter.layers):
+    for index, layer in enumerate(drafter.layers):
         attention = layer.self_attn
         found |= {
-            f"layer {number + 1}: values": cache.values[number][:, :, : cache.length].clone(),
-            f"layer {number + 1}: keys, projected": attention.split(
+            f"layer {index + 1}: values": cache.values[index][:, :, : cache.length].clone(),
+            f"layer {index + 1}: keys, projected": attention.split(
                 attention.k_proj(found["taps, normed"])
             ),
-            f"layer {number + 1}: keys, normed": normed[number],
-            f"layer {number + 1}: keys, rotated": cache.keys[number][:, :, : cache.length].clone(),
+            f"layer {index + 1}: keys, normed": normed[index],
+            f"layer {index + 1}: keys, rotated": cache.keys[index][:, :, : cache.length].clone(),
         }
     return found | {
         "logits of the block": drafter.draw_block(
@@ -251,10 +320,26 @@ TIES = [
     (BELOW, 1, 2),
     (FLAT, 0, 1),
 ]
+
+
+def logits_case(generator):
+    """Three of six logits near the top, and any two of the six; all in sixteenths, so that some are just as far as is allowed."""
+    sixteenths = torch.cat(
+        [
+            160 - torch.randint(4, (3,), generator=generator),
+            torch.randint(80, (3,), generator=generator),
+        ]
+    )
+    logits = sixteenths[torch.randperm(6, generator=generator)] / 16
+    return (logits, *torch.randperm(6, generator=generator)[:2].tolist(), 0.125)
+
+
 check_is_tie = Exercise(
     is_tie,
     Step(
-        [*((*tie, 0.08) for tie in TIES), (EXACT, 0, 1, 0.5), (EXACT, 1, 0, 0.5)],
+        Cases(
+            [*((*tie, 0.08) for tie in TIES), (EXACT, 0, 1, 0.5), (EXACT, 1, 0, 0.5)], logits_case
+        ),
         {
             "a gap of just `allowed` is excused as well.": lambda z, a, b, allowed: (
                 z.max() - min(z[a], z[b]) < allowed

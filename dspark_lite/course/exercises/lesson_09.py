@@ -7,8 +7,9 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.scheduling.calibration import ece, survived
-from .checking import Exercise, Mistake, Step, one_number
+from .checking import Exercise, Step, one_number
 from .my_dspark import survival
+from .random_cases import Cases, number, numbers
 
 
 W1, PROJ, BIAS = (
@@ -52,10 +53,17 @@ def block(seed: int) -> tuple:
     return small_draft(generator), torch.randn(4, 4, generator=generator), 2, [1, 5, 0, 3]
 
 
+def drafted_case(generator):
+    """A block of one to seven drafts of another head."""
+    drafts = numbers(generator, number(generator, 1, 7), 0, 5)
+    hidden = torch.randn(len(drafts), 4, generator=generator)
+    return small_draft(generator), hidden, number(generator, 0, 5), drafts
+
+
 check_survival = Exercise(
     survival,
     Step(
-        [block(0), block(1)],
+        Cases([block(0), block(1)], drafted_case),
         {
             "that is the confidence of each position by itself. It holds given that all before survived; a prefix survives only "
             "if each of its tokens does, so multiply along the block.": surviving(torch.sigmoid),
@@ -106,10 +114,19 @@ BINS = (
     np.array([0.1, 0.2, 0.8, 0.99]),
     np.array([10, 20, 30, 140]),
 )
+
+
+def bins_case(generator):
+    """One to ten bins."""
+    size = number(generator, 1, 10)
+    predicted, observed = torch.rand(2, size, generator=generator, dtype=torch.float64).numpy()
+    return predicted, observed, torch.randint(1, 200, (size,), generator=generator).numpy()
+
+
 check_ece = Exercise(
     calibration_error,
     Step(
-        [BINS],
+        Cases([BINS], bins_case),
         {
             "every bin weighs the same. A bin with ten blocks would count as much as one with a thousand: weigh by count.": of_gaps(
                 lambda gap, count: np.abs(gap).mean()
@@ -219,11 +236,20 @@ def miscalibrated():
     return right * [2.0, 2.0, 0.5], survived(accepted, 3)
 
 
-def three_temperatures(answer):
-    """A temperature for each of the three positions."""
-    if len(answer) != 3:
-        raise Mistake(f"there are {len(answer)} temperatures for 3 positions.")
+def temperatures(answer):
+    """A list of numbers."""
     return [float(temperature) for temperature in answer]
+
+
+def head_case(generator):
+    """A head of one to four positions, each too sure or too unsure by a factor of its own, and a grid of five temperatures."""
+    rng = np.random.default_rng(number(generator, 0, 10**6))
+    right = rng.normal(1.0, 1.6, (300, number(generator, 1, 4)))
+    fell = rng.random(right.shape) >= expit(right)
+    accepted = np.where(fell.any(1), fell.argmax(1), right.shape[1])
+    logits = right * rng.choice([0.4, 0.6, 1.7, 2.5], right.shape[1])
+    grid = np.geomspace(0.25, 4, 5)[:: rng.choice([1, -1])]
+    return logits, survived(accepted, right.shape[1]), grid, ece
 
 
 GRID = np.geomspace(
@@ -232,7 +258,7 @@ GRID = np.geomspace(
 check_sequential = Exercise(
     sequential,
     Step(
-        [(*miscalibrated(), grid, ece) for grid in (GRID, GRID[::-1])],
+        Cases([(*miscalibrated(), grid, ece) for grid in (GRID, GRID[::-1])], head_case, count=200),
         {
             "survival before position 1 is 1, not 0: with 0 every prediction is 0, whatever the temperature.": carrying(
                 lambda survival, tried, best, kept: tried[best], start=0.0
@@ -247,15 +273,20 @@ check_sequential = Exercise(
             "over all blocks.": among_reached,
             "the positions before are still raw: fix the temperatures that you have found, and multiply by the survival they "
             "give. Otherwise a later position has to make up for errors that are already corrected.": fitting(
-                lambda z, t, k, chosen: alive(z, k, [1.0] * 3) * expit(z[:, k] / t)
+                lambda z, t, k, chosen: alive(z, k, [1.0] * k) * expit(z[:, k] / t)
             ),
             "each position was fitted by itself, its confidence against the survival of the whole prefix. The prediction is the "
             "product: multiply by the survival of the positions before.": fitting(
                 lambda z, t, k, chosen: expit(z[:, k] / t)
             ),
             "all positions got one temperature; each position has its own.": one_for_all,
-            "you multiplied the logits by the temperature; divide by it.": fitting(
-                lambda z, t, k, chosen: alive(z, k, [1 / c for c in chosen]) * expit(z[:, k] * t)
+            "you multiplied the logits by the temperature; divide by it.": (
+                fitting(
+                    lambda z, t, k, chosen: (
+                        alive(z, k, [1 / c for c in chosen]) * expit(z[:, k] * t)
+                    )
+                ),
+                fitting(lambda z, t, k, chosen: alive(z, k, chosen) * expit(z[:, k] * t)),
             ),
             "you took the temperature with the largest error, or gave `error` the outcome first; take the least, prediction first.": (
                 lambda z, outcome, grid, error: sequential(
@@ -265,12 +296,15 @@ check_sequential = Exercise(
                     z, outcome, grid, lambda predicted, true: error(true, predicted)
                 ),
             ),
-            "there are 1 temperatures for 3 positions.": lambda z, outcome, grid, error: (
+            "return a temperature for each position, as many as `logits` has columns.": lambda z, outcome, grid, error: (
                 one_for_all(z, outcome, grid, error)[:1]
             ),
+            "those are places in the grid; return the temperatures that stand there.": lambda z, outcome, grid, error: [
+                int(np.abs(grid - found).argmin()) for found in sequential(z, outcome, grid, error)
+            ],
         },
         "for each position try every temperature on its logits, multiply by the survival that the earlier temperatures give, "
         "and keep the one with the least error.",
-        three_temperatures,
+        temperatures,
     ),
 )

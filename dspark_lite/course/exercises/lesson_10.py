@@ -6,6 +6,7 @@ from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
 from .checking import Exercise, Step
 from .my_dspark import algorithm_1
+from .random_cases import Cases, number
 
 
 def expected_throughput(admitted, requests, cost_table):
@@ -14,15 +15,38 @@ def expected_throughput(admitted, requests, cost_table):
 
 
 RAGGED = CostTable(range(1, 9), [100, 96, 90, 81, 75, 60, 58, 50])
+
+
+def steps_per_second(generator, tokens: int) -> list[float]:
+    """Of a device on which a step of 1 to `tokens` tokens takes hardly longer with each token, or much; uneven in any case."""
+    fixed = (1, 8, 32, 128)[number(generator, 0, 3)]
+    each = torch.rand(tokens, generator=generator, dtype=torch.float64)
+    return (1000 / (fixed + each.cumsum(0))).tolist()
+
+
+def table_of(generator, tokens: int) -> CostTable:
+    """The cost table of such a device."""
+    return CostTable(range(1, tokens + 1), steps_per_second(generator, tokens))
+
+
+def admitted_case(generator):
+    """Up to five survivals, one to five requests, and a table."""
+    survivals = torch.rand(number(generator, 0, 5), generator=generator).tolist()
+    return survivals, number(generator, 1, 5), table_of(generator, 12)
+
+
 check_theta = Exercise(
     expected_throughput,
     Step(
-        [
-            ([], 2, RAGGED),
-            ([0.9], 2, RAGGED),
-            ([0.9, 0.7, 0.4], 2, RAGGED),
-            ([0.8, 0.5], 3, RAGGED),
-        ],
+        Cases(
+            [
+                ([], 2, RAGGED),
+                ([0.9], 2, RAGGED),
+                ([0.9, 0.7, 0.4], 2, RAGGED),
+                ([0.8, 0.5], 3, RAGGED),
+            ],
+            admitted_case,
+        ),
         {
             "the anchors are missing from B: each request sends one token into the pass besides its drafts.": lambda s, r, table: (
                 (r + sum(s)) * table.sps(r, len(s))
@@ -99,6 +123,55 @@ def admitting(
     return lengths
 
 
+def admitting_while(worth, sign=1):
+    """Lengths by the order of Algorithm 1, admitted while `worth(sps, requests, expected, admitted, survival)` holds; an admitted
+    token's survival is added to `expected`, with this sign."""
+
+    def lengths_of(survivals, sps):
+        lengths, expected, requests = [0] * len(survivals), float(len(survivals)), len(survivals)
+        for minus_chance, _, request in sorted(tokens_of(survivals)):
+            if not worth(sps, requests, expected, sum(lengths), -minus_chance):
+                break
+            expected -= sign * minus_chance
+            lengths[request] += 1
+        return lengths
+
+    return lengths_of
+
+
+stale_expected = admitting_while(
+    lambda sps, requests, expected, admitted, survival: (
+        (requests + survival) * sps(requests + admitted + 1) > requests * sps(requests + admitted)
+    )
+)
+stale_batch = admitting_while(
+    lambda sps, requests, expected, admitted, survival: (
+        (expected + survival) * sps(requests + 1) > expected * sps(requests)
+    )
+)
+falling_expected = (
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            (expected - survival) * sps(requests + admitted + 1)
+            > expected * sps(requests + admitted)
+        ),
+        sign=-1,
+    ),
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            (expected + survival) * sps(requests + admitted + 1)
+            > expected * sps(requests + admitted)
+        ),
+        sign=-1,
+    ),
+)
+against_none = admitting_while(
+    lambda sps, requests, expected, admitted, survival: (
+        (expected + survival) * sps(requests + admitted + 1) > requests * sps(requests)
+    )
+)
+
+
 def highest(survivals, sps):
     """The lengths with the highest theta of all."""
     sizes = range(1, survivals.numel() + len(survivals) + 1)
@@ -128,10 +201,23 @@ SCHEDULES = [
     (torch.tensor([[0.6, 0.3], [0.5, 0.1]]), speeds(21, 20, 19, 12, 11.5, 11.4, 11.3)),
     (torch.tensor([[0.9, 0.1, 0.05], [0.8, 0.7, 0.6]]), speeds(40, 39, 38, 37, 36, 35, 33, 20, 10)),
 ]
+
+
+def step_case(generator):
+    """One to four requests with blocks of one to four drafts. Many survive equally well, across requests too; now and then the
+    first token leaves theta just as it is."""
+    requests, gamma = number(generator, 1, 4), number(generator, 1, 4)
+    survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(1)
+    steps = steps_per_second(generator, requests * (gamma + 1))
+    if number(generator, 0, 3) == 0:
+        steps[requests - 1 : requests + 1] = requests + survivals.max().item(), float(requests)
+    return survivals, speeds(2 * steps[0], *steps)
+
+
 check_algorithm_1 = Exercise(
     algorithm_1,
     Step(
-        SCHEDULES,
+        Cases(SCHEDULES, step_case),
         {
             "those are the lengths with the highest theta of all. A place after the first fall is reached because of survivals that were "
             "computed from drafts already drawn: lossy. Stop at the first token that does not raise theta.": highest,
@@ -170,6 +256,20 @@ check_algorithm_1 = Exercise(
                     order=lambda tokens: sorted(tokens, key=lambda token: (token[0], token[2])),
                 ),
             ),
+            "survivals are products of confidences already; do not multiply them along the block again.": lambda s, sps: (
+                admitting(s.cumprod(1), sps)
+            ),
+            "the least likely come first; sort the highest survival to the front.": lambda s, sps: (
+                admitting(s, sps, order=lambda tokens: sorted(tokens, reverse=True))
+            ),
+            "`expected` stays what it was at the beginning; add the survival of each token that you admit.": (
+                stale_expected
+            ),
+            "`expected` must grow: the triples hold -chance, so take it off, or add the chance.": falling_expected,
+            "`batch` stays what it was at the beginning; count each token that you admit.": stale_batch,
+            "theta is compared with that of no draft at all; compare it with theta before this token.": (
+                against_none
+            ),
             "every admitted draft is counted as accepted; it commits a token only with its survival's chance.": lambda s, sps: (
                 admitting((s > 0).double(), sps)
             ),
@@ -194,10 +294,19 @@ CURRENT = torch.tensor([[0.3, 0.1, 0.02], [0.95, 0.92, 0.9], [0.9, 0.85, 0.7]])
 OLD_4 = torch.tensor([[0.5, 0.2], [0.9, 0.1], [0.4, 0.1], [0.3, 0.1]])
 CURRENT_4 = torch.tensor([[0.1, 0.05], [0.2, 0.1], [0.95, 0.9], [0.9, 0.2]])
 STEEP = CostTable(range(1, 13), [100, 98, 96, 94, 90, 82, 70, 60, 50, 45, 40, 35])
+
+
+def lagged_case(generator):
+    """One to four requests, old and current survivals drawn apart."""
+    requests, gamma = number(generator, 1, 4), number(generator, 1, 4)
+    old, current = (0.3 + 0.7 * torch.rand(2, requests, gamma, generator=generator)).cumprod(2)
+    return old, current, table_of(generator, requests * (gamma + 1))
+
+
 check_lagged = Exercise(
     lagged_lengths,
     Step(
-        [(OLD, CURRENT, STAIRS), (OLD_4, CURRENT_4, STEEP)],
+        Cases([(OLD, CURRENT, STAIRS), (OLD_4, CURRENT_4, STEEP)], lagged_case),
         {
             "the budget comes from the current survivals, which know what was drawn: that is the retrospective choice. Take it "
             "from the old ones.": (
@@ -219,6 +328,14 @@ check_lagged = Exercise(
             ),
             "the anchors are in the budget; it counts drafts, and anchors always go in.": lambda old, now, table: (
                 top_k(now, global_optimum(old, table).sum() + len(old))
+            ),
+            "survivals are products of confidences already; do not multiply them along the block again.": (
+                lambda old, now, table: lagged_lengths(old.cumprod(1), now, table),
+                lambda old, now, table: lagged_lengths(old, now.cumprod(1), table),
+                lambda old, now, table: lagged_lengths(old.cumprod(1), now.cumprod(1), table),
+            ),
+            "the budget is spread evenly; top_k gives it to the highest survivals.": lambda old, now, table: (
+                torch.full((len(now),), int(global_optimum(old, table).sum()) // len(now))
             ),
             "that is one number for the whole batch; hand the budget out with top_k.": lambda old, now, table: (
                 global_optimum(old, table).sum()

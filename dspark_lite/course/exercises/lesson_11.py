@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from .checking import Exercise, Mistake, Step, boolean
+from .random_cases import Cases, number
 from .small_engine import SmallEngine as SmallEngine
 from .small_engine import before, index_tensors, may_see, own
 from .small_engine import check_engine as check_engine
@@ -22,26 +23,32 @@ def alternating(starts, counts):
 
 
 def one_number_per_token(answer):
-    """Two tensors [7]."""
+    """Two tensors of whole numbers."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise Mistake("return two tensors, request and position.")
     if not all(isinstance(part, torch.Tensor) for part in answer):
         raise Mistake("request and position must be tensors; the mask compares them all at once.")
     shapes = [tuple(part.shape) for part in answer]
-    if shapes != [(7,), (7,)]:
+    if shapes[0] != shapes[1]:
         raise Mistake(
-            f"request and position have the shapes {shapes}; "
-            "each holds one number per token, as many as the counts add up to."
+            f"request and position have the shapes {shapes[0]} and {shapes[1]}; each holds one number per token."
         )
     if any(part.is_floating_point() and torch.equal(part, part.round()) for part in answer):
         raise Mistake("request and position are indices; make them tensors of whole numbers.")
     return answer
 
 
+def tokens_case(generator):
+    """One to five requests that start anywhere, with one to four tokens each."""
+    requests = number(generator, 1, 5)
+    starts = torch.randint(0, 50, (requests,), generator=generator)
+    return starts, torch.randint(1, 5, (requests,), generator=generator)
+
+
 check_indices = Exercise(
     index_tensors,
     Step(
-        [(torch.tensor([7, 3, 5]), torch.tensor([2, 4, 1]))],
+        Cases([(torch.tensor([7, 3, 5]), torch.tensor([2, 4, 1]))], tokens_case),
         {
             "the two are swapped: return request first, then position.": lambda s, c: index_tensors(
                 s, c
@@ -69,9 +76,13 @@ check_indices = Exercise(
                 index_tensors(s + 1, c)
             ),
             "requests take turns; a request's tokens stand together, in order.": alternating,
-            "each holds one number per token, as many as the counts add up to.": lambda s, c: (
-                torch.arange(3),
+            "each holds one number per token, as many as the counts add up to; yours have one per request.": lambda s, c: (
+                torch.arange(len(s)),
                 s,
+            ),
+            "requests are numbered from 0, in their order.": lambda s, c: (
+                index_tensors(s, c)[0] + 1,
+                index_tensors(s, c)[1],
             ),
             "return two tensors, request and position.": lambda s, c: index_tensors(s, c)[1],
         },
@@ -92,10 +103,20 @@ MASK_CASE = (
     torch.cat([CACHED_REQUEST, REQUEST]),
     torch.cat([CACHED_POSITION, POSITION]),
 )
+
+
+def keys_case(generator):
+    """A step of one to four requests over a cache in which some keys are nobody's."""
+    starts, counts = torch.randint(1, 5, (2, number(generator, 1, 4)), generator=generator)
+    cached, token = index_tensors(torch.zeros_like(starts), starts), index_tensors(starts, counts)
+    owner = torch.where(torch.rand(len(cached[0]), generator=generator) < 0.2, -1, cached[0])
+    return (*token, torch.cat([owner, token[0]]), torch.cat([cached[1], token[1]]))
+
+
 check_mask = Exercise(
     may_see,
     Step(
-        [MASK_CASE],
+        Cases([MASK_CASE], keys_case),
         {
             "a token sees keys after it in its own request. Drafts that come later would decide about it; also ask for "
             "key_position <= position.": lambda r, p, kr, kp: own(r, kr),
@@ -124,6 +145,9 @@ check_mask = Exercise(
             "`and` asks for one truth value; between two tensors of them write &.": lambda r, p, kr, kp: (
                 own(r, kr) and before(p, kp)
             ),
+            "the mask is turned round: True says that a token sees a key, not that the key is hidden.": lambda *indices: (
+                ~may_see(*indices)
+            ),
             "the mask holds torch.int64; it should say True where a token sees a key and False elsewhere.": lambda *indices: (
                 may_see(*indices).long()
             ),
@@ -142,19 +166,42 @@ def throughput_at(curve, least_speed):
 
 
 FRONTIER = np.array([[200.0, 200.0], [150.0, 300.0], [80.0, 640.0], [30.0, 720.0]])
+
+
+def frontier_case(generator):
+    """A frontier of two to five loads, each of twice the requests of the one before, and a speed: inside, that of a load, below
+    or above."""
+    loads = number(generator, 2, 5)
+    speeds = 400.0 - torch.randint(10, 60, (loads,), generator=generator).double().cumsum(0)
+    requests = number(generator, 1, 3) * 2.0 ** torch.arange(loads)
+    curve = torch.stack([speeds, speeds * requests], 1).numpy()
+    fastest, slowest = curve[0, 0], curve[-1, 0]
+    inside = slowest + torch.rand((), generator=generator).item() * (fastest - slowest)
+    at_a_load = curve[number(generator, 0, loads - 1), 0]
+    asked = (inside, inside, at_a_load, at_a_load, slowest / 2, fastest + 50)
+    return curve, float(asked[number(generator, 0, len(asked) - 1)])
+
+
 check_throughput_at = Exercise(
     throughput_at,
     Step(
-        [
-            (FRONTIER, 110.0),
-            (FRONTIER, 45.0),
-            (FRONTIER, 250.0),
-            (FRONTIER, 80.0),
-            (FRONTIER, 20.0),
-        ],
+        Cases(
+            [(FRONTIER, speed) for speed in (110.0, 45.0, 250.0, 80.0, 20.0, 200.0)], frontier_case
+        ),
         {
-            "np.interp needs speeds that rise; along the curve they fall. Turn the rows round first.": lambda curve, least: (
-                0.0 if least > curve[:, 0].max() else float(np.interp(least, *curve.T))
+            "np.interp needs speeds that rise; along the curve they fall. Turn the rows round first.": (
+                lambda curve, least: (
+                    0.0 if least > curve[:, 0].max() else float(np.interp(least, *curve.T))
+                ),
+                lambda curve, least: float(np.interp(least, *curve.T)),
+                lambda curve, least: (
+                    0.0
+                    if least > curve[:, 0].max()
+                    else float(np.interp(least, curve[::-1, 0], curve[:, 1]))
+                ),
+            ),
+            "the lightest load gives just this speed, so its throughput can be promised; only above it return 0.": lambda curve, least: (
+                0.0 if least >= curve[:, 0].max() else throughput_at(curve, least)
             ),
             "no load gives a user that speed, so nothing can be promised: return 0. (np.interp gives the value of the curve's end without a "
             "word.)": lambda curve, least: float(np.interp(least, *curve[::-1].T)),

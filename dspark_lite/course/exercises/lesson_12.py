@@ -1,8 +1,10 @@
 """Checkers of lesson 12: a paired resample and the ledger's verdict."""
 
 import numpy as np
+import torch
 
-from .checking import Exercise, Step
+from .checking import Exercise, Mistake, Step
+from .random_cases import Cases, number
 
 
 def length(tally):
@@ -27,10 +29,24 @@ def resampled_gain(ours, theirs, index):
 
 OURS = np.array([[40.0, 5.0], [30.0, 10.0], [9.0, 3.0]])
 THEIRS = np.array([[36.0, 10.0], [30.0, 12.0], [9.0, 2.0]])
+
+
+def tallies_case(generator):
+    """Two drafters on two to eight prompts, and a resample of these."""
+    prompts = number(generator, 2, 8)
+
+    def tally():
+        rounds = torch.randint(1, 30, (prompts,), generator=generator).double()
+        more = torch.randint(0, 90, (prompts,), generator=generator)
+        return torch.stack([rounds + more, rounds], 1).numpy()
+
+    return tally(), tally(), torch.randint(prompts, (prompts,), generator=generator).numpy()
+
+
 check_resampled_gain = Exercise(
     resampled_gain,
     Step(
-        [(OURS, THEIRS, np.array([0, 0, 2]))],
+        Cases([(OURS, THEIRS, np.array([0, 0, 2]))], tallies_case),
         {
             "both are read on the rows that `index` names, repeated ones as often as they stand there: that is what pairs them.": (
                 lambda ours, theirs, index: gain(ours[index], theirs),
@@ -45,6 +61,9 @@ check_resampled_gain = Exercise(
             ),
             "one is still to be taken off: a ratio of 1 is a gain of 0.": lambda ours, theirs, index: (
                 length(ours[index]) / length(theirs[index])
+            ),
+            "those are tokens alone; the accepted length is tokens over rounds.": lambda ours, theirs, index: (
+                ours[index, 0].sum() / theirs[index, 0].sum() - 1
             ),
             "you averaged the accepted lengths of prompts; divide all tokens drawn by all their rounds.": (
                 lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
@@ -115,10 +134,28 @@ BOUNDS = [
         [[-0.9, -0.1], [-0.2, 0.5], [0.3, 0.6]],
     )
 ]
+
+
+def bounds_case(generator):
+    """One to four margins, many of which end at zero."""
+    margins = number(generator, 1, 4)
+    middles = torch.randint(-4, 7, (margins,), generator=generator).double() / 4
+    halves = torch.randint(0, 5, (margins,), generator=generator).double() / 4
+    return (torch.stack([middles - halves, middles + halves], 1).numpy(),)
+
+
+def known_verdict(answer):
+    """The place of a verdict among the three."""
+    if isinstance(answer, str) and answer not in VERDICTS:
+        named = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
+        raise Mistake(f"{answer!r} is none of the three verdicts; they are {named}.")
+    return VERDICTS.index(answer)
+
+
 check_verdict = Exercise(
     verdict,
     Step(
-        [(bounds,) for bounds in BOUNDS],
+        Cases([(bounds,) for bounds in BOUNDS], bounds_case),
         {
             "a claim holds where *all* of its margins lie above zero; one that does not is enough to refute it.": judged(
                 lambda bounds: (bounds[:, 0] > 0).any(), below
@@ -152,6 +189,6 @@ check_verdict = Exercise(
             ),
         },
         'try it on [[0.1, 0.2], [-0.1, 0.2]], an array: the second interval holds zero and none lies below, so "we cannot tell" is right.',
-        read=lambda answer: VERDICTS.index(answer) if answer in VERDICTS else -1,
+        read=known_verdict,
     ),
 )

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from .checking import Exercise, Mistake, Step, Unfinished, as_function, checker
-from .lesson_11 import throughput_at
+from .lesson_11 import frontier_case, throughput_at
+from .random_cases import Cases, number, numbers
 
 
 def lag_needed(draft, verify, host, ahead):
@@ -21,10 +22,18 @@ TIMES = [
     (3.0, 5.0, 12.0, 4.0),
     (2.0, 6.0, 6.0, 0.0),
 ]
+
+
+def times_case(generator):
+    """Times in quarters of a millisecond, so that some fit to the last digit; now and then nothing is queued."""
+    draft, verify, host = (quarters / 4 for quarters in numbers(generator, 3, 1, 40))
+    return draft, verify, host, number(generator, 0, 3) and number(generator, 1, 40) / 4
+
+
 check_lag = Exercise(
     lag_needed,
     Step(
-        TIMES,
+        Cases(TIMES, times_case),
         {
             "a lag is a whole number of steps, and rounded down the newest confidences would be there too late: round up.": (
                 lambda draft, verify, host, ahead: math.floor(
@@ -44,6 +53,12 @@ check_lag = Exercise(
             "the size must be told `ahead` of the step's begin; that is time that the search has not.": lambda draft, verify, host, ahead: (
                 math.ceil((draft + host) / (draft + verify))
             ),
+            "what is queued needs its size earlier: `ahead` is added to what the search needs, not taken off.": lambda draft, verify, host, ahead: (
+                math.ceil((draft + host - ahead) / (draft + verify))
+            ),
+            "a budget needs a step at least: that is one too few.": lambda draft, verify, host, ahead: (
+                math.ceil((draft + host + ahead) / (draft + verify)) - 1
+            ),
             "confidences need no verification: they are there after the draft.": lambda draft, verify, host, ahead: (
                 math.ceil((draft + verify + host + ahead) / (draft + verify))
             ),
@@ -55,9 +70,6 @@ check_lag = Exercise(
         "t * (draft + verify).",
     ),
 )
-
-
-STEPS = 7
 
 
 class Device:
@@ -94,6 +106,9 @@ class Device:
         return int(confidences.split()[1])
 
 
+RUNS = (7, 1, 2, 3, 12)  # how many steps are asked for
+
+
 def pipelined(device, host, steps):
     """Runs `steps` steps; the host works on a step's confidences while the next one runs."""
     budget, confidences = None, None
@@ -106,25 +121,32 @@ def pipelined(device, host, steps):
 
 @checker
 def check_pipeline(learners):
-    """Checks a function like `pipelined` on a device that notes what it is asked to do."""
+    """Checks a function like `pipelined` on a device that notes what it is asked to do, in runs long and short."""
+    as_function(learners)
+    for steps in RUNS:
+        judge_run(learners, steps)
+
+
+def judge_run(learners, steps: int) -> None:
+    """Raises Mistake unless a function like `pipelined` runs so many steps as it should."""
     device = Device()
-    as_function(learners)(device, device.host, STEPS)
+    learners(device, device.host, steps)
     if not device.budgets:
         raise Unfinished
-    if device.busy or len(device.budgets) != STEPS:
+    if device.busy or len(device.budgets) != steps:
         raise Mistake(
-            f"{len(device.budgets)} steps were started and {device.finished} finished; {STEPS} were asked for, each of them both"
+            f"{len(device.budgets)} steps were started and {device.finished} finished; {steps} were asked for, each of them both"
         )
-    if not device.idle_work:
+    if not device.idle_work and steps > 1:
         raise Mistake(
             "the host has found no budget; give host(...) the confidences of each step but the last"
         )
-    if any(device.idle_work[: STEPS - 1]):  # the last step's confidences need no work
+    if any(device.idle_work[: steps - 1]):  # the last step's confidences need no work
         raise Mistake(
             "the device stands still while the host works: that is one after another. Start the next step first, and work on "
             "the confidences of the one before"
         )
-    wanted = [None, None, *range(STEPS - 2)]
+    wanted = [None, None, *range(steps - 2)][:steps]
     if device.budgets != wanted:
         told = ", ".join(
             "whole" if budget is None else f"of step {budget}" for budget in device.budgets
@@ -149,48 +171,67 @@ PROMISES = [
     (ONE_MACHINE, 41, 80.0),
     (ONE_MACHINE, 10, 260.0),
     (ONE_MACHINE, 26, 100.0),
+    (ONE_MACHINE, 80, 80.0),  # ten machines, just full
 ]
+
+
+def promise_case(generator):
+    """Users of a frontier and what they are promised; often they fill some machines exactly."""
+    curve, promise = frontier_case(generator)
+    return curve, 12 * number(generator, 1, 8) + number(generator, 0, 1), promise
+
+
+def buying(count, none=math.inf):
+    """Machines by `count(users, served, curve, promise)`, and `none` where a machine does not keep the promise to a single user."""
+
+    def machines(curve, users, promise):
+        served = throughput_at(curve, promise) / promise
+        return count(users, served, curve, promise) if served else none
+
+    return machines
+
+
 check_machines = Exercise(
     machines_for,
     Step(
-        PROMISES,
+        Cases(PROMISES, promise_case),
         {
             "a part of a machine cannot be bought, and rounded down the last users have none: round up.": (
-                lambda curve, users, promise: (
-                    math.inf if promise > 200 else users * promise / throughput_at(curve, promise)
-                ),
-                lambda curve, users, promise: (
-                    math.inf
-                    if promise > 200
-                    else math.floor(users * promise / throughput_at(curve, promise))
-                ),
+                buying(lambda users, served, curve, promise: users / served),
+                buying(lambda users, served, curve, promise: math.floor(users / served)),
+                buying(lambda users, served, curve, promise: round(users / served)),
             ),
             "throughput_at gives 0 where not even a single user gets the promised speed, and then no number of machines helps: return np.inf.": (
                 lambda curve, users, promise: math.ceil(
                     users * promise / throughput_at(curve, promise)
                 ),
-                lambda curve, users, promise: (
-                    0
-                    if promise > 200
-                    else math.ceil(users * promise / throughput_at(curve, promise))
+                buying(
+                    lambda users, served, curve, promise: math.ceil(users / served),
+                    none=0,
                 ),
             ),
             (
                 "that is what a machine gives under full load, when each user waits long; take "
                 "its throughput at the promised speed."
-            ): lambda curve, users, promise: (
-                math.inf if promise > 200 else math.ceil(users * promise / curve[:, 1].max())
+            ): buying(
+                lambda users, served, curve, promise: math.ceil(users * promise / curve[:, 1].max())
+            ),
+            "throughput is that of all users together: throughput_at(curve, promise) / promise of them share it.": buying(
+                lambda users, served, curve, promise: math.ceil(users / (served * promise))
             ),
             "you rounded how many users one machine serves; round only the number of machines, up.": tuple(
-                lambda curve, users, promise, whole=whole: (
-                    math.inf
-                    if promise > 200
-                    else math.ceil(users / whole(throughput_at(curve, promise) / promise))
+                buying(
+                    lambda users, served, curve, promise, whole=whole: math.ceil(
+                        users / whole(served)
+                    )
                 )
                 for whole in (math.floor, round)
             ),
-            "that is how many users one machine serves; how many machines do all of them need?": lambda curve, users, promise: (
-                throughput_at(curve, promise) / promise
+            "round up, and no further: where the users fill the machines exactly, one more is too many.": buying(
+                lambda users, served, curve, promise: math.floor(users / served) + 1
+            ),
+            "that is how many users one machine serves; how many machines do all of them need?": buying(
+                lambda users, served, curve, promise: served, none=0.0
             ),
         },
         "one machine serves throughput_at(curve, promise) / promise users; divide the users by that and round up.",

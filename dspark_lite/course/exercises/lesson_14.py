@@ -6,6 +6,7 @@ import torch
 from dspark_lite.losslessness.toys import toy_models
 from . import patients
 from .checking import Exercise, Mistake, Step, as_truth, checker, finished, one_number
+from .random_cases import Cases, distributions, number, numbers
 
 
 def by_round(answers):
@@ -18,10 +19,18 @@ def by_round(answers):
 
 
 PLAYED = [([[5, 3, 1], [7, 4], [6, 2, 0, 0]],), ([[2, 2, 2, 2, 2], [7]],)]
+
+
+def played_case(generator):
+    """One to six answers of one to eight rounds."""
+    answers = number(generator, 1, 6)
+    return ([numbers(generator, number(generator, 1, 8), 0, 7) for _ in range(answers)],)
+
+
 check_by_round = Exercise(
     by_round,
     Step(
-        PLAYED,
+        Cases(PLAYED, played_case),
         {
             "a round that an answer does not have counts as no draft accepted; leave it out of the mean.": lambda answers: [
                 sum(answer[k] for answer in answers if len(answer) > k) / len(answers)
@@ -30,6 +39,10 @@ check_by_round = Exercise(
             "your list ends with the shortest answer; go on to the longest, with the answers that have the round.": lambda answers: [
                 sum(column) / len(answers) for column in zip(*answers)
             ],
+            "answers have different numbers of rounds, so they make no array; take each round from the answers that have it.": (
+                lambda answers: np.array(answers).mean(0),
+                lambda answers: np.mean(answers, axis=0),
+            ),
             "that is a mean for each answer; asked is one for each round, over the answers.": lambda answers: [
                 sum(answer) / len(answer) for answer in answers
             ],
@@ -56,24 +69,42 @@ def same_block(drafter, features, anchor, cut):
     return torch.allclose(at_once, in_pieces(drafter, features, anchor, cut), atol=1e-4)
 
 
-def in_pieces(drafter, features, anchor, cut, drafts=True, extend=True, second=slice(None)):
-    """The block after two pieces; without a block drafted in between, or with the second piece read in another way."""
+def in_pieces(drafter, features, anchor, cut, drafts=True, extend=True, second=None):
+    """The block after two pieces; without a block drafted in between, or with a second piece of other `features`."""
+    rest = features[:, cut:] if second is None else second(features, cut)
     state = drafter.begin(None, features[:, :cut])
     if drafts:
         drafter.block_hidden(state, anchor)
     if extend:
-        drafter.extend(state, None, features[:, cut:][:, second])
+        drafter.extend(state, None, rest)
     else:
-        state = drafter.begin(None, features[:, cut:])
+        state = drafter.begin(None, rest)
     return drafter.block_hidden(state, anchor)
 
 
-def pieced(judge=lambda one, other: torch.allclose(one, other, atol=1e-4), **options):
-    """An answer that reads the pieces in another way, or judges the two blocks by another rule."""
+def in_between(drafter, features, anchor, cut):
+    """The block that is drafted between the two pieces."""
+    return drafter.block_hidden(drafter.begin(None, features[:, :cut]), anchor)
+
+
+def pieced(
+    judge=lambda one, other: torch.allclose(one, other, atol=1e-4), block=in_pieces, **options
+):
+    """An answer that takes the second `block` in another way, or judges the two by another rule."""
     return lambda drafter, features, anchor, cut: judge(
         drafter.block_hidden(drafter.begin(None, features), anchor),
-        in_pieces(drafter, features, anchor, cut, **options),
+        block(drafter, features, anchor, cut, **options),
     )
+
+
+def one_state(drafter, features, anchor, cut):
+    """Both ways in one state: the pieces are read after the whole."""
+    state = drafter.begin(None, features)
+    at_once = drafter.block_hidden(state, anchor)
+    drafter.extend(state, None, features[:, :cut])
+    drafter.block_hidden(state, anchor)
+    drafter.extend(state, None, features[:, cut:])
+    return torch.allclose(at_once, drafter.block_hidden(state, anchor), atol=1e-4)
 
 
 def memory_cases():
@@ -90,23 +121,87 @@ def memory_cases():
         patients.rotary_base,
     ]
     return [
-        (mistake(healthy).drafter, features, anchor, cut) for mistake in chosen for cut in (3, 6)
+        (mistake(healthy).drafter, features, anchor, cut)
+        for mistake, cut in zip(chosen, (3, 6, 3, 6, 3))
     ]
+
+
+class Memory:
+    """A drafter in miniature that remembers one thing: its block is a number that `recall` makes of a state, the list of the
+    pieces that were read, with None for each block that was drafted."""
+
+    def __init__(self, recall):
+        self.recall = recall
+
+    def begin(self, tokens, features):
+        """A state that has read the features [1, n, ...]."""
+        return [features]
+
+    def extend(self, state, tokens, features):
+        """Reads on into the state."""
+        state.append(features)
+
+    def block_hidden(self, state, anchor):
+        """The block [1, 1, 1]; the state notes that it was drafted."""
+        read = torch.cat([piece for piece in state if piece is not None], 1)
+        block = torch.as_tensor(self.recall(read, state) + anchor.sum(), dtype=torch.float64)
+        state.append(None)
+        return block.view(1, 1, 1)
+
+
+MEMORIES = {  # what a drafter may remember: right ones, whose block is the same, and wrong ones, whose block is not
+    "nothing": lambda read, state: 0.0,
+    "all": lambda read, state: read.sum(),
+    "the first": lambda read, state: read[:, :1].sum(),
+    "the newest": lambda read, state: read[:, -1:].sum(),
+    "how many": lambda read, state: read.shape[1],
+    "five or more": lambda read, state: float(read.shape[1] >= 5),
+    "all, rounded": lambda read, state: read.sum() + 1e-5 * len(state),
+    "its blocks": lambda read, state: read.sum() + state.count(None),
+    "the newest piece": lambda read, state: [p for p in state if p is not None][-1].shape[1],
+    "pieces": lambda read, state: len(state) - state.count(None),
+    "pieces, odd or even": lambda read, state: (len(state) - state.count(None)) % 2,
+}
+
+
+def memory_case(generator):
+    """One of the drafters in miniature, two to nine features, an anchor, and where the text is cut."""
+    recall = list(MEMORIES.values())[number(generator, 0, len(MEMORIES) - 1)]
+    features = 0.5 + torch.rand(1, number(generator, 2, 9), 2, generator=generator)
+    cut = number(generator, 1, features.shape[1] - 1)
+    return Memory(recall), features, torch.tensor([number(generator, 0, 9)]), cut
 
 
 with torch.no_grad():
     MEMORY_CASES = memory_cases()
+    MEMORY_CASES += [(Memory(recall), *MEMORY_CASES[0][1:]) for recall in MEMORIES.values()]
 check_same_block = Exercise(
     same_block,
     Step(
-        MEMORY_CASES,
+        Cases(MEMORY_CASES, memory_case),
         {
             "a cache that keeps the drafted block looks right as long as nothing is drafted: draft a block between the two pieces.": pieced(
                 drafts=False
             ),
+            "that is the block in between; its result is thrown away. Read the rest into the same state, and take the block that follows.": pieced(
+                block=in_between
+            ),
+            "the rest is features[:, cut:]; you extend by all features, so that the first piece is read twice.": pieced(
+                second=lambda features, cut: features
+            ),
             "the state lacks one of the two pieces: `begin` with features[:, :cut], then `extend` the same state with features[:, cut:].": (
                 pieced(extend=False),
-                pieced(second=slice(0, 0)),
+                pieced(second=lambda features, cut: features[:, :0]),
+            ),
+            "you extend by the first piece again; the rest is features[:, cut:].": pieced(
+                second=lambda features, cut: features[:, :cut]
+            ),
+            "the rest begins at `cut`: the feature at `cut` itself is missing.": pieced(
+                second=lambda features, cut: features[:, cut + 1 :]
+            ),
+            "both ways share one state; the pieces are read after the whole. Begin a new state for each way.": one_state,
+            "rounding may differ, and torch.equal forgives none of it: take torch.allclose(one, other, atol=1e-4).": pieced(
+                torch.equal
             ),
             "with so wide a tolerance any two blocks agree; rounding leaves less than 1e-4.": pieced(
                 lambda one, other: torch.allclose(one, other, atol=1e3)
@@ -128,10 +223,18 @@ CELLS = [
     (np.array([0.5, 0.3, 0.2]), np.array([0.52, 0.27, 0.21]), 2000),
     (np.array([0.9, 0.06, 0.04]), np.array([0.88, 0.09, 0.03]), 500),
 ]
+
+
+def cells_case(generator):
+    """Distributions of two to six tokens, and how often they are drawn."""
+    p, wrong = distributions(generator, 2, number(generator, 2, 6)).double()
+    return (p / p.sum()).numpy(), (wrong / wrong.sum()).numpy(), number(generator, 100, 5000)
+
+
 check_excess = Exercise(
     excess,
     Step(
-        CELLS,
+        Cases(CELLS, cells_case),
         {
             "divide by p, what is expected if nothing is wrong; the test does not know the other distribution.": lambda p, wrong, draws: (
                 draws * ((wrong - p) ** 2 / wrong).sum()

@@ -198,6 +198,12 @@ WRONG_TEXT = {
     "refused drafts stay in the cache; of the block only the anchor and the accepted drafts may stay, as many as verify returned": variant(
         kept=lambda tokens, drafts: 1 + len(drafts)
     ),
+    "one token too few stays: the anchor and the accepted drafts are as many as verify returned, for its last token was not read yet": variant(
+        kept=lambda tokens, drafts: len(tokens) - 1
+    ),
+    "one token too many stays, the first refused draft; the last token that verify returned has not been read yet": variant(
+        kept=lambda tokens, drafts: len(tokens) + 1
+    ),
     "engine.keep is not called after a block, so all of it stays and the drafter never sees it; keep as many as verify returned": keeping_no_block,
     "the token that verify adds after the accepted drafts is missing from the answer": variant(
         written=lambda tokens: tokens[:-1] or tokens
@@ -212,19 +218,19 @@ STOP = (0,)  # the toy target's answers then end after 5 to 12 tokens
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1], [7, 3, 2], [8, 1]]
 
 
-def served(step, drafter_of) -> tuple[dict[int, list[int]], int]:
+def served(step, drafter_of, prompts=PROMPTS) -> tuple[dict[int, list[int]], int]:
     """The answers that an engine with this `step` gives on a toy target, and how many steps it takes.
 
     Raises Mistake where it does not end, Unfinished where a step admits nothing.
     """
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
     engine, steps = WatchedEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), 0
-    engine.waiting = list(enumerate(PROMPTS))
+    engine.waiting = list(enumerate(prompts))
     while engine.waiting or engine.running:
         lengths = {number: len(answer) for number, answer in engine.running.items()}
         step(engine)
         steps += 1
-        if len(engine.waiting) == len(PROMPTS):
+        if len(engine.waiting) == len(prompts):
             raise Unfinished
         for number, answer in engine.running.items():
             if len(answer) == lengths.get(number) < LONGEST and answer[-1] not in STOP:
@@ -233,9 +239,9 @@ def served(step, drafter_of) -> tuple[dict[int, list[int]], int]:
                     "token too, so that each answer grows"
                 )
         if steps == MOST_STEPS:
-            missing = len(PROMPTS) - len(engine.answers)
+            missing = len(prompts) - len(engine.answers)
             raise Mistake(
-                f"after {MOST_STEPS} steps {missing} of {len(PROMPTS)} requests have no answer; when engine.complete(number) "
+                f"after {MOST_STEPS} steps {missing} of {len(prompts)} requests have no answer; when engine.complete(number) "
                 "holds, the answer moves from engine.running to engine.answers"
             )
     return engine.answers, steps
@@ -251,14 +257,14 @@ def never_wrong(target, drafters):
     return SmallLM(target, GAMMA)
 
 
-def plain_answers() -> dict[int, list[int]]:
+def plain_answers(prompts=PROMPTS) -> dict[int, list[int]]:
     """The target's own greedy answers."""
     target, _ = toy_models(vocab_size=11, gamma=GAMMA)
     return {
         number: generate(
             target, None, torch.tensor([prompt]), max_new_tokens=LONGEST, stop_token_ids=STOP
         ).token_ids
-        for number, prompt in enumerate(PROMPTS)
+        for number, prompt in enumerate(prompts)
     }
 
 

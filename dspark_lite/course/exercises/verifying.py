@@ -9,6 +9,7 @@ from dspark_lite.decoding import sampling
 from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, residual
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from .checking import Mistake, as_function, checker, finished
+from .random_cases import SEED, distributions, drawn
 
 DRAFTS = 2
 TARGET = torch.tensor(
@@ -17,6 +18,9 @@ TARGET = torch.tensor(
 DRAFTER = torch.tensor(
     [[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]]
 )  # after a 0 two tokens are owed, 0 and 1
+TABLES = TARGET, DRAFTER
+IN_WORDS = {1: "one", 3: "three"}
+BLOCKS = 1, 3  # other lengths of a block; with two drafts, the second row is the last one as well
 ANCHOR = 0
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 VISITS = 8  # more, of a function whose distributions are wrong
@@ -92,6 +96,38 @@ def without_bonus(p, q, drafts, generator):
     return tokens[: len(drafts)]
 
 
+def going_on(p, q, drafts, generator):
+    """Has no `return` after a refusal: replaces every refused draft, and draws the bonus."""
+    tokens = [
+        x if toss(p[k, x] / q[k, x], generator) else draw(residual(p[k], q[k]), generator)
+        for k, x in enumerate(drafts)
+    ]
+    return [*tokens, draw(p[len(drafts)], generator)]
+
+
+def going_on_to_the_end(p, q, drafts, generator):
+    """Replaces every refused draft, and draws the bonus where there is none."""
+    tokens = going_on(p, q, drafts, generator)
+    return tokens if tokens[:-1] == drafts else tokens[:-1]
+
+
+def last_refusal(p, q, drafts, generator):
+    """Has no `return` after a refusal: a later one overwrites what was kept before the first."""
+    tokens = []
+    for k, x in enumerate(drafts):
+        if not toss(p[k, x] / q[k, x], generator):
+            tokens = [*drafts[:k], draw(residual(p[k], q[k]), generator)]
+    return tokens or [*drafts, draw(p[len(drafts)], generator)]
+
+
+def without_effect(p, q, drafts, generator):
+    """Draws the replacement and throws it away."""
+    for k, x in enumerate(drafts):
+        if not toss(p[k, x] / q[k, x], generator):
+            draw(residual(p[k], q[k]), generator)
+    return [*drafts, draw(p[len(drafts)], generator)]
+
+
 def skipping(p, q, drafts, generator):
     """Goes on after a refusal: keeps each draft whose coin came up true, then draws from the last row of p."""
     kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
@@ -114,6 +150,11 @@ OFFERED = (
     "after a refusal comes what was offered too often: the refused draft itself, or a draw from residual(q, p); "
     "draw the replacement from residual(p[k], q[k])"
 )
+NEVER = "nothing is ever refused"
+LOST_RETURN = {
+    "a refusal has no effect: your loop goes on with the next draft, and what it drew is thrown away. `return` the kept drafts and the "
+    "replacement there": without_effect
+}
 REFUSED_SECOND = [2, 0]  # after a 2 two tokens are offered too often, 0 and 1
 WHICH_OFFERED = {
     "the refused draft is returned; draw a replacement from residual(p[k], q[k]) in its place": returning_the_refused,
@@ -129,7 +170,16 @@ MISTAKES = {
     "every draft with p < q is refused; keep it with probability p/q": variant(
         coin=lambda p, q, k, x: p[k, x] >= q[k, x]
     ),
-    "nothing is ever refused": variant(coin=lambda p, q, k, x: 1.0),
+    NEVER: variant(coin=lambda p, q, k, x: 1.0),
+    "after a refusal your loop goes on; the round is over, so `return` the kept drafts and the replacement there": going_on,
+    "after a refusal your loop goes on and replaces later drafts as well; the round is over, so `return` there": going_on_to_the_end,
+    "you return what the last refusal gave; the first one ends the round, so `return` right there": last_refusal,
+    "the coin reads row k + 1 of p, which stands after draft k; row k judges it": variant(
+        coin=lambda p, q, k, x: p[k + 1, x] / q[k, x]
+    ),
+    "the residual takes row k + 1 of p, which stands after the refused draft; take row k of both": variant(
+        correction=lambda p, q, k: residual(p[k + 1], q[k])
+    ),
     "after a refusal you draw from p, which gives the tokens that were already kept a second chance; "
     "draw from the residual": variant(correction=lambda p, q, k: p[k]),
     OFFERED: returning_the_refused,
@@ -153,19 +203,20 @@ MISTAKES = {
 }
 
 
-def committed(verify, path, block: int) -> list[int]:
-    """The tokens of one round of `verify` on `block` drafts from the tables above; every draw follows `path`."""
+def committed(verify, path, block: int, tables=TABLES) -> list[int]:
+    """The tokens of one round of `verify` on `block` drafts from the drafter's table; every draw follows `path`."""
     drafts, last = [], ANCHOR
     for _ in range(block):
-        last = draw(DRAFTER[last], path)
+        last = draw(tables[1][last], path)
         drafts.append(last)
-    return judged(verify, drafts, path)
+    return judged(verify, drafts, path, tables)
 
 
-def judged(verify, drafts: list[int], path) -> list[int]:
+def judged(verify, drafts: list[int], path, tables=TABLES) -> list[int]:
     """The tokens of one round of `verify` on these drafts; every draw follows `path`."""
     drafted, before = len(path.taken), [ANCHOR, *drafts]
-    tokens = verify(TARGET[before], DRAFTER[before[:-1]], list(drafts), path)
+    target, drafter = tables
+    tokens = verify(target[before], drafter[before[:-1]], list(drafts), path)
     return well_formed(tokens, drafts, decided=len(path.taken) > drafted)
 
 
@@ -197,37 +248,39 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
     return tokens
 
 
-def texts(verify, block: int = DRAFTS) -> tuple[dict[tuple[int, ...], float], float]:
+def texts(verify, block: int = DRAFTS, tables=TABLES) -> tuple[dict[tuple[int, ...], float], float]:
     """Probability of each text of a whole round's length, what is missing drawn from the target; mean tokens per round."""
-    return texts_of(outcomes(lambda path: committed(verify, path, block)), block)
+    rounds = outcomes(lambda path: committed(verify, path, block, tables))
+    return texts_of(rounds, block, tables[0])
 
 
-def texts_of(rounds, block: int) -> tuple[dict[tuple[int, ...], float], float]:
+def texts_of(rounds, block: int, target=TARGET) -> tuple[dict[tuple[int, ...], float], float]:
     """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their probability."""
     rounds = list(rounds)
     found = summed(
         (text, probability * share)
         for tokens, probability in rounds
-        for text, share in continued(tokens, block + 1)
+        for text, share in continued(tokens, block + 1, target)
     )
     return found, sum(probability * len(tokens) for tokens, probability in rounds)
 
 
-def continued(tokens: list[int], length: int) -> list[tuple[tuple[int, ...], float]]:
+def continued(tokens: list[int], length: int, target=TARGET) -> list[tuple[tuple[int, ...], float]]:
     """All texts of `length` tokens that begin so, with the target's probabilities of what follows."""
     if len(tokens) == length:
         return [(tuple(tokens), 1.0)]
     return [
         (text, float(chance) * share)
-        for token, chance in enumerate(TARGET[tokens[-1]])
-        for text, share in continued([*tokens, token], length)
+        for token, chance in enumerate(target[tokens[-1]])
+        for text, share in continued([*tokens, token], length, target)
     ]
 
 
-def exact(verify, block: int) -> bool:
+def exact(verify, block: int, tables=TABLES) -> bool:
     """Whether rounds of `block` drafts give the target's own texts; False where `verify` raises."""
     try:
-        return total_variation(texts(verify, block)[0], target_texts(block)) < EXACT
+        found = texts(verify, block, tables)[0]
+        return total_variation(found, target_texts(block, tables[0])) < EXACT
     except Exception:
         return False
 
@@ -245,6 +298,8 @@ def judge_verify(learners):
     if distance > EXACT:
         visit_again(texts, learners, [found])
         known = like(found, MISTAKES, lambda wrong: texts(wrong)[0])
+        if known == NEVER and branches(learners, REFUSED_SECOND) > len(TARGET):
+            (known,) = LOST_RETURN
         if known == OFFERED:
             known = (
                 like(
@@ -263,21 +318,35 @@ def judge_verify(learners):
             f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
             f"where {possible:.2f} are possible{losing(learners, length)}"
         )
-    if not exact(learners, block=1):
+    for block in BLOCKS:
+        wasteful = (
+            exact(learners, block) and texts(learners, block)[1] < texts(verify, block)[1] - EXACT
+        )
+        if wasteful or not exact(learners, block):
+            raise Mistake(
+                f"right for a block of two drafts, wrong for a block of {IN_WORDS[block]}; how long a block is, len(drafts) says, and row "
+                "k of p and of q is that of draft k"
+            )
+    if not all(exact(learners, DRAFTS, tables) for tables in drawn(random_tables, 5, SEED)):
         raise Mistake(
-            "right for a block of two drafts, wrong for a block of one; how long a block is, len(drafts) says"
+            "right for one pair of models, wrong for others; no probability is to be typed in"
         )
 
 
 check_verify = checker(judge_verify)  # prints its verdict and returns it
 
 
-def target_texts(block: int = DRAFTS) -> dict[tuple[int, ...], float]:
+def random_tables(generator, vocab: int = 3):
+    """Another target and another drafter, as tables [V, V]."""
+    return tuple(distributions(generator, 2, vocab, vocab))
+
+
+def target_texts(block: int = DRAFTS, target=TARGET) -> dict[tuple[int, ...], float]:
     """The target's own probability of each text of block + 1 tokens after the anchor."""
     return {
         text: float(chance) * share
-        for token, chance in enumerate(TARGET[ANCHOR])
-        for text, share in continued([token], block + 1)
+        for token, chance in enumerate(target[ANCHOR])
+        for text, share in continued([token], block + 1, target)
     }
 
 
@@ -342,6 +411,11 @@ def unnamed(learners, distance: float) -> str:
 def committed_after(verify, drafts: list[int]) -> dict[tuple[int, ...], float]:
     """Probability of each list of tokens that a round of `verify` commits on these drafts."""
     return summed(outcomes(lambda path: tuple(judged(verify, drafts, path))))
+
+
+def branches(verify, drafts: list[int]) -> int:
+    """In how many ways a round of `verify` on these drafts can fall out; three, if no coin is tossed."""
+    return len(list(outcomes(lambda path: judged(verify, drafts, path))))
 
 
 def passes_over_draft_2(verify) -> bool:

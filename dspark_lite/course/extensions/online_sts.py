@@ -30,7 +30,8 @@ class OnlineSTS:
         """Takes in blocks, raw logits [N, g] and accepted drafts [N], in their order; whether the temperatures have changed."""
         before = self.refits
         for row, count in zip(np.asarray(logits), np.asarray(accepted)):
-            self._logits.append(row), self._accepted.append(count)
+            self._logits.append(row)
+            self._accepted.append(count)
             self._fresh += 1
             if self._fresh >= self.every and len(self._accepted) == self._accepted.maxlen:
                 newest, self._fresh = (np.stack(self._logits), np.array(self._accepted)), 0

@@ -59,7 +59,8 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
     branch(0, anchor, 0, 0.0, head.begin(hidden) if head else None)
     while waiting and len(tokens) < nodes:
         chance, _, parent, token, depth, memory = heapq.heappop(waiting)
-        tokens.append(token), parents.append(parent)
+        tokens.append(token)
+        parents.append(parent)
         branch(len(tokens), token, depth, -chance, memory)
     return Tree(torch.cat(tokens), parents)
 

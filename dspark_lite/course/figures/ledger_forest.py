@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from dspark_lite.course.estimates import Estimate
 from ..replication import ledger
-from ..replication.claims import COURSE
+from ..replication.claims import AS_PAPER, THIS_COURSE
 from ..replication.quantities import EXACT
-from .style import BLACK, GREEN, GREY, RED, figure
+from .style import BLACK, GREEN, GREY, MEDIUM, RED, SMALL, figure
 
 PANELS = {  # title: (what its margins are multiplied by, linear within, ticks), one for each group of ledger.UNITS
     "per cent longer, faster, more; logarithmic beyond ±20": (
@@ -57,7 +57,8 @@ class Row(NamedTuple):
 
 
 def forest(part: str):
-    """The claims of a part of the paper by the unit of their margins; to the right of zero a claim holds, and the notes have the reasons."""
+    """Draw the claims of a part of the paper, a panel for each unit of margins. A claim holds if its margins lie to the right
+    of zero; the notes have the reasons."""
     panels = {title: entries for title, entries in zip(PANELS, ledger.by_units(part)) if entries}
     heights = [sum(map(lines, entries)) for entries in panels.values()]
     between = GAP_LINES * (len(panels) - 1)
@@ -76,7 +77,7 @@ def forest(part: str):
 
 
 def _head(fig, axes, title: str) -> None:
-    """The part's title, the key, and room for what stands beside the panels."""
+    """Write the part's title and the key, and leave room beside the panels."""
     inch = 1 / fig.get_figheight()
     fig.subplots_adjust(left=0.46, right=0.775, top=1 - 0.85 * inch, bottom=0.4 * inch)
     fig.suptitle(title, x=0.02, ha="left", y=1 - 0.08 * inch, va="top")
@@ -98,24 +99,24 @@ def _head(fig, axes, title: str) -> None:
         loc="upper left",
         bbox_to_anchor=(0.01, 1 - 0.33 * inch),
         ncols=len(KEY),
-        fontsize=9,
     )
-    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=9)
+    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=MEDIUM)
 
 
 def lines(entry: ledger.Entry) -> float:
-    """The height of a claim, in lines."""
+    """Return the height of a claim, in lines."""
     return max(len(margin_rows(entry, 0)), 0.95 * len(wrap(said(entry), WIDE)), 1) + 0.7
 
 
 def said(entry: ledger.Entry) -> str:
-    """What a claim says; a dagger where the inequality is the course's own."""
-    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == COURSE else "")
+    """Return the sentence of a claim; a dagger marks the course's own inequalities."""
+    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == THIS_COURSE else "")
 
 
 def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
-    """The margins of a claim from `top` downwards; an exact example has one line, its largest difference from the paper's numbers."""
-    if entry.claim.sense == "equal":
+    """Return the margins of a claim from `top` downwards; an exact example has one row, its largest difference from the paper's
+    numbers."""
+    if entry.claim.relation == AS_PAPER:
         largest = max(EXACT - margin.value for margin in entry.margins.values())
         return [
             Row(top, "distance from paper", Estimate(largest, largest, largest), 0.0, exact=True)
@@ -129,7 +130,7 @@ def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:
 
 
 def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
-    """The claims of a unit from top to bottom, every other one on a shade."""
+    """Draw the claims of a unit from top to bottom; shade every other one."""
     times, linear, ticks = PANELS[title]
     top, labels = 0.0, {}
     for index, entry in enumerate(entries):
@@ -152,19 +153,19 @@ def _draw_panel(axes, title: str, entries: list[ledger.Entry]) -> None:
         top += lines(entry)
     axes.axvline(0, color=BLACK, linewidth=0.8, zorder=1)
     axes.set_xscale("symlog", linthresh=linear)
-    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=9)
-    axes.set_yticks(list(labels), list(labels.values()), fontsize=8)
+    axes.set_xticks(ticks, [f"{tick:+g}" if tick else "0" for tick in ticks], fontsize=MEDIUM)
+    axes.set_yticks(list(labels), list(labels.values()), fontsize=SMALL)
     axes.set_xlim(right=1.25 * max(ticks))
     axes.minorticks_off()
     axes.tick_params(axis="y", length=0, pad=2)
     axes.set_ylim(top - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(title, loc="left")
     axes.spines["left"].set_visible(False)
 
 
 def _draw_row(axes, row: Row, times: float) -> None:
-    """Ours filled, in the colour of what its interval says; the paper's hollow."""
+    """Draw our margin filled, in the colour of its interval's sign, and the paper's hollow."""
     if row.ours is not None:
         colour = GREEN if row.ours.low > 0 else RED if row.ours.high < 0 else GREY
         if row.exact:
@@ -187,15 +188,15 @@ def _draw_row(axes, row: Row, times: float) -> None:
 
 
 def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
-    """What a claim says, left of the panel, and its verdict, with the number of its note, right of it."""
+    """Write the sentence of a claim left of the panel, and its verdict with the number of its note right of it."""
     words, colour = VERDICTS[entry.verdict]
-    note = ledger.noted().get(entry.claim.says)
+    note = ledger.note_numbers().get(entry.claim.says)
     place = axes.get_yaxis_transform()
     axes.text(
         -1.28,
         middle,
         "\n".join(wrap(said(entry), WIDE)),
-        fontsize=8.7,
+        fontsize=SMALL,
         va="center",
         transform=place,
     )
@@ -204,7 +205,7 @@ def _draw_claim(axes, entry: ledger.Entry, middle: float) -> None:
         middle,
         words + (f", note {note}" if note else ""),
         color=colour,
-        fontsize=9,
+        fontsize=MEDIUM,
         va="center",
         transform=place,
     )

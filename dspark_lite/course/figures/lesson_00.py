@@ -2,19 +2,36 @@
 
 from textwrap import wrap
 
-from matplotlib.patches import FancyBboxPatch
-
 from dspark_lite.course.names import DRAFTER_LABELS
-from .style import ACCEPTED, BLACK, DRAFTER_STYLES, GREY, NEXT, REJECTED, domain_axes, figure
+from .style import (
+    ACCEPTED,
+    BLACK,
+    DRAFTER_STYLES,
+    GREY,
+    MEDIUM,
+    NEXT,
+    PALE,
+    REJECTED,
+    SMALL,
+    domain_axes,
+    figure,
+    grouped_bars,
+    write,
+)
 from .token_boxes import (
     KINDS,
     LETTERS,
+    arrow,
     box_width,
+    column_widths,
     draw_box,
+    draw_row,
     inch_canvas,
     judged_tokens,
     likeliest_there,
+    rounded_box,
     visible_text,
+    write_row,
 )
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
@@ -56,7 +73,7 @@ ROUND_ARROWS = [
 # Colours of a box and of its letters, without a hue: hues say what becomes of a token.
 ROUND_COLOURS = {
     "target": (BLACK, "white"),
-    "drafter": ("#D0D0D0", BLACK),
+    "drafter": (PALE, BLACK),
     "rule": ("white", BLACK),
 }
 ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
@@ -64,7 +81,7 @@ ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
 
 
 def round_figure(lab, generation, number: int, request: str, target_probs):
-    """One round of a generation (from 1) in columns: what was drafted, what the target said, what was committed.
+    """Draw one round of a generation (from 1) in columns: the drafts, the target's answer to each, the committed tokens.
 
     Above stand the request and the end of the text so far, whose last token is the anchor; below, with their
     probabilities, the two likeliest tokens of `target_probs` [V], the target's distribution after the accepted drafts,
@@ -81,10 +98,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
         "verified": judged,
         "committed": committed,
     }
-    columns = [
-        max(box_width(*row[k]) for row in rows.values() if k < len(row))
-        for k in range(max(map(len, rows.values())))
-    ]
+    columns = column_widths(rows.values())
     asked, label, line, letters = wrap(request, 118), 0.95, 0.36, 78
     top = 0.5 + 0.2 * len(asked)
     fig, axes = inch_canvas(
@@ -105,7 +119,7 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
         *((name, top + 0.5 + line * k) for k, name in enumerate(rows)),
     ]
     for name, y in names:
-        axes.text(0.02, -y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
+        write_row(axes, 0.02, -y, name)
     for k, words in enumerate(asked):
         axes.text(
             label,
@@ -130,26 +144,23 @@ def round_figure(lab, generation, number: int, request: str, target_probs):
     anchor_at = label + 0.1 + 0.602 * len(so_far) * (LETTERS - 1) / 72
     draw_box(axes, anchor_at, -top - 0.1, lab.tokenizer.decode(before[-1:]), "anchor")
     for (_, y), row in zip(names[2:], rows.values()):
-        for column, token in enumerate(row):
-            draw_box(axes, label + sum(columns[:column]), -y, *token)
+        draw_row(axes, label, -y, row, columns)
     if r.committed > r.accepted:
         _target_there(axes, lab, r, label, -names[-1][1] - line, target_probs)
     return fig
 
 
 def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
-    """A row at x, y: the likeliest tokens where the accepted drafts end and the refused draft, each with its probability."""
-    axes.text(0.02, y, "target's p", fontsize=LETTERS, va="center_baseline", color=GREY)
+    """Draw a row at x, y: the likeliest tokens after the accepted drafts and the refused draft, each with its probability."""
+    write_row(axes, 0.02, y, "target's p")
     for token, kind in likeliest_there(r, target_probs).items():
         x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
-        axes.text(
-            x, y, f"{target_probs[token]:.2f}", fontsize=LETTERS, va="center_baseline", color=GREY
-        )
+        write_row(axes, x, y, f"{target_probs[token]:.2f}")
         x += 0.5
 
 
 def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True):
-    """One causal pass: the words that go in and, under each, the word that the model predicts after it.
+    """Draw one causal pass: the words that go in and, under each, the word that the model predicts after it.
 
     With `guesses` all words after the first are a drafter's: a third row lays each beside the prediction that judges it. Without,
     they are text that stands already, and every prediction but the last is thrown away.
@@ -167,23 +178,14 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
     ]
     for name, y in rows:
         axes.text(0.02, -y, name, fontsize=LETTERS, va="center", color=GREY)
-    axes.add_patch(
-        FancyBboxPatch(
-            (label + 0.05, -1.05),
-            column * len(read) - 0.1,
-            0.3,
-            boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=BLACK,
-        )
-    )
-    axes.text(
+    rounded_box(axes, label + 0.05, -0.9, column * len(read) - 0.1, 0.3, BLACK, BLACK)
+    write(
+        axes,
         label + column * len(read) / 2,
         -0.9,
         "one pass of the target",
-        color="white",
-        fontsize=LETTERS,
-        ha="center",
-        va="center",
+        colour="white",
+        size=LETTERS,
     )
     for k, (word, prediction) in enumerate(zip(read, predicted, strict=True)):
         middle = label + column * (k + 0.5)
@@ -197,58 +199,36 @@ def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True)
             used if guesses else "added" if k == len(read) - 1 else "unread",
         )
         for top, bottom in ((-0.45, -0.72), (-1.08, -1.33)):
-            axes.annotate(
-                "",
-                (middle, bottom),
-                (middle, top),
-                arrowprops={
-                    "arrowstyle": "-|>",
-                    "lw": 1,
-                    "color": GREY,
-                    "shrinkA": 0,
-                    "shrinkB": 0,
-                },
-            )
+            arrow(axes, (middle, top), (middle, bottom), GREY)
         if guesses and k < len(read) - 1:
             mark, colour = (
                 ("✓", ACCEPTED) if k < right else ("✗", REJECTED) if k == right else ("–", GREY)
             )
             _centred(axes, middle, -2.15, read[k + 1], "drafted")
-            axes.text(
-                middle,
-                -1.83,
-                mark,
-                fontsize=12,
-                color=colour,
-                ha="center",
-                va="center",
-                family="DejaVu Sans",
-            )
+            write(axes, middle, -1.83, mark, size=12, colour=colour, family="DejaVu Sans")
     if guesses and right == len(read) - 1:
-        axes.text(
+        write(
+            axes,
             label + column * (right + 0.5),
             -2.15,
             "no guess:\na bonus",
-            fontsize=LETTERS - 1,
-            color=NEXT,
-            ha="center",
-            va="center",
+            size=LETTERS - 1,
+            colour=NEXT,
         )
     return fig
 
 
 def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
-    """A word in a box around x, y."""
+    """Draw a word in a box around x, y."""
     colour, filled, _ = KINDS[kind]
-    axes.text(
+    write(
+        axes,
         x,
         y,
         word,
         family="DejaVu Sans Mono",
-        fontsize=LETTERS,
-        ha="center",
-        va="center",
-        color="white" if filled else colour,
+        size=LETTERS,
+        colour="white" if filled else colour,
         bbox={
             "boxstyle": "round,pad=0.3",
             "facecolor": colour if filled else "white",
@@ -259,75 +239,49 @@ def _centred(axes, x: float, y: float, word: str, kind: str) -> None:
 
 
 def speed_bars(speeds: dict[str, dict[str, float]], device: str):
-    """Tokens a second, {drafter: {domain: value}}, "plain" among them; the other bars say how many times plain."""
+    """Draw tokens a second, {drafter: {domain: value}}, "plain" among them; other bars show their ratio to plain decoding."""
     fig, axes = figure(width=6.6)
     domains = list(speeds["plain"])
-    width = 0.8 / len(speeds)
-    for index, (name, values) in enumerate(speeds.items()):
-        label, colour = DRAFTER_LABELS[name], DRAFTER_STYLES[name][0]
-        x = [k + (index - (len(speeds) - 1) / 2) * width for k in range(len(domains))]
-        axes.bar(x, [values[domain] for domain in domains], width * 0.92, color=colour, label=label)
-        for at, domain in zip(x, domains):
-            if name != "plain":
-                ratio = values[domain] / speeds["plain"][domain]
-                axes.text(
-                    at, values[domain], f"× {ratio:.2f}", ha="center", va="bottom", fontsize=9
-                )
+    heights = {
+        DRAFTER_LABELS[name]: [values[domain] for domain in domains]
+        for name, values in speeds.items()
+    }
+    bars = grouped_bars(axes, heights, [DRAFTER_STYLES[name][0] for name in speeds])
+    for name, drawn in zip(speeds, bars.values()):
+        if name != "plain":
+            ratios = [speeds[name][domain] / speeds["plain"][domain] for domain in domains]
+            labels = [f"× {ratio:.2f}" for ratio in ratios]
+            axes.bar_label(drawn, labels, fontsize=MEDIUM)
     domain_axes(axes, domains, "tokens per second", device)
     gains = {domain: speeds["dspark"][domain] / speeds["plain"][domain] for domain in domains}
-    axes.set_title(f"{min(gains, key=gains.get)} gains least", fontsize=10)
+    axes.set_title(f"{min(gains, key=gains.get)} gains least")
     return fig
 
 
 def round_picture():
-    """One round of speculative decoding as a corridor: who does what, what is handed on, a block on its way through."""
+    """Draw one round of speculative decoding as a corridor: each step with its actor, the data between steps, and a block on
+    its way."""
     fig, axes = inch_canvas(11, 4.9)
     for x, y, width, name, work, who in [*ROUND_STEPS, *ROUND_LEGEND]:
         colour, letters = ROUND_COLOURS[who]
         height = 0.72 if work else 0.32
-        axes.add_patch(
-            FancyBboxPatch(
-                (x, y - height / 2),
-                width,
-                height,
-                boxstyle="round,pad=0,rounding_size=0.08",
-                facecolor=colour,
-                edgecolor=BLACK if who == "rule" else colour,
-                lw=1.4,
-            )
-        )
-        axes.text(
+        edge = BLACK if who == "rule" else colour
+        rounded_box(axes, x, y, width, height, colour, edge, lw=1.4)
+        write(
+            axes,
             x + width / 2,
             y + (0.12 if work else 0),
             name,
-            color=letters,
-            fontsize=12 if work else 9,
+            colour=letters,
+            size=12 if work else 9,
             weight="bold",
-            ha="center",
-            va="center",
         )
-        axes.text(
-            x + width / 2, y - 0.16, work, color=letters, fontsize=8, ha="center", va="center"
-        )
+        write(axes, x + width / 2, y - 0.16, work, colour=letters)
     for start, end, handed, (x, y) in ROUND_ARROWS:
-        axes.annotate(
-            "",
-            end,
-            start,
-            arrowprops={"arrowstyle": "-|>", "lw": 1.6, "color": BLACK, "shrinkA": 0, "shrinkB": 0},
-        )
-        axes.text(
-            x,
-            y,
-            handed,
-            fontsize=8.5,
-            color=BLACK,
-            ha="center",
-            va="center",
-            backgroundcolor="white",
-        )
+        arrow(axes, start, end, BLACK, lw=1.6)
+        write(axes, x, y, handed, backgroundcolor="white")
     for y, name, first, row in ROUND_TOKENS:
-        axes.text(3.3, y, name, fontsize=9.5, color=GREY, ha="right", va="center_baseline")
+        axes.text(3.3, y, name, fontsize=MEDIUM, color=GREY, ha="right", va="center_baseline")
         x = 3.45 + first
         for text, kind in row:
             x = draw_box(axes, x, y, text, kind)
@@ -336,8 +290,10 @@ def round_picture():
 
 
 def _picture_confidences(axes) -> None:
-    """Each draft's confidence under it, and what the policy made of the last one."""
-    axes.text(3.3, -2.95, "confidence", fontsize=9.5, color=GREY, ha="right", va="center_baseline")
+    """Write each draft's confidence under it, and the policy's decision on the last one."""
+    axes.text(
+        3.3, -2.95, "confidence", fontsize=MEDIUM, color=GREY, ha="right", va="center_baseline"
+    )
     x = 3.45 + box_width("Ada", "anchor")
     for text, confidence in zip(ROUND_DRAFTS, ROUND_CONFIDENCES):
         width = box_width(text, "drafted")
@@ -345,7 +301,7 @@ def _picture_confidences(axes) -> None:
             x + width / 2 - 0.04,
             -2.95,
             f"{confidence:.2f}".lstrip("0"),
-            fontsize=8,
+            fontsize=SMALL,
             color=GREY,
             ha="center",
             va="center_baseline",
@@ -355,7 +311,7 @@ def _picture_confidences(axes) -> None:
         x + 0.1,
         -2.95,
         "the last is too unsure:\nthe policy cuts it",
-        fontsize=8.5,
+        fontsize=SMALL,
         color=REJECTED,
         va="center",
     )

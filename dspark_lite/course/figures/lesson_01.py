@@ -2,11 +2,11 @@
 
 from matplotlib.ticker import NullLocator
 
-from .style import BLACK, BLUE, GREY, ORANGE, figure, measured_on
+from .style import BLACK, BLUE, GREY, MEDIUM, ORANGE, figure, measured_on
 
 
 def pass_cost_figure(positions, milliseconds, device: str):
-    """Milliseconds of one target pass by the positions it carries, beside what they would take one by one."""
+    """Draw the milliseconds of one target pass by its positions, beside their cost one by one."""
     fig, axes = figure()
     last, top = positions[-1], 1.5 * max(milliseconds)
     axes.plot(positions, milliseconds, color=BLUE, marker="o")
@@ -27,15 +27,14 @@ def pass_cost_figure(positions, milliseconds, device: str):
     )
     axes.set_title(
         f"{last} positions cost {milliseconds[-1] / milliseconds[0]:.1f} times as much as one",
-        fontsize=10,
     )
     measured_on(axes, device)
     return fig
 
 
 def envelope_figure(positions, reading: float, multiplying: float, device: str):
-    """Milliseconds of a pass by its positions, as a data sheet has them: `reading` the weights, or `multiplying` for each position,
-    whichever takes longer."""
+    """Draw the milliseconds of a pass by its positions, from a data sheet: `reading` the weights, or `multiplying` for each
+    position, whichever takes longer."""
     fig, axes = figure(width=6.2)
     room = reading / multiplying
     at = sorted({*positions, room})
@@ -63,7 +62,7 @@ def envelope_figure(positions, reading: float, multiplying: float, device: str):
             textcoords="offset points",
             ha=side,
             va="top",
-            fontsize=9,
+            fontsize=MEDIUM,
         )
     axes.plot([room, room], [multiplying, reading], color=GREY, linewidth=1, linestyle=":")
     axes.set(
@@ -76,15 +75,13 @@ def envelope_figure(positions, reading: float, multiplying: float, device: str):
     axes.set_xticks(positions, labels=positions)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(loc="upper left", fontsize=9)
-    axes.set_title(
-        f"predicted for {device}: up to {room:.0f} positions for the price of one", fontsize=10
-    )
+    axes.legend(loc="upper left")
+    axes.set_title(f"predicted for {device}: up to {room:.0f} positions for the price of one")
     return fig
 
 
 def round_cost_figure(tau: float, draft: float, verify: float):
-    """Two bars in units of one plain pass: tau tokens decoded plainly, and the one round that commits as many."""
+    """Draw two bars in units of one plain pass: tau tokens decoded plainly, and the one round that commits as many."""
     fig, axes = figure(width=8, height=2)
     for token in range(int(tau) + 1):
         axes.barh(
@@ -106,8 +103,7 @@ def round_cost_figure(tau: float, draft: float, verify: float):
     )
     axes.set_title(
         f"{ratio:.2f} times plain decoding's speed; break-even at τ = {draft + verify:.2f}",
-        fontsize=10,
     )
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     axes.grid(False, axis="y")
     return fig

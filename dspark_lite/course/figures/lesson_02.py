@@ -3,12 +3,12 @@
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from .style import ACCEPTED, BLACK, GREY, NEXT, REJECTED, figure
+from .style import ACCEPTED, BLACK, GREY, MEDIUM, NEXT, REJECTED, SMALL, figure, write
 
 
 def overlap_panel(axes, p, q, names) -> None:
-    """Two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green,
-    the smaller of both), refused (orange, what q has more) and owed (blue, what p has more)."""
+    """Draw two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green, the
+    smaller of both), refused (orange, the excess of q) and owed (blue, the excess of p)."""
     x, p, q = np.arange(len(names)), np.asarray(p), np.asarray(q)
     kept, owed, refused = np.minimum(p, q), np.maximum(p - q, 0), np.maximum(q - p, 0)
     axes.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
@@ -39,14 +39,12 @@ def overlap_panel(axes, p, q, names) -> None:
     axes.set_yticks(
         [tick for tick in axes.get_yticks() if 0 <= tick <= min(top, 1.01)]
     )  # no probability is above 1
-    axes.legend(ncols=2, fontsize=8, loc="upper right")
-    axes.set_title(
-        f"kept {kept.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}", fontsize=10
-    )
+    axes.legend(ncols=2, loc="upper right")
+    axes.set_title(f"kept {kept.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}")
 
 
 def overlap_figure(p, q, names):
-    """The three areas of `overlap_panel` with the acceptance probability, and the residual of p and q [V] beside it."""
+    """Draw the three areas of `overlap_panel` with the acceptance probability, and the residual of p and q [V] beside it."""
     fig, (left, right) = figure(2, width=4.8, height=3.2, gridspec_kw={"width_ratios": [3, 2]})
     overlap_panel(left, p, q, names)
     owed = np.maximum(np.asarray(p) - np.asarray(q), 0)
@@ -57,13 +55,12 @@ def overlap_figure(p, q, names):
         right.set_axis_off()
     right.set_title(
         "residual: the owed, scaled to 1" if total > 0 else "no residual: nothing is refused",
-        fontsize=10,
     )
     return fig
 
 
 def total_variation_figure(distances: dict[str, float]):
-    """Total variation from the target by rule, on a logarithmic axis: exact ones green, lossy ones orange."""
+    """Draw the total variation from the target by rule, on a logarithmic axis: exact rules green, lossy ones orange."""
     limit = 1e-5  # float32 rounding stays below it
     fig, axes = figure(width=7.5, height=0.36 * len(distances) + 0.9)
     for row, distance in enumerate(distances.values()):
@@ -78,7 +75,7 @@ def total_variation_figure(distances: dict[str, float]):
         limit / 1.5,
         -0.1,
         "rounding stays\non this side",
-        fontsize=8,
+        fontsize=SMALL,
         color=GREY,
         ha="right",
         va="top",
@@ -86,7 +83,6 @@ def total_variation_figure(distances: dict[str, float]):
     lossy = sum(distance >= limit for distance in distances.values())
     axes.set_title(
         f"{lossy} of {len(distances)} decoders do not reproduce the target's distribution",
-        fontsize=10,
     )
     axes.set(
         xscale="log",
@@ -100,7 +96,7 @@ def total_variation_figure(distances: dict[str, float]):
 
 
 def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
-    """The probabilities that are wanted as bars, and the shares of simulated draws by rule as markers on top of them."""
+    """Draw the target's probabilities as bars, and the shares of simulated draws by rule as markers on top of them."""
     fig, axes = figure(width=6.2, height=3.2)
     x = np.arange(len(tokens))
     axes.bar(x, wanted, color="white", edgecolor=GREY, label="p, target")
@@ -109,14 +105,13 @@ def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
     ):
         axes.plot(x + shift, shares, color=colour, marker=marker, linestyle="", label=label)
     axes.set(xticks=x, xticklabels=tokens, xlabel="token", ylabel="share of the draws")
-    axes.legend(fontsize=9)
+    axes.legend()
     axes.set_title(
         "largest distance from p: "
         + ", ".join(
             f"{max(abs(np.asarray(shares) - np.asarray(wanted))):.3f} ({label})"
             for label, shares in simulated.items()
         ),
-        fontsize=10,
     )
     return fig
 
@@ -124,7 +119,8 @@ def simulation_figure(tokens, wanted, simulated: dict[str, list[float]]):
 def two_tokens_figure(
     first: tuple[float, float], second: tuple[float, float], words: tuple[str, str]
 ):
-    """The ways to a text of two tokens as areas: across, the first token kept or replaced, upwards the second given the first.
+    """Draw the ways to a text of two tokens as areas: across, the first token kept or replaced, upwards the second given the
+    first.
 
     `first` and `second` are (p, q) of the two words of the text, the second after the first. All ways together fill a rectangle that is
     p wide and p high.
@@ -154,13 +150,12 @@ def two_tokens_figure(
                 linewidth=1.5,
             )
         )
-        axes.text(
+        write(
+            axes,
             x + width / 2,
             y + height / 2,
             f"{name}\n{width * height:.3f}",
-            ha="center",
-            va="center",
-            fontsize=9,
+            size=MEDIUM,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 2},
         )
     axes.add_patch(Rectangle((0, 0), p1, p2, fill=False, edgecolor=BLACK, linewidth=2.5))
@@ -175,7 +170,6 @@ def two_tokens_figure(
     areas = [width * height for _, width, height, *_ in ways]
     axes.set_title(
         " + ".join(f"{area:.3f}" for area in areas) + f" = {sum(areas):.3f} = {p1:.2f} × {p2:.2f}",
-        fontsize=10,
     )
     axes.grid(False)
     return fig

@@ -2,19 +2,23 @@
 
 import numpy as np
 import torch
-from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from .style import (
     BLACK,
     BLUE,
+    DARK,
     DRAFTER_STYLES,
     GREY,
-    draw_positions,
+    PALE,
+    SMALL,
     drafter_style,
+    draw_mask,
+    draw_positions,
     figure,
     label_ends,
     last_point,
+    write,
 )
 from .token_boxes import arrow, inch_canvas, shown, token_labels, tower_box
 
@@ -25,24 +29,17 @@ CONTEXT, BLOCK = (
 
 
 def attention_picture(context: int, gamma: int):
-    """Who sees what, query rows against key columns: the target verifying `gamma` drafts (causal), the drafter drafting them."""
+    """Draw which keys (columns) each query (row) sees: the target verifying `gamma` drafts (causal), and the drafter drafting
+    them."""
     verifying = np.tril(np.ones((gamma + 1, context + gamma + 1)), context)
     drafting = np.ones((gamma, context + gamma))
     fig, panels = figure(2, width=5.4, height=3.3)
-    context_shade, block_shade = "#D0D0D0", "#606060"  # without a hue: hues are the drafters'
     views = (
         (verifying, f"target, verifying {gamma} drafts: no token sees a later one", "draft"),
         (drafting, "drafter, drafting them: every slot sees all", "mask"),
     )
     for axes, (seen, title, slot) in zip(panels, views):
-        seen[:, context:] *= 2  # context and block in two colours
-        axes.imshow(
-            seen,
-            cmap=ListedColormap(["white", context_shade, block_shade]),
-            vmin=0,
-            vmax=2,
-            aspect="auto",
-        )
+        draw_mask(axes, seen, context, (PALE, DARK))  # without a hue: hues are the drafters'
         rows, columns = seen.shape
         block = ["anchor", *(f"{slot} {k}" for k in range(1, rows))]
         axes.set(
@@ -51,21 +48,19 @@ def attention_picture(context: int, gamma: int):
             yticks=range(rows),
             yticklabels=block,
         )
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title)
         axes.set_xticklabels(
-            [*(f"{-n}" for n in range(context, 0, -1)), *block], rotation=90, fontsize=8
+            [*(f"{-n}" for n in range(context, 0, -1)), *block], rotation=90, fontsize=SMALL
         )
         axes.set_xticks([x - 0.5 for x in range(columns)], minor=True)
         axes.set_yticks([y - 0.5 for y in range(rows)], minor=True)
-        axes.grid(False)
         axes.grid(which="minor", color="white", alpha=1)
         axes.tick_params(which="both", length=0)
-        axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
     panels[0].set_ylabel("query")
     fig.legend(
         handles=[
-            Patch(color=context_shade, label="sees it, in the context"),
-            Patch(color=block_shade, label="sees it, in the block"),
+            Patch(color=PALE, label="sees it, in the context"),
+            Patch(color=DARK, label="sees it, in the block"),
             Patch(facecolor="white", edgecolor=GREY, label="does not see it"),
         ],
         loc="outside lower center",
@@ -75,7 +70,7 @@ def attention_picture(context: int, gamma: int):
 
 
 def block_marginals(lab, probs, anchor: str):
-    """The most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability; returns the figure."""
+    """Draw the most likely tokens of each slot of probs [g, V], from 0.5 % up, shaded by probability."""
     count = 5  # of a slot
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots = len(values)
@@ -86,19 +81,16 @@ def block_marginals(lab, probs, anchor: str):
     for k in range(slots):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
             if values[k, rank] >= 0.005:
-                axes.text(
+                write(
+                    axes,
                     k,
                     rank,
                     f"{label}\n{values[k, rank]:.0%}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="white" if values[k, rank] > 0.6 else BLACK,
+                    colour="white" if values[k, rank] > 0.6 else BLACK,
                 )
     sure = int((values[:, 0] > 0.5).sum())
     axes.set_title(
         f"after the anchor '{shown(anchor)}': {sure} of {slots} slots are sure of their token (above 50 %)",
-        fontsize=10,
     )
     axes.set(
         xlabel="draft position",
@@ -113,7 +105,7 @@ def block_marginals(lab, probs, anchor: str):
 
 
 def pair_maps(tables: dict, first: list[str], second: list[str]):
-    """Heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second; the
+    """Draw heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second; the
     first table is the target's, and each title says how much lies on pairs below 0.5 % in it."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
     tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
@@ -126,19 +118,15 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
         for row, values in enumerate(table.tolist()):
             for column, value in enumerate(values):
                 if value >= 0.005:
-                    axes.text(
+                    write(
+                        axes,
                         column,
                         row,
                         f"{value:.0%}",
-                        ha="center",
-                        va="center",
-                        fontsize=7.5,
-                        color="white" if value > 0.6 * highest else BLACK,
+                        colour="white" if value > 0.6 * highest else BLACK,
                     )
         wasted = (table[first_table < 0.005].sum() / table.sum()).item()
-        axes.set_title(
-            f"{title}\n{wasted:.1%} on pairs that the target hardly writes", fontsize=9.5
-        )
+        axes.set_title(f"{title}\n{wasted:.1%} on pairs that the target hardly writes")
         axes.set(
             xlabel="second token",
             xticks=range(len(second)),
@@ -153,8 +141,8 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
 
 
 def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
-    """DFlash beside its target: tapped layers of the target become context vectors, which are keys and values in every layer of
-    the draft; the block goes in below and comes out above, all slots at once."""
+    """Draw DFlash beside its target: tapped layers of the target become context vectors, which are keys and values in every
+    layer of the draft; the block goes in below and comes out above, all slots at once."""
     fig, axes = inch_canvas(9.7, 4.9)
     bottom, height = -4.15, 2.9  # of both towers, inches
     for layer in range(layers):  # the target, its first layer below
@@ -166,7 +154,7 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
             y,
             1.9,
             0.8 * high,
-            CONTEXT if tapped else "#E4E4E4",
+            CONTEXT if tapped else PALE,
             size=7.5,
             letters="white",
             text=f"layer {layer}" if tapped else "",
@@ -178,7 +166,7 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
                 (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)),
                 CONTEXT,
             )
-    tower_box(axes, 1.25, -0.95, 1.9, 0.3, "#E4E4E4", "LM head", letters=BLACK)
+    tower_box(axes, 1.25, -0.95, 1.9, 0.3, PALE, "LM head", letters=BLACK)
     tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
     tower_box(
         axes,
@@ -196,7 +184,7 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
         "context vectors, one per token:\nkeys and values, no queries",
         ha="center",
         va="top",
-        fontsize=8,
+        fontsize=SMALL,
         color=CONTEXT,
     )
     wide = 3.9 / gamma
@@ -219,7 +207,7 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
             (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers),
             GREY,
         )
-    axes.text(5.2, -1.55, "keys and\nvalues", ha="center", fontsize=8, color=CONTEXT)
+    axes.text(5.2, -1.55, "keys and\nvalues", ha="center", fontsize=SMALL, color=CONTEXT)
     for slot in range(gamma):
         x = 5.65 + wide * (slot + 0.5)
         tower_box(
@@ -247,16 +235,16 @@ def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
         )
         for start in (-4.33, -0.8):
             arrow(axes, (x, start), (x, start + 0.16), GREY)
-    tower_box(axes, 7.6, -0.95, 3.9, 0.3, "#E4E4E4", "LM head, the target's", letters=BLACK)
+    tower_box(axes, 7.6, -0.95, 3.9, 0.3, PALE, "LM head, the target's", letters=BLACK)
     for x, title in ((1.25, "target"), (7.6, "DFlash: one pass")):
-        axes.text(x, -0.15, title, ha="center", va="center", fontsize=10.5, weight="bold")
+        write(axes, x, -0.15, title, size=10.5, weight="bold")
     return fig
 
 
 def falling_acceptance(found: dict[str, dict[str, list]]):
-    """Conditional acceptance by draft position, a panel per domain, {domain: {drafter: [Estimate or None] by position}}: a line ends
-    before the first position that hardly a round reached, and has its label there. A title says what the last of DFlash's drafts is
-    kept beside the first."""
+    """Draw conditional acceptance by draft position, a panel per domain, {domain: {drafter: [Estimate or None] by position}}. A
+    line ends before the first position that hardly a round reached, with its label there. A title compares the last of DFlash's
+    drafts with the first."""
     fig, panels = figure(len(found), width=4.0, sharey=True)
     for axes, (domain, by_name) in zip(panels, found.items()):
         for index, (name, estimates) in enumerate(by_name.items()):
@@ -265,7 +253,7 @@ def falling_acceptance(found: dict[str, dict[str, list]]):
             )
         axes.set_xticks(range(1, max(map(len, by_name.values())) + 1))
         first, *_, last = (estimate.value for estimate in by_name["dflash"] if estimate is not None)
-        axes.set_title(f"{domain}: DFlash from {first:.0%} to {last:.0%}", fontsize=10)
+        axes.set_title(f"{domain}: DFlash from {first:.0%} to {last:.0%}")
         axes.label_outer()
     ends = [
         (*last_point(estimates, drafter_style(name)), estimates)

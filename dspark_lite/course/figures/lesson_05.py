@@ -10,13 +10,14 @@ from .style import (
     figure,
     hollow,
     measured_on,
+    zero_line,
 )
 from .token_boxes import shown
 
 
 def accepted_length_figure(ours: dict, paper: dict, measured_over: str):
-    """Accepted length, a panel for each domain that the paper has: ours {drafter: {domain: Estimate}} filled, with intervals
-    over what is named, and the paper's {drafter: {domain: value}} hollow; above stands the second drafter's gain over the
+    """Draw accepted length, a panel for each domain of the paper: `ours` {drafter: {domain: Estimate}} filled, with intervals
+    over what `measured_over` names, and `paper` {drafter: {domain: value}} hollow. The title has the second drafter's gain over the
     first, here and there."""
     (first, second), domains = ours, list(next(iter(paper.values())))
     fig, panels = figure(len(domains), width=2.6, height=3.2, sharey=True)
@@ -31,7 +32,6 @@ def accepted_length_figure(ours: dict, paper: dict, measured_over: str):
         )
         axes.set_title(
             f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})",
-            fontsize=10,
         )
         axes.set(
             xticks=range(len(ours)),
@@ -44,14 +44,13 @@ def accepted_length_figure(ours: dict, paper: dict, measured_over: str):
     fig.suptitle(
         f"filled: here, 95 % intervals over {measured_over}; hollow: the paper (Qwen3-4B)\n"
         "other targets and texts: compare gains, not heights",
-        fontsize=8.5,
         color=BLACK,
     )
     return fig
 
 
 def corrected_distribution(labels: list[str], base, bias, corrected, previous: str):
-    """Three bars a token: base probability, transition bias (logits) after `previous`, corrected probability.
+    """Draw three bars a token: base probability, transition bias (logits) after `previous`, corrected probability.
 
     Biases up to 8 either way are drawn on one scale, so that two such figures can be compared. The title says which token
     gains most.
@@ -66,23 +65,22 @@ def corrected_distribution(labels: list[str], base, bias, corrected, previous: s
     for axes, (values, title, colour) in zip(panels, parts):
         axes.barh(range(len(labels)), values, color=colour)
         axes.set(yticks=range(len(labels)), yticklabels=labels)
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title)
     panels[0].set(xlabel="probability", xlim=(0, 1), ylabel="token")
     panels[1].set(xlabel="added to the logit", xlim=(-widest, widest))
-    panels[1].axvline(0, color=BLACK, linewidth=0.8)
+    zero_line(panels[1], axis="x")
     panels[2].set(xlabel="probability", xlim=(0, 1))
     panels[0].invert_yaxis()
     most = max(range(len(labels)), key=lambda k: float(corrected[k]) - float(base[k]))
     fig.suptitle(
         f"the bias after '{shown(previous)}' takes '{labels[most]}' from {base[most]:.0%} to {corrected[most]:.0%}",
-        fontsize=10,
     )
     return fig
 
 
 def costs(parts: dict[str, float], added: float, whole: float, device: str):
-    """Milliseconds of the parts of a round as bars, on the device that they were measured on; the title says what the head
-    has `added`, hatched, to a round that takes `whole` milliseconds without it."""
+    """Draw the milliseconds of the parts of a round as bars, measured on `device`. The title says how much the head has
+    `added`, hatched, to a round of `whole` milliseconds without it."""
     fig, axes = figure(width=6.0, height=0.42 * len(parts) + 1.0)
     axes.barh(
         range(len(parts)),
@@ -96,7 +94,6 @@ def costs(parts: dict[str, float], added: float, whole: float, device: str):
     axes.set(yticks=range(len(parts)), yticklabels=list(parts), xlabel="time (ms)")
     axes.set_title(
         f"the head adds {added:.2f} ms to a round of {whole:.1f} ms: {added / whole:.1%}",
-        fontsize=10,
     )
     axes.set_xlim(right=1.15 * max(parts.values()))
     axes.invert_yaxis()

@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from matplotlib.colors import ListedColormap
 
 from .style import (
     BLACK,
@@ -12,25 +11,26 @@ from .style import (
     ORANGE,
     RED,
     SKY,
+    SMALL,
     drafter_style,
+    draw_mask,
     figure,
+    grouped_bars,
     label_ends,
     measured_on,
 )
 
 
 def packing_picture(mask, anchors: list[int], length: int, learned: int):
-    """Who sees what when blocks are packed: mask [K * g, n + K * g], slot rows against keys, for `anchors` [K] in a
-    context of `length` tokens. `learned` of the slots have something to predict."""
-    seen = np.array(mask, dtype=float)
+    """Draw which keys each slot sees when blocks are packed: mask [K * g, n + K * g] for `anchors` [K] in a context of `length`
+    tokens. `learned` of the slots have something to predict."""
+    seen = np.array(mask)
     slots = len(seen)
     gamma = slots // len(anchors)
-    seen[:, length:] *= 2  # context and blocks in two colours
     fig, axes = figure(
         width=min(0.16 * (length + slots) + 1.6, 10), height=min(0.16 * slots + 1.1, 7)
     )
-    axes.imshow(seen, cmap=ListedColormap(["white", SKY, ORANGE]), vmin=0, vmax=2, aspect="auto")
-    axes.axvline(length - 0.5, color=BLACK, linewidth=1.5)
+    draw_mask(axes, seen, length, (SKY, ORANGE))
     for block in range(1, len(anchors)):
         axes.axhline(block * gamma - 0.5, color=GREY, linewidth=0.6)
     step = max(1, length // 12)
@@ -51,21 +51,19 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
     )
     axes.set_title(
         f"{learned} predictions by {slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible",
-        fontsize=9,
     )
     for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
         axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
         axis.set_ticks([k - 0.5 for k in range(count)], minor=True)
-    axes.grid(False)
     axes.grid(which="minor", color="white", alpha=1, linewidth=0.5)
     axes.tick_params(which="minor", length=0)
-    axes.tick_params(axis="x", rotation=90, labelsize=8)
-    axes.tick_params(axis="y", labelsize=8)
+    axes.tick_params(axis="x", rotation=90, labelsize=SMALL)
+    axes.tick_params(axis="y", labelsize=SMALL)
     return fig
 
 
 def overlap(p, q):
-    """Two distributions [V] over a few tokens as bars; what they share is filled, and the title says how much that is."""
+    """Draw two distributions [V] over a few tokens as bars; their overlap is filled, and its size in the title."""
     shared, places = torch.minimum(p, q), np.arange(len(p))
     fig, axes = figure(width=5.6)
     axes.bar(places, shared, 0.7, color=BLUE, label="shared: a draft is kept")
@@ -87,18 +85,16 @@ def overlap(p, q):
         xticklabels=[f"token {chr(ord('A') + place)}" for place in places],
         ylabel="probability",
     )
-    axes.set_title(
-        f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}", fontsize=10
-    )
-    axes.legend(fontsize=8.5)
+    axes.set_title(f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}")
+    axes.legend()
     return fig
 
 
 def position_weight_figure(
     weights: dict[str, list[float]], reached: list[float], added: list[float]
 ):
-    """Weights of the losses by draft position, {whose: weights}, the share of rounds that reach a position, and what it adds
-    to the accepted length, of what the first adds; the title says whose weights are nearer to that in the mean."""
+    """Draw, by draft position: the weights of the losses {whose: weights}, the share of rounds that reach it, and its share of
+    the first position's gain in accepted length. The title names the weights nearest to that gain in the mean."""
     fig, axes = figure()
     position, styles, own = (
         range(1, len(reached) + 1),
@@ -116,7 +112,7 @@ def position_weight_figure(
         weights,
         key=lambda whose: sum(abs(weight - worth) for weight, worth in zip(weights[whose], added)),
     )
-    axes.set_title(f"{nearer} weights are nearer to what a position adds", fontsize=10)
+    axes.set_title(f"{nearer} weights are nearer to what a position adds")
     ends = [
         (len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()
     ]
@@ -129,7 +125,7 @@ def position_weight_figure(
 
 
 def loss_curves(log: list[dict], device: str | None = None):
-    """One panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
+    """Draw one panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
     titles say where the means begin and end. A `device` is named under the last panel."""
     window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
@@ -147,18 +143,18 @@ def loss_curves(log: list[dict], device: str | None = None):
         )  # single steps may be far off
         axes.set_title(
             f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}",
-            fontsize=10,
         )
         axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
-    panels[0][0].legend(fontsize=8.5)
+    panels[0][0].legend()
     if device is not None:
         measured_on(panels[0][-1], device)
     return fig
 
 
 def loss_comparison(curves: dict[str, list[float]], device: str):
-    """Loss of each step by how it was trained, {name: losses}, and the mean over five steps; the title says what is left of each."""
+    """Draw the loss of each step by training, {name: losses}, and the mean over five steps; the title has the share of the loss
+    that is left."""
     fig, axes = figure(width=5.6, height=2.9)
     ends = []
     for (name, losses), colour in zip(curves.items(), (BLUE, RED)):
@@ -173,14 +169,14 @@ def loss_comparison(curves: dict[str, list[float]], device: str):
     left = ", ".join(
         f"{name} {sum(losses[-10:]) / sum(losses[:10]):.0%}" for name, losses in curves.items()
     )
-    axes.set_title(f"left of the loss: {left}", fontsize=10)
+    axes.set_title(f"left of the loss: {left}")
     label_ends(axes, ends, gap=0.08)
     measured_on(axes, device)
     return fig
 
 
 def pull_figure(chance, pulls: dict[str, tuple], guess: float):
-    """How strongly losses pull at the right token by its chance, {label: (pull, colour)}; a line stands at `guess`."""
+    """Draw the pull of losses on the right token by its chance, {label: (pull, colour)}; a line stands at `guess`."""
     fig, axes = figure()
     for label, (values, colour) in pulls.items():
         axes.plot(chance, values, color=colour)
@@ -191,7 +187,7 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
             (guess, pull),
             (12, -10),
             textcoords="offset points",
-            fontsize=8.5,
+            fontsize=SMALL,
             color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
         )
@@ -202,27 +198,19 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
         xlim=(0, 1),
         ylim=(0, 1.05),
     )
-    axes.set_title(
-        f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally", fontsize=10
-    )
+    axes.set_title(f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally")
     return fig
 
 
 def lengths_figure(lengths: dict[str, dict[str, float]]):
-    """Tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its neighbours'."""
+    """Draw tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its
+    neighbours'."""
     fig, axes = figure(width=5.6, height=2.8)
-    domains, width = list(next(iter(lengths.values()))), 0.8 / len(lengths)
+    domains = list(next(iter(lengths.values())))
     colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])
-    for index, (name, found) in enumerate(lengths.items()):
-        places = np.arange(len(domains)) + (index - (len(lengths) - 1) / 2) * width
-        bars = axes.bar(
-            places,
-            [found[domain] for domain in domains],
-            0.92 * width,
-            color=colours[index % 3],
-            label=name,
-        )
-        axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
+    values = {name: [found[domain] for domain in domains] for name, found in lengths.items()}
+    for bars in grouped_bars(axes, values, colours).values():
+        axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
-    fig.legend(fontsize=8.5, loc="outside upper center", ncols=len(lengths))
+    fig.legend(loc="outside upper center", ncols=len(lengths))
     return fig

@@ -1,11 +1,34 @@
 """Figures of lesson 08: parts of a file, errors of modules, a block in two layouts, a block beside the target's own tokens."""
 
-from .style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, WINE, YELLOW, figure
-from .token_boxes import LETTERS, arrow, box_width, draw_box, inch_canvas, tower_box
+from .style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    MEDIUM,
+    ORANGE,
+    PALE,
+    RED,
+    SMALL,
+    WINE,
+    YELLOW,
+    figure,
+    write,
+)
+from .token_boxes import (
+    arrow,
+    box_width,
+    column_widths,
+    draw_box,
+    draw_row,
+    inch_canvas,
+    tower_box,
+    write_row,
+)
 
 PART_COLOURS = {
     "embedding": GREY,
-    "LM head": "#C4C4C4",
+    "LM head": PALE,
     "context projection": YELLOW,
     "backbone": BLUE,
     "sequential head": ORANGE,
@@ -19,7 +42,7 @@ DTYPES = {
 
 
 def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
-    """Bytes by part of checkpoints, {label: {part: bytes}}, as shares of the file; parts in `copies` are hatched."""
+    """Draw bytes by part of checkpoints, {label: {part: bytes}}, as shares of the file; parts in `copies` are hatched."""
     fig, axes = figure(width=8.4, height=0.75 * len(files) + 1.1)
     shares = [
         {part: size / sum(parts.values()) for part, size in parts.items()}
@@ -41,17 +64,15 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
                 label=None if row else f"{part} (too thin to see)" if part in thin else part,
             )
             if share > 0.06:
-                axes.text(
+                write(
+                    axes,
                     left + share / 2,
                     row,
                     f"{share:.0%}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
                 )
             left += share
-        axes.text(1.01, row, f"{total / 1e6:,.1f} MB", va="center", fontsize=9)
+        axes.text(1.01, row, f"{total / 1e6:,.1f} MB", va="center", fontsize=MEDIUM)
     axes.set(
         yticks=range(len(files)),
         yticklabels=list(files),
@@ -62,14 +83,13 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
     axes.grid(axis="y", visible=False)
     axes.set_title(
         f"{sum(shares[-1][part] for part in copies):.0%} of the file of {list(files)[-1]} are copies of the target's tensors",
-        fontsize=10,
     )
-    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), fontsize=8, columnspacing=1.3)
+    fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), columnspacing=1.3)
     return fig
 
 
 def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: float):
-    """Largest error of each module, {type: [{module: error} of a reference case]}, on a log scale, and a tolerance."""
+    """Draw the largest error of each module, {type: [{module: error} of a reference case]}, on a log scale, and a tolerance."""
     fig, axes = figure(width=7.0)
     modules = list(
         dict.fromkeys(module for cases in found.values() for errors in cases for module in errors)
@@ -102,7 +122,6 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
     }
     axes.set_title(
         "largest error: " + ", ".join(f"{error:.0e} in {dtype}" for dtype, error in worst.items()),
-        fontsize=10,
     )
     axes.set(
         yscale="log",
@@ -110,29 +129,27 @@ def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: flo
         xticklabels=[module.replace(" ", "\n") for module in modules],
         ylabel="largest absolute error",
     )
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 
 def numbered(axes, x: float, y: float, number: int, text: str) -> None:
-    """A mistake's number in a disc at x, y, and after it what the mistake is."""
-    axes.text(
+    """Draw a mistake's number in a disc at x, y, and its description after it."""
+    write(
+        axes,
         x,
         y,
         str(number),
-        ha="center",
-        va="center",
-        fontsize=8.5,
         weight="bold",
-        color="white",
+        colour="white",
         bbox={"boxstyle": "circle,pad=0.25", "facecolor": WINE, "edgecolor": WINE},
     )
-    axes.text(x + 0.17, y, text, va="center", fontsize=8, color=WINE)
+    axes.text(x + 0.17, y, text, va="center", fontsize=SMALL, color=WINE)
 
 
 def layout_picture():
-    """A block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three mistakes
-    are made: in the taps, in the layout, in the draft's cache."""
+    """Draw a block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three
+    mistakes are made: in the taps, in the layout, in the draft's cache."""
     wide, context, slots = (
         0.62,
         2,
@@ -146,7 +163,7 @@ def layout_picture():
         (panel + 0.52, 0, "other layout: each mask predicts its own place"),
     ):
         columns = [left + wide * (k + 0.5) for k in range(context + slots + shift)]
-        axes.text(left, -0.12, title, va="center", fontsize=9.5, weight="bold")
+        axes.text(left, -0.12, title, va="center", fontsize=MEDIUM, weight="bold")
         for x in columns[:context]:
             tower_box(
                 axes, x, bottom - 0.17, wide - 0.06, 0.3, BLUE, "context", size=7, letters="white"
@@ -179,11 +196,9 @@ def layout_picture():
                 )
                 arrow(axes, (x - shift * wide, bottom), (x, top), BLACK)
         for k, x in enumerate(columns):
-            axes.text(
-                x, bottom - 0.46, f"{k - context}", ha="center", va="center", fontsize=8, color=GREY
-            )
+            write(axes, x, bottom - 0.46, f"{k - context}", colour=GREY)
         axes.text(
-            left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=8, color=GREY
+            left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=SMALL, color=GREY
         )
         middle, foot = left + wide * context / 2, bottom - 0.62
         if shift:
@@ -194,7 +209,7 @@ def layout_picture():
                 "hidden states of\nthe target's taps",
                 ha="center",
                 va="top",
-                fontsize=8,
+                fontsize=SMALL,
                 color=BLUE,
             )
             numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
@@ -211,20 +226,12 @@ def layout_picture():
                 "after the round, the block leaves\nthe drafter's cache",
                 ha="center",
                 va="top",
-                fontsize=8,
+                fontsize=SMALL,
                 color=GREY,
             )
             numbered(axes, first + 0.12, foot - 0.86, 3, "stays there, and the next round reads it")
         else:
-            axes.text(
-                columns[context],
-                bottom + 0.2,
-                "predicts\nnothing",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=GREY,
-            )
+            write(axes, columns[context], bottom + 0.2, "predicts\nnothing", colour=GREY)
             numbered(
                 axes,
                 left - 0.05,
@@ -236,7 +243,7 @@ def layout_picture():
 
 
 def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
-    """Each drafted token as (text, kind): kept while it equals the one `wanted`, then refused, then unread."""
+    """Return each drafted token as (text, kind): kept while it equals the one `wanted`, then refused, then unread."""
     first = next(
         (k for k, pair in enumerate(zip(tokens, wanted)) if pair[0] != pair[1]), len(tokens)
     )
@@ -245,22 +252,18 @@ def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:
 
 
 def blocks(rows: dict[str, list[tuple[str, str]]], anchor: str):
-    """Rows of tokens in boxes, {label: [(text, kind)]}, position under position; the anchor stands before the first row's."""
-    columns = [
-        max(box_width(*row[k]) for row in rows.values() if k < len(row))
-        for k in range(max(map(len, rows.values())))
-    ]
+    """Draw rows of tokens in boxes, {label: [(text, kind)]}, position under position, after the anchor in the first row."""
+    columns = column_widths(rows.values())
     start, line = 0.12 + 0.075 * max(map(len, rows)), 0.36
     label = start + max(box_width(anchor, "anchor"), 0.6) + 0.1
     fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 7), line * (len(rows) + 1) + 0.1)
-    axes.text(start, -line / 2, "anchor", fontsize=LETTERS, va="center_baseline", color=GREY)
+    write_row(axes, start, -line / 2, "anchor")
     draw_box(axes, start, -1.5 * line, anchor, "anchor")
     for k in range(len(columns)):
         x = label + sum(columns[:k]) + 0.08
-        axes.text(x, -line / 2, str(k + 1), fontsize=LETTERS, va="center_baseline", color=GREY)
+        write_row(axes, x, -line / 2, str(k + 1))
     for number, (name, row) in enumerate(rows.items(), 1):
         y = -line * (number + 0.5)
-        axes.text(0.02, y, name, fontsize=LETTERS, va="center_baseline", color=GREY)
-        for k, token in enumerate(row):
-            draw_box(axes, label + sum(columns[:k]), y, *token)
+        write_row(axes, 0.02, y, name)
+        draw_row(axes, label, y, row, columns)
     return fig

@@ -1,8 +1,8 @@
 """Figures of lesson 09: what the confidence head says, how right it is, and what a threshold on it saves.
 
 Figures 5 and 6 lay ours (filled, with intervals over prompts) beside the paper's (hollow); ours come from
-assets/measurements/confidence, the paper's from `paper`. Where a lab has other models than the recorded ones, theirs stand
-there as a third, in OWN's look.
+assets/measurements/confidence, the paper's from `paper`. Where a lab has other models than the tiny ones, theirs stand
+there as a third, in LAB_LOOK's look.
 """
 
 import matplotlib.pyplot as plt
@@ -22,18 +22,21 @@ from dspark_lite.scheduling.calibration import (
 from dspark_lite.scheduling.cost_table import CostTable
 from ..measure.confidence import cut_lengths, pooled, replay
 from ..replication import confidence_results
-from ..replication.lab_results import OwnConfidence
+from ..replication.lab_results import LabConfidence
 from .style import (
     ACCEPTED,
     BLACK,
     BLUE,
     GREY,
+    MEDIUM,
     ORANGE,
     REJECTED,
+    SMALL,
     domain_style,
     draw_estimates,
     figure,
     measured_on,
+    zero_line,
 )
 from .token_boxes import along_block
 
@@ -45,15 +48,15 @@ PAPER_MARKERS = {
     "markerfacecolor": "none",
     "linestyle": "",
 }
-OWN = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
+LAB_LOOK = {"color": ORANGE, "marker": "D", "markersize": 4.5, "linestyle": ""}
 SWEPT = np.linspace(0, 0.95, 20)  # thresholds that the explorer draws
 NEAR = 1.03  # a cost up to this many times the least counts as good as the least
 DEAREST = 2.0  # times the least: where the explorer's axis of costs ends, unless the chosen threshold costs more
 
 
 def block(texts: list[str], said, label, accepted: int):
-    """Each slot of a block with the true chance that a token drawn there is kept (bars) and the confidence it was given (diamonds), [g] each;
-    the first `accepted` were kept."""
+    """Draw each slot of a block with the true chance that a token drawn there is kept (bars) and the confidence it was given
+    (diamonds), [g] each; the first `accepted` were kept."""
     fig, axes = figure(width=7.2, height=2.5)
     position = range(len(texts))
     axes.bar(
@@ -68,13 +71,12 @@ def block(texts: list[str], said, label, accepted: int):
     along_block(fig, axes, texts, said, accepted)
     axes.set_title(
         "What the head said before the target read the block, and each slot's true chance",
-        fontsize=10,
     )
     return fig
 
 
 def decay(observations: dict[str, Observations], device: str):
-    """Mean confidence, predicted and observed survival by position, a panel a domain."""
+    """Draw mean confidence, predicted survival and observed survival by position, a panel a domain."""
     fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
     off = 0.0
     for axes, (domain, found) in zip(panels, observations.items()):
@@ -113,20 +115,19 @@ def decay(observations: dict[str, Observations], device: str):
             },
         )
         axes.set(xlabel="draft position", xticks=position, ylim=(0, 1.02))
-        axes.set_title(f"{domain}: {len(outcome)} blocks", fontsize=10)
+        axes.set_title(f"{domain}: {len(outcome)} blocks")
     panels[0].set_ylabel("probability or share of blocks")
-    panels[0].legend(fontsize=8, loc="lower left")
+    panels[0].legend(loc="lower left")
     fig.suptitle(
         f"Confidence is about one token; survival multiplies, and is predicted within {100 * off:.1f} points",
-        fontsize=10,
     )
     measured_on(panels[-1], device)
     return fig
 
 
 def gaps(curve: list, drafts: int):
-    """A reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps that
-    ECE averages, in percentage points, and the counts that it weights them by."""
+    """Draw a reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps
+    that ECE averages, in percentage points, and the counts that it weights them by."""
     fig, axes = plt.subplot_mosaic(
         [["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1]
     )
@@ -141,7 +142,7 @@ def gaps(curve: list, drafts: int):
         ylim=(-0.03, 1.03),
     )
     axes["gap"].bar(said, gap, 0.045, color=BLUE)
-    axes["gap"].axhline(0, color=BLACK, linewidth=0.8)
+    zero_line(axes["gap"])
     axes["gap"].set(
         title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
         ylabel="survived − predicted\n(points)",
@@ -150,13 +151,12 @@ def gaps(curve: list, drafts: int):
     axes["count"].set(xlabel="predicted survival (mean of the bin)", ylabel="blocks")
     for panel in axes.values():
         panel.set_xlim(-0.03, 1.03)
-        panel.title.set_fontsize(10)
     return fig
 
 
 def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: float, search: tuple):
-    """A head that is too sure, and one temperature for it: reliability before and after, {label: [(predicted, observed, count)]}, with
-    the ECE of each; beside it `search`, (temperatures, ECE at each)."""
+    """Draw a head that is too sure, and one temperature for it: reliability before and after, {label: [(predicted, observed,
+    count)]}, with the ECE of each; beside it `search`, (temperatures, ECE at each)."""
     fig, (left, right) = figure(2, width=4.1, height=3.2)
     left.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     for (label, curve), colour, marker in zip(curves.items(), (REJECTED, BLUE), "Xo"):
@@ -170,10 +170,10 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
             label=f"{label}: ECE {errors[label]:.1%}",
         )
     left.fill_between([0, 1], [0, 1], 0, color=GREY, alpha=0.1, lw=0)
-    left.text(0.97, 0.05, "too sure", ha="right", fontsize=9, color=GREY)
+    left.text(0.97, 0.05, "too sure", ha="right", fontsize=MEDIUM, color=GREY)
     left.set(xlabel="predicted survival", ylabel="share that survived", xlim=(0, 1), ylim=(0, 1))
-    left.set_title("Below the diagonal a head is too sure", fontsize=10)
-    left.legend(fontsize=8, loc="upper left")
+    left.set_title("Below the diagonal a head is too sure")
+    left.legend(loc="upper left")
     temperatures, found = search
     right.plot(temperatures, 100 * np.asarray(found), color=BLUE)
     best = int(np.argmin(found))
@@ -189,31 +189,20 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
     right.set(xscale="log", xlabel="temperature", ylabel="ECE (%)", ylim=(0, None))
     right.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
     right.minorticks_off()
-    right.set_title("One number mends most of it", fontsize=10)
-    right.legend(fontsize=8)
+    right.set_title("One number mends most of it")
+    right.legend()
     return fig
 
 
 def threshold_rates(device: str, rows: list[dict]):
-    """Figure 5's rate and what it leaves out, a panel a domain: the share of verified tokens that were accepted, ours filled with
-    intervals and the paper's hollow; and, thin, how many of the tokens accepted without a threshold are left."""
+    """Draw Figure 5's rate and its price, a panel a domain: the share of verified tokens that were accepted, ours filled with
+    intervals and the paper's hollow; and, thin, the share of tokens that a threshold leaves."""
     domains = list(dict.fromkeys(row["domain"] for row in rows))
     fig, panels = figure(len(domains), width=3.0, height=2.9, sharey=True)
     for axes, domain in zip(panels, domains):
         swept = {row["threshold"]: row["accepted"] for row in rows if row["domain"] == domain}
-        x, theirs, style = (
-            list(swept),
-            paper.threshold_sweep(domain),
-            {**domain_style(domain), "label": "acceptance rate"},
-        )
-        draw_estimates(
-            axes, x, [confidence_results.rate(domain, least).scaled(100) for least in x], style
-        )
-        axes.plot(
-            theirs["threshold"],
-            100 * theirs["rate"],
-            **{**style, "label": "the paper's", "markerfacecolor": "none", "linewidth": 1},
-        )
+        x, style = list(swept), {**domain_style(domain), "label": "acceptance rate"}
+        _draw_rates(axes, domain, x, style, "the paper's")
         axes.plot(
             x,
             [100 * accepted / swept[x[0]] for accepted in swept.values()],
@@ -222,18 +211,30 @@ def threshold_rates(device: str, rows: list[dict]):
             label="tokens per round,\n% of no threshold",
         )
         axes.set(xlabel="confidence threshold", xticks=x[::3], ylim=(40, 102))
-        axes.set_title(domain, fontsize=10)
+        axes.set_title(domain)
     panels[0].set_ylabel("percent")
-    panels[0].legend(fontsize=7.5, loc="lower left")
-    fig.suptitle("A threshold makes what is verified purer, and each round shorter", fontsize=10)
+    panels[0].legend(loc="lower left")
+    fig.suptitle("A threshold makes what is verified purer, and each round shorter")
     measured_on(panels[-1], device)
     return fig
 
 
-def figure_6(own: OwnConfidence | None = None):
-    """Reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
-    together. Blocks come from prompts that the calibration was not fitted on. `own` is drawn beside them, by its own calibration."""
-    found, mine = pooled(confidence_results.observations()), own and pooled(own.observations)
+def _draw_rates(axes, domain: str, thresholds, style: dict, label: str) -> None:
+    """Draw the acceptance rate by threshold, in percent: ours with intervals, the paper's hollow, named `label`."""
+    rates = [confidence_results.Rate(domain, least).estimate().scaled(100) for least in thresholds]
+    draw_estimates(axes, thresholds, rates, style)
+    theirs, look = paper.threshold_sweep(domain), {"markerfacecolor": "none", "linewidth": 1}
+    axes.plot(theirs["threshold"], 100 * theirs["rate"], **{**style, "label": label, **look})
+
+
+def figure_6(lab_confidence: LabConfidence | None = None):
+    """Draw reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
+    together. Blocks come from prompts that the calibration was not fitted on. A lab's blocks are drawn beside them, by its own
+    calibration."""
+    found, mine = (
+        pooled(confidence_results.observations()),
+        lab_confidence and pooled(lab_confidence.observations),
+    )
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
     for row, (when, temperatures) in zip(
         panels, (("before", None), ("after", confidence_results.stored_sts().temperatures))
@@ -243,36 +244,35 @@ def figure_6(own: OwnConfidence | None = None):
             reliability_panel(axes, found, predicted[:, position - 1], position)
             theirs = paper.calibration(position)
             axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER_MARKERS)
-            if own:
-                own_curve(
+            if lab_confidence:
+                lab_curve(
                     axes,
                     mine,
-                    survivals(mine.logits, temperatures and own.sts.temperatures),
+                    survivals(mine.logits, temperatures and lab_confidence.sts.temperatures),
                     position,
                 )
             label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
         row[0].set_ylabel(when)
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
-    fig.supylabel("share that survived", fontsize="medium")
+    fig.supylabel("share that survived")
     fig.suptitle(
         "Below the diagonal a head is over-confident: the paper's is, before scaling; ours has little to mend",
-        fontsize=10,
     )
     measured_on(panels[1][-1], confidence_results.calibration_run()["device"])
     looks = {
         "filled: here (all), 95 %": {"color": BLUE, "marker": "o", "linestyle": ""},
         "hollow: paper (Alpaca, Qwen3-4B)": PAPER_MARKERS,
         "blocks here, by bin": {"color": GREY, "linewidth": 6, "alpha": 0.4},
-        **({own.label: OWN} if own else {}),
+        **({lab_confidence.label: LAB_LOOK} if lab_confidence else {}),
     }
     handles = [panels[0][0].plot([], [], **look)[0] for look in looks.values()]
-    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
+    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks))
     return fig
 
 
-def own_curve(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
-    """The reliability of a lab's own blocks at a position, predictions [N, g]; of a few hundred, so without intervals."""
+def lab_curve(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
+    """Draw the reliability of a lab's blocks at a position, predictions [N, g]; of a few hundred, so without intervals."""
     curve = [
         one
         for one in reliability(
@@ -280,11 +280,13 @@ def own_curve(axes, found: Observations, predicted: np.ndarray, position: int) -
         )
         if one
     ]
-    axes.plot([one.predicted for one in curve], [one.observed for one in curve], alpha=0.8, **OWN)
+    axes.plot(
+        [one.predicted for one in curve], [one.observed for one in curve], alpha=0.8, **LAB_LOOK
+    )
 
 
 def reliability_panel(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
-    """The reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
+    """Draw the reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
     outcome = found.accepted >= position
     curve = reliability(predicted, outcome, FIGURE_6_BINS)
     held = [index for index, one in enumerate(curve) if one]
@@ -313,19 +315,19 @@ def reliability_panel(axes, found: Observations, predicted: np.ndarray, position
 def label_panel(
     axes, found: Observations, predicted: np.ndarray, position: int, theirs: dict, when: str
 ) -> None:
-    """Writes ECE, ours and the paper's, into a panel; into one of the upper row also the position and the AUC."""
+    """Write ECE, ours and the paper's, into a panel; a panel of the upper row also has the position and the AUC."""
     outcome = found.accepted >= position
     lines = [
         f"ECE {ece(predicted, outcome, FIGURE_6_BINS):.1%} (paper {theirs['ece_' + when]:.1%})"
     ]
     if when == "before":
-        axes.set_title(f"position {position}", fontsize=10)
+        axes.set_title(f"position {position}")
         lines.append(f"AUC {auc(predicted, outcome):.3f} (paper {theirs['auc']:.3f})")
-    axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=8)
+    axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=SMALL)
 
 
 def figure_5():
-    """A static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain."""
+    """Draw a static threshold, swept: tokens accepted and rejected per round, and the acceptance rate, a column a domain."""
     swept = confidence_results.threshold_sweep()
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
@@ -343,19 +345,11 @@ def figure_5():
         there = theirs["threshold"] + 0.021
         bars.bar(there, theirs["accepted"], edgecolor=style["color"], **hollow)
         bars.bar(there, theirs["rejected"], bottom=theirs["accepted"], edgecolor=GREY, **hollow)
-        draw_estimates(
-            line, x, [confidence_results.rate(domain, least).scaled(100) for least in x], style
-        )
-        line.plot(
-            theirs["threshold"],
-            100 * theirs["rate"],
-            **{**style, "markerfacecolor": "none", "linewidth": 1},
-        )
-        bars.set_title(domain, fontsize=10)
+        _draw_rates(line, domain, x, style, style["label"])
+        bars.set_title(domain)
         line.set(xlabel="confidence threshold", ylim=(30, 102), xticks=x[::3])
     fig.suptitle(
         "Rejected drafts go first, and accepted ones go with them: the rate shows the one and not the other",
-        fontsize=10,
     )
     panels[0][0].set_ylabel("tokens per round")
     panels[1][0].set_ylabel("acceptance rate (%)")
@@ -365,7 +359,7 @@ def figure_5():
 
 
 def _figure_5_legend(fig, axes) -> None:
-    """What colours mean, and filled and hollow."""
+    """Write the meaning of colours, and of filled and hollow."""
     looks = {
         "coloured: accepted, bonus included": {"color": BLUE},
         "grey: rejected": {"color": GREY, "alpha": 0.6},
@@ -373,12 +367,12 @@ def _figure_5_legend(fig, axes) -> None:
         "hollow: paper (Qwen3-4B)": {"color": "white", "edgecolor": BLACK},
     }
     handles = [axes.bar(0, 0, 0, **look) for look in looks.values()]
-    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks), fontsize=9)
+    fig.legend(handles, looks, loc="outside lower center", ncols=len(looks))
 
 
 def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
-    """The chance of each number of tokens, from 0, in a step that `requests` share: each brings its anchor and a block of one of
-    the lengths [N], drawn at random."""
+    """Return the chance of each number of tokens, from 0, in a step that `requests` share: each brings its anchor and a random
+    block of the lengths [N]."""
     one, chances = np.bincount(length + 1) / len(length), np.ones(1)
     for _ in range(requests):
         chances = np.convolve(chances, one)
@@ -388,8 +382,8 @@ def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
 def token_milliseconds(
     table: CostTable, requests: int, observations: Observations, said: np.ndarray, least: float
 ) -> float:
-    """Milliseconds of verification a committed token costs where `requests` share a step, each with a recorded block cut at
-    confidence `least` (said [N, g]). The time of a step is averaged over the tokens that it may carry."""
+    """Return the milliseconds of verification per committed token if `requests` share a step, each with a stored block cut at
+    confidence `least` (said [N, g]). The time of a step is the mean over its possible tokens."""
     chances = step_tokens(cut_lengths(said, least), requests)
     seconds = chances @ table.seconds(requests, range(len(chances))).numpy()
     return 1e3 * seconds / (requests * replay(observations, said, least)[0])
@@ -398,8 +392,8 @@ def token_milliseconds(
 def threshold_explorer(
     observations: Observations, said: np.ndarray, least: float, table: CostTable, requests: int
 ):
-    """What cutting recorded blocks at confidence `least` (said [N, g]) would accept and waste; beside it what a token would cost,
-    as a multiple of the least, so that any number of requests is drawn on the same axis."""
+    """Draw the tokens that blocks cut at confidence `least` (said [N, g]) accept and waste; beside them the cost of a token as
+    a multiple of the least, so that all loads share one axis."""
     accepted, wasted = np.array([replay(observations, said, threshold) for threshold in SWEPT]).T
     cost = np.array(
         [token_milliseconds(table, requests, observations, said, threshold) for threshold in SWEPT]
@@ -423,8 +417,8 @@ def threshold_explorer(
         xlim=(0, SWEPT[-1]),
         ylim=(0, 1.25 * (accepted[0] + wasted[0])),
     )
-    left.set_title(f"{here[1] / sum(here):.0%} of the places in the pass are wasted", fontsize=10)
-    left.legend(fontsize=8, loc="upper right")
+    left.set_title(f"{here[1] / sum(here):.0%} of the places in the pass are wasted")
+    left.legend(loc="upper right")
     times = cost / cost.min()
     near = times <= NEAR
     right.plot(SWEPT, times, color=BLUE)
@@ -454,10 +448,9 @@ def threshold_explorer(
     )
     right.set_title(
         f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least",
-        fontsize=10,
     )
     right.legend(
-        fontsize=8, loc="upper left", frameon=True, framealpha=1, edgecolor="none"
+        loc="upper left", frameon=True, framealpha=1, edgecolor="none"
     )  # hides the dotted line
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")

@@ -13,21 +13,27 @@ from .style import (
     BLUE,
     GREEN,
     GREY,
+    MEDIUM,
     ORANGE,
     POLICY_STYLES,
     PURPLE,
     RED,
+    SMALL,
     draw_estimates,
     figure,
+    log_ticks,
     measured_on,
     policy_style,
+    write,
 )
+from .token_boxes import arrow
 
 THETA = "expected throughput θ\n(tokens/s)"
 
 
 def best_lengths(curves: dict[str, np.ndarray]):
-    """Tokens per second by drafts per request, relative to no drafts, {label: [0, 1, ... drafts]}, the best of each marked."""
+    """Draw tokens per second by drafts per request, relative to no drafts, {label: [0, 1, ... drafts]}, the best of each
+    marked."""
     fig, axes = figure(width=5.2, height=3.1)
     for (label, values), colour, marker in zip(curves.items(), (BLUE, ORANGE, RED), "osD"):
         best = int(np.argmax(values))
@@ -47,15 +53,14 @@ def best_lengths(curves: dict[str, np.ndarray]):
         ylabel="tokens per second,\nrelative to no drafts",
         xticks=range(len(values)),
     )
-    axes.set_title(
-        "The same drafts: worth it on an idle machine, a burden on a full one", fontsize=10
-    )
-    axes.legend(fontsize=8)
+    axes.set_title("The same drafts: worth it on an idle machine, a burden on a full one")
+    axes.legend()
     return fig
 
 
 def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: str):
-    """A measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey lines."""
+    """Draw a measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey
+    lines."""
     fig, axes = figure(width=5.2, height=3.1)
     slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
     axes.vlines(
@@ -77,18 +82,18 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         label="median: SPS(B)",
     )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("Steps per second, by what a step carries", fontsize=10)
-    axes.legend(fontsize=8)
+    axes.set_title("Steps per second, by what a step carries")
+    axes.legend()
     measured_on(axes, device)
     return fig
 
 
 def lag_timeline():
-    """Who decides what, and when: the lagged budget of step t from the confidences of step t - 2 (section 5.2)."""
+    """Draw the lagged budget in time: step t takes it from the confidences of step t - 2 (section 5.2)."""
     fig, axes = figure(width=8.6, height=2.7)
     parts = (("draft", 1.0, BLUE), ("verify", 2.0, GREEN))
     for title, start in (("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4)):
-        axes.text(start + 1.5, 0.62, title, ha="center", fontsize=10, weight="bold")
+        axes.text(start + 1.5, 0.62, title, ha="center", weight="bold")
         left = start
         for name, length, colour in parts:
             axes.add_patch(
@@ -101,45 +106,32 @@ def lag_timeline():
                     alpha=0.85,
                 )
             )
-            axes.text(
-                left + length / 2, 0.17, name, ha="center", va="center", color="white", fontsize=9
-            )
+            write(axes, left + length / 2, 0.17, name, colour="white", size=MEDIUM)
             left += length
     axes.add_patch(
         Rectangle((3.2, -1.0), 2.95, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85)
     )
-    axes.text(
-        4.67,
-        -0.75,
-        "host: best budget of the old survivals",
-        ha="center",
-        va="center",
-        color="white",
-        fontsize=8.5,
-    )
-    arrow = {"arrowstyle": "-|>", "color": BLACK, "lw": 1.2}
-    axes.annotate("", (3.25, -0.5), (1.0, -0.12), arrowprops=arrow)
-    axes.text(0.55, -0.55, "confidences of t-2", fontsize=8.5, ha="center")
-    axes.annotate("", (6.42, -0.12), (6.17, -0.75), arrowprops=arrow)
+    write(axes, 4.67, -0.75, "host: best budget of the old survivals", colour="white")
+    arrow(axes, (1.0, -0.12), (3.25, -0.5), BLACK)
+    axes.text(0.55, -0.55, "confidences of t-2", fontsize=SMALL, ha="center")
+    arrow(axes, (6.17, -0.75), (6.42, -0.12), BLACK)
     axes.text(
         6.6,
         -0.55,
         "how many drafts are verified\nin step t: fixed when it begins",
-        fontsize=8.5,
+        fontsize=SMALL,
         ha="left",
         va="center",
     )
-    axes.annotate(
-        "", (7.43, 0.47), (6.9, 0.47), arrowprops={**arrow, "connectionstyle": "arc3,rad=-0.6"}
-    )
-    axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=8.5, ha="center")
+    arrow(axes, (6.9, 0.47), (7.43, 0.47), BLACK, bend=-0.6)
+    axes.text(7.15, 0.95, "which ones: confidences of t", fontsize=SMALL, ha="center")
     axes.set(xlim=(-0.3, 9.8), ylim=(-1.1, 1.1))
     axes.axis("off")
     return fig
 
 
 def draw_theta(axes, theta) -> None:
-    """θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted after."""
+    """Draw θ [n + 1] after 0, 1, ... admitted tokens: a line as far as Algorithm 1 looks, dotted after."""
     theta = np.asarray(theta)
     seen = min(stopping_place(theta) + 1, len(theta) - 1)
     dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
@@ -158,13 +150,13 @@ def draw_theta(axes, theta) -> None:
 
 
 def stopping_place(theta) -> int:
-    """How many tokens Algorithm 1 admits, from θ [n + 1]."""
+    """Return how many tokens Algorithm 1 admits, from θ [n + 1]."""
     falls = np.flatnonzero(np.diff(np.asarray(theta)) <= 0)
     return int(falls[0]) if len(falls) else len(theta) - 1
 
 
 def mark(axes, x: int, y: float, policy: str, label: str) -> None:
-    """A large marker in a policy's colour; the top lies over the stop, which is the wider one."""
+    """Draw a large marker in a policy's colour; the top lies over the stop, which is the wider one."""
     over = 4 if policy == "retrospective" else 3
     axes.plot(
         x,
@@ -177,7 +169,7 @@ def mark(axes, x: int, y: float, policy: str, label: str) -> None:
 
 
 def by_hand(theta, names: list[str]):
-    """θ along the order of admission for a few tokens, `names` one each, the stop and the top marked."""
+    """Draw θ along the order of admission for a few tokens, `names` one each, the stop and the top marked."""
     fig, axes = figure(width=4.8, height=3.0)
     draw_theta(axes, theta)
     stop, top = stopping_place(theta), int(np.argmax(theta))
@@ -192,9 +184,8 @@ def by_hand(theta, names: list[str]):
         f"The stop gives up {theta[top] - theta[stop]:.1f} tokens/s"
         if theta[top] > theta[stop]
         else "The stop is the top",
-        fontsize=10,
     )
-    axes.legend(fontsize=8)
+    axes.legend()
     return fig
 
 
@@ -203,7 +194,7 @@ def appendix(
     exact: dict[str, float],
     drawn: dict[str, tuple[float, float, float]],
 ):
-    """Appendix A: θ for each drafted word (left), and the share of the token 0 by policy: exact as a line, `drawn` as
+    """Draw Appendix A: θ for each drafted word (left), and the share of the token 0 by policy: exact as a line, `drawn` as
     (share, low, high) (right)."""
     fig, (left, right) = figure(2, width=4.0, height=3.0)
     for (title, values), colour, line in zip(theta.items(), (BLACK, GREY), ("-", "--")):
@@ -216,14 +207,14 @@ def appendix(
         transform=left.get_xaxis_transform(),
         ha="center",
         va="top",
-        fontsize=8,
+        fontsize=SMALL,
     )
     left.set(
         xticks=range(3), xlim=(-0.15, 2.15), xlabel="admitted tokens", ylabel=THETA, ylim=(0.7, 1.3)
     )
-    left.set_title("Only the third value knows what was drawn", fontsize=10)
-    right.set_title("Taking the top changes the output (bars: 99.9 %)", fontsize=10)
-    left.legend(fontsize=8, loc="lower left")
+    left.set_title("Only the third value knows what was drawn")
+    right.set_title("Taking the top changes the output (bars: 99.9 %)")
+    left.legend(loc="lower left")
     for x, (name, (share, low, high)) in enumerate(drawn.items()):
         right.hlines(exact[name], x - 0.3, x + 0.3, color=BLACK, label="exact" if x == 0 else None)
         style = {**policy_style(name), "label": "_", "linestyle": ""}
@@ -236,13 +227,13 @@ def appendix(
         ylim=(0.6, 0.95),
         ylabel="share of the token 0",
     )
-    right.legend(fontsize=8, loc="upper left")
+    right.legend(loc="upper left")
     return fig
 
 
 def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, list[float]]):
-    """Left, the milliseconds of a step by batch size on two cost tables, the first as a broad band, and the convex view of the second;
-    then θ along the order of admission on each, with where Algorithm 1 stops and the top."""
+    """Draw the milliseconds of a step by batch size on two cost tables (left), the first as a broad band, with the convex view
+    of the second; then θ along the order of admission on each, with Algorithm 1's stop and the top."""
     fig, (time, *hills) = figure(3, width=3.5, height=3.1)
     sizes = range(1, 130)
     lines = (
@@ -255,46 +246,40 @@ def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, lis
     time.set(
         xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None)
     )
-    time.set_title("What a step costs", fontsize=10)
-    time.legend(fontsize=8)
+    time.set_title("What a step costs")
+    time.legend()
     for axes, (name, values) in zip(hills, theta.items()):
         draw_theta(axes, values)
         stop, top = stopping_place(values), int(np.argmax(values))
         mark(axes, top, values[top], "retrospective", "the top")
         mark(axes, stop, values[stop], "algorithm1", "Algorithm 1 stops")
-        axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top", fontsize=10)
+        axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top")
         axes.set_ylim(0, 1.1 * values[top])
-    hills[0].legend(fontsize=8)
+    hills[0].legend()
     return fig
 
 
 def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
-    """Throughput over that of verifying whole blocks, {where the cost table comes from: {policy: {requests: Estimate}}}, with
-    intervals."""
+    """Draw throughput over that of verifying whole blocks, {where the cost table comes from: {policy: {requests: Estimate}}},
+    with intervals."""
     fig, panels = figure(len(found), width=4.1, height=3.6, sharey=True)
     for axes, (title, by_policy) in zip(panels, found.items()):
         for index, (policy, values) in enumerate(by_policy.items()):
             x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
             draw_estimates(axes, x, values.values(), policy_style(policy))
         axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
-        axes.set(
-            xlabel="requests that share a step",
-            xscale="log",
-            xticks=list(values),
-            xticklabels=list(values),
-        )
-        axes.set_title(title, fontsize=10)
-        axes.minorticks_off()
+        log_ticks(axes, values, "requests that share a step")
+        axes.set_title(title)
     panels[0].set_ylabel("throughput over that of\nverifying whole blocks")
     handles, labels = panels[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return fig
 
 
 def board(
     steps: list[Proposal], step: int, policy_name: str, policy, cost_table: CostTable, title: str
 ):
-    """The scheduler board: what `policy` admits of the recorded blocks of one step, and θ along the order of admission.
+    """Draw the scheduler board: the drafts of a step's stored blocks that `policy` admits, and θ along the order of admission.
 
     `steps` are consecutive steps of the same requests; a policy that remembers is shown those it needs before `step`.
     """
@@ -329,18 +314,16 @@ def board(
         )
     handles, _ = curve.get_legend_handles_labels()
     outlined = Patch(fill=False, edgecolor=ORANGE, lw=2, label="admitted")
-    fig.legend(
-        handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1, fontsize=8
-    )
-    curve.set_title(why(policy_name, alive, lengths, cost_table), fontsize=9)
+    fig.legend(handles=[outlined, *handles], loc="outside lower center", ncols=len(handles) + 1)
+    curve.set_title(why(policy_name, alive, lengths, cost_table))
     curve.set_ylabel("θ (tokens/s)")
     curve.margins(y=0.12)
-    grid.set_title(f"{title}: {int(lengths.sum())} of {alive.numel()} drafts admitted", fontsize=10)
+    grid.set_title(f"{title}: {int(lengths.sum())} of {alive.numel()} drafts admitted")
     return fig
 
 
 def _draw_grid(axes, alive: torch.Tensor, lengths: torch.Tensor) -> None:
-    """Requests by positions, shaded by survival [R, g], the admitted ones outlined."""
+    """Draw requests by positions, shaded by survival [R, g], the admitted ones outlined."""
     requests, gamma = alive.shape
     image = axes.imshow(
         alive.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", origin="lower"
@@ -366,7 +349,7 @@ def _draw_grid(axes, alive: torch.Tensor, lengths: torch.Tensor) -> None:
 
 
 def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> float | None:
-    """θ of any lengths [R] on survivals [R, g]; None where the table does not cover the batch."""
+    """Return θ of any lengths [R] on survivals [R, g]; None where the table does not cover the batch."""
     requests, gamma = alive.shape
     tokens = requests + int(lengths.sum())
     if tokens > cost_table.max_batch_tokens:
@@ -376,7 +359,7 @@ def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) 
 
 
 def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> str:
-    """One sentence: why this policy admits these lengths [R] of survivals [R, g] and no more."""
+    """Return one sentence on why this policy admits these lengths [R] of survivals [R, g] and no more."""
     order, theta = throughput(alive, cost_table)
     requests, admitted = len(alive), int(lengths.sum())
     value = value_of(alive, lengths, cost_table)

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from matplotlib.colors import ListedColormap
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
@@ -18,16 +17,22 @@ from .style import (
     BLUE,
     GREEN,
     GREY,
+    MEDIUM,
     RED,
     SKY,
+    SMALL,
+    TINY,
     drafter_style,
     draw_estimates,
+    draw_mask,
     figure,
     hollow,
     label_ends,
+    log_ticks,
     measured_on,
     policy_style,
 )
+from .token_boxes import arrow
 
 SERIES = {
     "MTP-1": "mtp",
@@ -41,7 +46,7 @@ SHORT_NAMES = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson 
 
 
 def style(name: str) -> dict:
-    """The style of a way to serve: of a policy of DSpark ("lagged", "fixed 7") or of another drafter ("mtp", "plain")."""
+    """Return the style of a way to serve: of a policy of DSpark ("lagged", "fixed 7") or of another drafter ("mtp", "plain")."""
     if name in ("mtp", "plain"):
         return drafter_style(name)
     kind, _, number = name.partition(" ")
@@ -52,14 +57,8 @@ def style(name: str) -> dict:
     }
 
 
-def load_axis(axes, loads) -> None:
-    """Concurrency by doubling along x."""
-    axes.set(xscale="log", xticks=list(loads), xticklabels=list(loads), xlabel=UNDER_WAY)
-    axes.minorticks_off()
-
-
 def legend_under(fig, axes) -> None:
-    """The entries of a panel, and those of the paper's two models, in rows of three under all panels."""
+    """Write the entries of a panel, and those of the paper's two models, in rows of three under all panels."""
     fits = [
         Line2D([], [], color=GREY, linestyle=line, label=f"the paper's fit, {model}")
         for model, line in zip(PAPER_MODELS, ("--", ":"))
@@ -68,7 +67,6 @@ def legend_under(fig, axes) -> None:
         handles=[*axes.get_legend_handles_labels()[0], *fits],
         loc="outside lower center",
         ncols=3,
-        fontsize=8,
     )
 
 
@@ -76,22 +74,12 @@ def legend_under(fig, axes) -> None:
 
 
 def ragged_batch(request, visible, cached: int):
-    """The mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
-    shades = visible.int()
-    shades[:, cached:] *= 2
+    """Draw the mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
     fig, axes = figure(width=9.2, height=3.0)
-    axes.imshow(
-        shades.cpu().numpy(),
-        cmap=ListedColormap(["white", SKY, BLUE]),
-        vmin=0,
-        vmax=2,
-        aspect="auto",
-        interpolation="nearest",
-    )
+    draw_mask(axes, visible.cpu().numpy(), cached, (SKY, BLUE))
     edges = torch.nonzero(request.diff()).flatten().tolist()
     for edge in edges:
         axes.axhline(edge + 0.5, color=GREY, linewidth=0.6)
-    axes.axvline(cached - 0.5, color=BLACK, linewidth=1)
     names = [chr(ord("A") + number) for number in request.unique().tolist()]
     middles = [
         float(torch.nonzero(request == number).float().mean()) for number in request.unique()
@@ -102,21 +90,18 @@ def ragged_batch(request, visible, cached: int):
         yticks=middles,
         yticklabels=[f"request {name}" for name in names],
     )
-    axes.grid(False)
     axes.legend(
         handles=[
             Patch(color=SKY, label="sees, in the cached context"),
             Patch(color=BLUE, label="sees, in this step"),
             Patch(facecolor="white", edgecolor=GREY, label="does not see"),
         ],
-        fontsize=8,
         ncols=3,
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
     )
     fig.suptitle(
         "A token sees its own request's context and its block up to itself, and nobody else's",
-        fontsize=10,
     )
     return fig
 
@@ -133,7 +118,8 @@ class Journey(NamedTuple):
 
 
 def timeline(journeys: list[Journey], slots: int, gamma: int):
-    """Slots over steps: in each round the block drafted (frame), verified (shaded) and accepted (filled); above, who waits."""
+    """Draw slots over steps: the drafted (frame), verified (shaded) and accepted (filled) drafts of each round; above, the
+    waiting requests."""
     steps = max(j.admitted + len(j.rounds) for j in journeys)
     waiting = [sum(j.arrived <= step < j.admitted for j in journeys) for step in range(steps)]
     fig, (above, axes) = figure(
@@ -165,13 +151,13 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
         Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
         for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))
     ]
-    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5, fontsize=8)
-    fig.suptitle("A slot is filled again as soon as its request has ended", fontsize=10)
+    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5)
+    fig.suptitle("A slot is filled again as soon as its request has ended")
     return fig
 
 
 def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
-    """The rounds of a request in its slot, bottom up, and how it ended."""
+    """Draw the rounds of a request in its slot, bottom up, and how it ended."""
     unit = 0.66 / gamma
     for index, r in enumerate(journey.rounds):
         x, floor = journey.admitted + index + 0.08, slot + 0.95
@@ -183,7 +169,7 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
             axes.add_patch(Rectangle((x, floor - count * unit), 0.84, count * unit, **look))
     end = journey.admitted + len(journey.rounds)
     axes.text(
-        journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=7.5, va="bottom"
+        journey.admitted + 0.1, slot + 0.22, f"request {journey.name}", fontsize=SMALL, va="bottom"
     )
     aborted = journey.reason == "aborted"
     axes.plot(
@@ -200,8 +186,8 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
 
 
 def step_times(costs: StepCosts, device: str):
-    """How much longer a step takes than one that verifies the anchors alone, by the tokens that each request verifies; a line
-    a load."""
+    """Draw the time of a step as a multiple of one that verifies anchors alone, by the tokens that each request verifies; a
+    line a load."""
     fig, axes = figure(width=6.4, height=3.6)
     ends = sorted(
         zip(
@@ -218,7 +204,7 @@ def step_times(costs: StepCosts, device: str):
         axes.annotate(
             f"{requests:.0f} under way",
             (costs.tokens_per_request[-1] + 0.15, height),
-            fontsize=8,
+            fontsize=SMALL,
             va="center",
             color=colour,
             annotation_clip=False,
@@ -228,7 +214,7 @@ def step_times(costs: StepCosts, device: str):
         ylabel="length of a step: times as long\nas with anchors alone",
         ylim=(0.9, None),
     )
-    axes.set_title("On a busy server, verifying drafts makes a step longer", fontsize=10)
+    axes.set_title("On a busy server, verifying drafts makes a step longer")
     measured_on(axes, device)
     return fig
 
@@ -239,8 +225,8 @@ def static_lengths(
     rivals: dict[int, float],
     device: str,
 ):
-    """Throughput over plain decoding's, {load: {length: Estimate}}, of the scheduler, {load: (mean length, Estimate)}, and of MTP-1,
-    {load: ratio}: a panel a load."""
+    """Draw throughput over plain decoding's, a panel a load: {load: {length: Estimate}}, of the scheduler {load: (mean length,
+    Estimate)}, and of MTP-1 {load: ratio}."""
     fig, panels = figure(len(found) // 2 + 1, 2, width=2.2, height=2.0, sharex=True, sharey=True)
     for axes, (load, values) in zip(panels.flat, found.items()):
         draw_estimates(
@@ -266,19 +252,17 @@ def static_lengths(
         )
         axes.set_title(
             f"{load} under way: highest at {max(values, key=lambda length: values[length].value)}",
-            fontsize=9,
         )
     for axes in panels.flat[len(found) :]:
         axes.axis("off")  # room for the legend
     for axes in panels.flat[len(found) - panels.shape[1] : len(found)]:  # nothing stands below them
         axes.tick_params(labelbottom=True)
-        axes.set_xlabel("drafts verified per request", fontsize=9)
+        axes.set_xlabel("drafts verified per request", fontsize=MEDIUM)
     panels[0][0].set_xticks(list(next(iter(found.values()))))
-    fig.supylabel("throughput over plain decoding's", fontsize=9)
-    panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center", fontsize=8)
+    fig.supylabel("throughput over plain decoding's", fontsize=MEDIUM)
+    panels.flat[-1].legend(*panels[0][0].get_legend_handles_labels(), loc="center")
     fig.suptitle(
         "The busier, the less any length brings; whole blocks stay at the top or near it",
-        fontsize=10,
     )
     measured_on(panels.flat[len(found) - 1], device)
     return fig
@@ -287,9 +271,9 @@ def static_lengths(
 def figure_8(
     budgets: dict[str, dict[int, Estimate]], over_mtp: dict[str, dict[int, Estimate]], device: str
 ):
-    """Tokens that a request gets verified in a step, its anchor included (left; at most 2 with MTP-1, 8 with DSpark, 6 in the paper), and
-    throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits. Marks of one load stand a
-    little apart, so that none hides another."""
+    """Draw the tokens verified per request and step, anchor included (left; at most 2 with MTP-1, 8 with DSpark, 6 in the
+    paper), and throughput over MTP-1's at the same load (right), {name: {load: Estimate}}; thin lines are the paper's fits.
+    Marks of one load stand side by side."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     for axes, drawn in ((left, budgets), (right, over_mtp)):
         for index, (name, values) in enumerate(drawn.items()):
@@ -300,8 +284,8 @@ def figure_8(
                 list(values.values()),
                 {**style(name), "markersize": 5},
             )
-        load_axis(axes, (1, 4, 16, 64, 200))
-        axes.set_xlabel(f"{UNDER_WAY} (marks of one load side by side)", fontsize=9)
+        log_ticks(axes, (1, 4, 16, 64, 200), UNDER_WAY)
+        axes.set_xlabel(f"{UNDER_WAY} (marks of one load side by side)", fontsize=MEDIUM)
     for model, line in zip(PAPER_MODELS, ("--", ":")):
         for series, ours in SERIES.items():
             left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
@@ -337,16 +321,13 @@ def figure_8(
             transform=left.get_yaxis_transform(),
             ha="right",
             va=va,
-            fontsize=7,
+            fontsize=TINY,
             color=GREY,
         )
-    left.set_title(
-        "A busy server verifies less of a block:\nclearly in the paper, slightly here", fontsize=10
-    )
+    left.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here")
     right.set(ylabel="throughput over that of\nMTP-1 at the same load")
     right.set_title(
         "The gain over MTP-1 shrinks with the load:\nhere to nothing, in the paper not quite",
-        fontsize=10,
     )
     right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
     measured_on(right, device)
@@ -355,23 +336,23 @@ def figure_8(
 
 
 def paper_line(model: str, what: str, series: str) -> np.ndarray:
-    """Requests a GPU and the value of a fitted line of Figure 8, [2, n]."""
+    """Return requests a GPU and the value of a fitted line of Figure 8, [2, n]."""
     return np.array(paper.numbers()["figure8"]["models"][model][what]["fit"][series]).T
 
 
 def _thin(name: str, line: str) -> dict:
-    """The paper's fitted line in the colour of ours."""
+    """Return the paper's fitted line in the colour of ours."""
     return {**hollow(style(name), line), "marker": "", "linewidth": 1.8, "alpha": 1.0}
 
 
 def figure_7(frontiers: dict[str, np.ndarray], device: str):
-    """Throughput against per-user speed: ours, {name: [n, 2]} (left), and the paper's fits with the levels it compares."""
+    """Draw throughput against per-user speed: ours, {name: [n, 2]} (left), and the paper's fits with the levels it compares."""
     fig, (left, right) = figure(2, width=4.0, height=3.3)
     for name, points in frontiers.items():
         left.plot(*points.T, **style(name))
     for name, side in (("mtp", -1), ("lagged", 1)):
         _number_loads(left, name, frontiers[name], side)
-    left.set_title("here: up and right is better\n(numbers: requests under way)", fontsize=10)
+    left.set_title("here: up and right is better\n(numbers: requests under way)")
     left.set(
         xlabel=PER_USER,
         ylabel=IN_ALL,
@@ -392,7 +373,6 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     ]
     right.set_title(
         f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster",
-        fontsize=10,
     )
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left)
@@ -400,8 +380,8 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
 
 
 def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
-    """Writes beside every second point [n, 2] of a frontier, with 1, 4, 16, ... requests under way (throughput over speed), how
-    many: left (-1) or right (1)."""
+    """Write the number of requests under way (throughput over speed) beside every second point [n, 2] of a frontier: left (-1)
+    or right (1)."""
     for speed, total in points:
         if round(np.log2(total / speed)) % 2:
             continue
@@ -410,7 +390,7 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
             (speed, total),
             (6 * side, 4 * (side > 0)),
             textcoords="offset points",
-            fontsize=8,
+            fontsize=SMALL,
             zorder=5,
             color=style(name)["color"],
             ha="left" if side > 0 else "right",
@@ -419,20 +399,19 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
 
 
 def _draw_anchor(axes, anchor: dict, side: int) -> None:
-    """A level at which the paper compares: the same throughput, and how much faster each user is, said left (-1) or right (1)."""
+    """Draw a level at which the paper compares: equal throughput, and the gain in speed of each user, written left (-1) or
+    right (1)."""
     theirs, ours, level = (
         anchor["sla_tps"],
         anchor["dspark_tps_at_mtp_throughput"],
         anchor["mtp_throughput"],
     )
-    axes.annotate(
-        "", (ours, level), (theirs, level), arrowprops={"arrowstyle": "->", "color": BLACK}
-    )
+    arrow(axes, (theirs, level), (ours, level), BLACK)
     axes.annotate(
         f"{anchor['annotated_tps_gain_pct']:+.0f} %",
         (ours if side > 0 else theirs, level),
         (4 * side, 2),
-        fontsize=8,
+        fontsize=SMALL,
         textcoords="offset points",
         va="bottom" if side > 0 else "center",
         ha="left" if side > 0 else "right",
@@ -456,7 +435,7 @@ def operating_point(
     title: str,
     device: str,
 ):
-    """Where a load stands on the frontier, and what it leaves for each request in one step.
+    """Draw the place of a load on the frontier, and the drafts of each of its requests in one step.
 
     `curves` and `measured` hold [n, 2] by name, the model's and the engine's on `device`; the axes have room for all that was
     measured, so that they stay when other curves are drawn. `lengths` and `accepted` are [R], `survival` [R, g]; requests are
@@ -479,21 +458,21 @@ def operating_point(
     )
     fastest, most = 1.1 * np.concatenate(list(measured.values())).max(0)
     left.set(xlabel=PER_USER, ylabel=IN_ALL, xlim=(0, fastest), ylim=(0, most))
-    left.set_title("ring: {:.0f} tokens/s for each user, {:.0f} in all".format(*point), fontsize=10)
+    left.set_title("ring: {:.0f} tokens/s for each user, {:.0f} in all".format(*point))
     what = [
         Line2D([], [], color=GREY, label="lines: the model"),
         Line2D([], [], color=GREY, linestyle="", marker="o", markersize=5, label="marks: measured"),
     ]
-    left.legend(handles=[*left.get_legend_handles_labels()[0], *what], fontsize=8)
+    left.legend(handles=[*left.get_legend_handles_labels()[0], *what])
     measured_on(left, device)
     order = np.lexsort((-survival.sum(1), -lengths))
     _draw_lengths(right, lengths[order], np.minimum(accepted, lengths)[order], survival.shape[1])
-    right.set_title(title, fontsize=10)
+    right.set_title(title)
     return fig
 
 
 def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
-    """Drafts drafted, verified and accepted of each request."""
+    """Draw drafts drafted, verified and accepted of each request."""
     x = np.arange(1, len(lengths) + 1)
     axes.bar(
         x, np.full(len(x), gamma), color="white", edgecolor=GREY, linewidth=0.5, label="drafted"
@@ -509,11 +488,11 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
         xlim=(0.4, max(len(x), 8) + 0.6),
     )
     axes.grid(False)
-    axes.legend(fontsize=8, ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
+    axes.legend(ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
 
 def two_machines(found: dict[str, dict[str, dict[int, Estimate]]]):
-    """Throughput over plain decoding's by load, {machine: {policy: {load: Estimate}}}: a panel a machine, a label at each line."""
+    """Draw throughput over plain decoding's by load, {machine: {policy: {load: Estimate}}}: a panel a machine, a label at each line."""
     fig, panels = figure(len(found), width=4.6, height=3.3, sharey=True, squeeze=False)
     highs = [
         e.high for lines in found.values() for values in lines.values() for e in values.values()
@@ -526,17 +505,19 @@ def two_machines(found: dict[str, dict[str, dict[int, Estimate]]]):
             draw_estimates(axes, list(values), list(values.values()), {**look, "markersize": 5})
             ends.append((last, values[last].value, look["label"], look["color"]))
         axes.axhline(1, color=GREY, linewidth=1)
-        load_axis(axes, sorted({load for values in lines.values() for load in values}))
-        axes.tick_params(axis="x", labelsize=8)
-        axes.set_title(machine, fontsize=10)
+        log_ticks(axes, sorted({load for values in lines.values() for load in values}), UNDER_WAY)
+        axes.tick_params(axis="x", labelsize=SMALL)
+        axes.set_title(machine)
         label_ends(axes, ends, gap=0.07)
     return fig
 
 
-def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_label: str):
-    """Throughput over plain decoding by load, of a lab's own small serving load (diamonds) and of the recorded engine
-    ({policy: {load: ratio}}, hollow)."""
-    found = {(row["policy"], row["concurrency"]): row["tokens_per_second"] for row in own["rows"]}
+def draw_lab_load(lab_load: dict, stored: dict[str, dict[int, float]], stored_label: str):
+    """Draw throughput over plain decoding by load: of a lab's small serving load (diamonds) and the stored one of the engine,
+    {policy: {load: ratio}} (hollow)."""
+    found = {
+        (row["policy"], row["concurrency"]): row["tokens_per_second"] for row in lab_load["rows"]
+    }
     loads = sorted({load for _, load in found})
     fig, axes = figure(width=6.4, height=3.2)
     for policy in ("fixed", "algorithm1"):
@@ -544,17 +525,17 @@ def draw_own_load(own: dict, recorded: dict[str, dict[int, float]], recorded_lab
         axes.plot(
             loads,
             [found[policy, load] / found["plain", load] for load in loads],
-            **{**look, "marker": "D", "label": f"{look['label']}, {own['target']}"},
+            **{**look, "marker": "D", "label": f"{look['label']}, {lab_load['target']}"},
         )
-        there = {load: ratio for load, ratio in recorded[policy].items() if load <= loads[-1]}
+        there = {load: ratio for load, ratio in stored[policy].items() if load <= loads[-1]}
         axes.plot(
             list(there),
             list(there.values()),
-            **{**hollow(look), "label": f"{look['label']}, {recorded_label}"},
+            **{**hollow(look), "label": f"{look['label']}, {stored_label}"},
         )
     axes.axhline(1, color=GREY, linewidth=1)
     axes.set(ylabel="throughput over plain decoding", ylim=(0, None))
-    load_axis(axes, loads)
-    axes.legend(fontsize=8)
-    measured_on(axes, own["device"])
+    log_ticks(axes, loads, UNDER_WAY)
+    axes.legend()
+    measured_on(axes, lab_load["device"])
     return fig

@@ -14,17 +14,22 @@ from .style import (
     BLUE,
     GREEN,
     GREY,
+    MEDIUM,
     ORANGE,
     PURPLE,
     SKY,
+    SMALL,
     WINE,
     YELLOW,
     domain_style,
     draw_estimates,
     figure,
+    log_ticks,
     measured_on,
     policy_style,
+    write,
 )
+from .token_boxes import arrow
 
 LANE_COLOURS = {
     "prefill": GREY,
@@ -40,8 +45,8 @@ PAPER_LINES = dict(zip(PAPER_MODELS, ("--", ":")))
 
 
 def typical(events: list, steps: int) -> tuple[int, float]:
-    """The first of so many steps in a row that take the median time of all such runs, and what a step takes in that run, in seconds, from
-    the events of serving/pipeline.py: a moment that the machine was busy does not count."""
+    """Return the first step of the run of `steps` steps that takes the median time, and the seconds of a step in it, from the
+    events of serving/pipeline.py. A moment when the machine was busy does not count."""
     begins = {}
     for event in events:
         if event.lane == "device":
@@ -53,9 +58,9 @@ def typical(events: list, steps: int) -> tuple[int, float]:
 
 
 def two_lanes(runs: dict[str, list], steps: int, device: str):
-    """What device and host did in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py}, on one scale. Beside
-    the host's work on a step's text stands the number of that step; 0 is the one before those shown. Bars end at the first and at the
-    last moment of the run."""
+    """Draw the work of device and host in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py},
+    on one scale. A number beside the host's work names the step of its text; 0 is the step before the first. Bars end at the
+    first and at the last moment of the run."""
     fig, panels = figure(
         1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False
     )
@@ -74,14 +79,12 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
             if width > 1e-6:  # else it lies outside, or took no time
                 axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
                 if event.part == "verify":
-                    axes.text(
+                    write(
+                        axes,
                         left + width / 2,
                         LANES["device"],
                         str(event.step - first + 1),
-                        color="white",
-                        ha="center",
-                        va="center",
-                        fontsize=8,
+                        colour="white",
                     )
                 elif event.part == "deliver" and event.began >= start and event.ended <= end:
                     axes.annotate(
@@ -90,13 +93,11 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
                         (3, 0),
                         textcoords="offset points",
                         va="center",
-                        fontsize=8,
+                        fontsize=SMALL,
                     )
         axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5))
-        axes.set_title(
-            f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", fontsize=10, loc="left"
-        )
+        axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", loc="left")
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
     says = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
@@ -105,15 +106,15 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
         for part, colour in LANE_COLOURS.items()
         if part not in ("prefill", "schedule", "commit")
     ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     measured_on(panels[-1, 0], device)
     return fig
 
 
 def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...] = (False, True)):
-    """Two lanes of a made-up engine whose steps take so many milliseconds, a panel for each of `modes`: one after another (False) and
-    overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that has its
-    budget from them."""
+    """Draw two lanes of a made-up engine, times in milliseconds, a panel for each of `modes`: one after another (False) and
+    overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that
+    uses its budget."""
     fig, panels = figure(
         1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False
     )
@@ -126,37 +127,22 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
             begin = starts[step]
             for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
                 axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
-            axes.text(
-                begin + draft + verify / 2,
-                1,
-                str(step + 1),
-                color="white",
-                ha="center",
-                va="center",
-                fontsize=8,
-            )
+            write(axes, begin + draft + verify / 2, 1, str(step + 1), colour="white")
             at = max(free, begin + whole)
             axes.barh(0, host, 0.62, left=at, color=PURPLE, edgecolor="white", linewidth=0.8)
-            axes.text(
-                at + host / 2, 0, str(step + 1), color="white", ha="center", va="center", fontsize=8
-            )
+            write(axes, at + host / 2, 0, str(step + 1), colour="white")
             free = found[step] = at + host
             waits = found[step + 1 - lag] if step + 1 >= lag else 0.0
             starts.append(max(begin + whole, waits))
         for step in range(steps - lag):
-            axes.annotate(
-                "",
-                (starts[step + lag], 0.68),
-                (found[step], 0.32),
-                arrowprops={"arrowstyle": "->", "color": BLACK, "lw": 1},
-            )
+            arrow(axes, (found[step], 0.32), (starts[step + lag], 0.68), BLACK)
         took.append(starts[-1] - starts[-2])
         label = (
             "overlapped, budgets two steps old"
             if overlapped
             else "one after another, budgets one step old"
         )
-        axes.set_title(f"{label}: {took[-1]:.1f} ms a step", fontsize=10, loc="left")
+        axes.set_title(f"{label}: {took[-1]:.1f} ms a step", loc="left")
         axes.set(
             yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None)
         )
@@ -173,39 +159,33 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
     handles.append(
         Line2D([], [], color=BLACK, label="arrow: from a budget to the step that spends it")
     )
-    fig.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+    fig.legend(handles=handles, loc="outside lower center", ncols=4)
     if modes == (False, True):
-        fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast", fontsize=10)
+        fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast")
     return fig
 
 
 def padding_by_spacing(
     shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int
 ):
-    """The share of a pass that is padding (left) and the throughput over that of whole blocks on passes of every size (right),
-    {policy: {spacing: value}}, where passes were captured every so many tokens."""
+    """Draw the share of padding in a pass (left) and the throughput over that of whole blocks on passes of every size (right),
+    {policy: {spacing: value}}, by the tokens between two captured sizes."""
     fig, (left, right) = figure(2, width=4.4, height=3.0)
     for name, values in shares.items():
         left.plot(list(values), 100 * np.array(list(values.values())), **policy_style(name))
         right.plot(list(speeds[name]), list(speeds[name].values()), **policy_style(name))
     for axes in (left, right):
-        axes.set(
-            xscale="log",
-            xticks=list(values),
-            xticklabels=list(values),
-            xlabel="tokens between two captured sizes",
-        )
-        axes.minorticks_off()
+        log_ticks(axes, values, "tokens between two captured sizes")
     left.set(ylabel="padding (% of the pass)")
-    left.set_title("The lagged budget pads nothing", fontsize=10)
+    left.set_title("The lagged budget pads nothing")
     right.set(ylabel="throughput over whole blocks'")
-    right.set_title(f"padding costs throughput ({requests} requests)", fontsize=10)
-    left.legend(fontsize=8)
+    right.set_title(f"padding costs throughput ({requests} requests)")
+    left.legend()
     return fig
 
 
 def drift_series(found, phases):
-    """Tokens per round (above) and ECE (below) while traffic shifts, a line at each change: what a Drift holds."""
+    """Draw tokens per round (above) and ECE (below) of a Drift while traffic shifts, with a line at each change."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
     at, begins = (
         np.array(found.at),
@@ -227,7 +207,7 @@ def drift_series(found, phases):
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             ha="center",
-            fontsize=9,
+            fontsize=MEDIUM,
             color=domain_style(domain)["color"],
         )
     for axes in (above, below):
@@ -259,13 +239,13 @@ def drift_series(found, phases):
     below.set(
         xlabel="blocks verified whole", ylabel="ECE (points)", ylim=(0, None), xlim=(0, at[-1])
     )
-    fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+    fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return fig
 
 
 def wrong_heads(found: dict[str, dict[str, Estimate]], load: int, device: str):
-    """Throughput under Algorithm 1 over that of whole blocks, by what was done to the head: {time of a step: {head: Estimate}}, a
-    panel for each time."""
+    """Draw throughput under Algorithm 1 over that of whole blocks, by the change to the head: {time of a step: {head: Estimate}},
+    a panel for each time."""
     fig, panels = figure(len(found), width=4.4, height=2.7, sharey=True, squeeze=False)
     for axes, (paid, by_head) in zip(panels[0], found.items()):
         names = list(by_head)[::-1]
@@ -286,27 +266,28 @@ def wrong_heads(found: dict[str, dict[str, Estimate]], load: int, device: str):
                 (5, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=8,
+                fontsize=SMALL,
             )
         axes.axvline(1, color=GREY, linewidth=1)
         axes.set(xlim=(0, 1.2 * max(1.0, *values)))
-        axes.set_title(f"a step's time as {paid}", fontsize=10, loc="left")
+        axes.set_title(f"a step's time as {paid}", loc="left")
         axes.grid(axis="y", visible=False)
     fig.supxlabel(
-        f"throughput over that of whole blocks (grey line), {load} requests under way", fontsize=9
+        f"throughput over that of whole blocks (grey line), {load} requests under way",
+        fontsize=MEDIUM,
     )
     measured_on(panels[0, -1], f"{device}: a step's costs; the rest is a model")
     return fig
 
 
 def paper_frontier(model: str, series: str) -> np.ndarray:
-    """The paper's fitted line of Figure 7, [n, 2] of (tokens/s of each user, throughput), speeds rising."""
+    """Return the paper's fitted line of Figure 7, [n, 2] of (tokens/s of each user, throughput), speeds rising."""
     return np.array(paper.numbers()["figure7"]["models"][model]["frontier"][series])
 
 
 def promise_ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of two frontiers [n, 2] of rising speeds: at each speed that both reach, as a share of the rival's fastest, how many times its
-    throughput ours has, [k, 2]; and at each throughput that both reach, as a share of its highest, how many times its speed, [k, 2]."""
+    """Return two curves [k, 2] from two frontiers [n, 2] of rising speeds: ours in multiples of the rival's throughput, by
+    speed as a share of the rival's fastest; and in multiples of its speed, by throughput as a share of its highest."""
     fastest = min(theirs[-1, 0], ours[-1, 0])
     speeds = np.linspace(max(theirs[0, 0], ours[0, 0]), fastest, 60)
     more = np.interp(speeds, *ours.T) / np.interp(speeds, *theirs.T)
@@ -316,8 +297,8 @@ def promise_ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np
 
 
 def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
-    """DSpark over MTP-1 at an equal promised speed (left, the paper's promises marked) and at equal throughput (right), from frontiers
-    [n, 2] of rising speeds: ours filled, the paper's fits as thin lines."""
+    """Draw DSpark over MTP-1 at an equal promised speed (left, the paper's promises marked) and at equal throughput (right),
+    from frontiers [n, 2] of rising speeds: ours filled, the paper's fits as thin lines."""
     fig, (left, right) = figure(2, width=4.4, height=3.1)
     curves = {
         "here": (ours, theirs),
@@ -353,7 +334,7 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
                 (6, -9) if below else (-7, 3),
                 textcoords="offset points",
                 ha="left" if below else "right",
-                fontsize=8,
+                fontsize=SMALL,
             )
     left.set(
         yscale="log",
@@ -363,14 +344,14 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
         ylabel="times MTP-1's throughput",
     )
     left.minorticks_off()
-    left.set_title("At an equal promise the ratio explodes", fontsize=10)
+    left.set_title("At an equal promise the ratio explodes")
     right.set(
         xlabel="throughput, % of MTP-1's highest",
         ylabel="times MTP-1's speed per user",
         ylim=(0.9, None),
     )
-    right.set_title("at equal throughput it does not", fontsize=10)
-    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    right.set_title("at equal throughput it does not")
+    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     measured_on(right, device)
     return fig
 
@@ -379,7 +360,7 @@ def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
 
 
 def v4_variants(rows: dict[str, dict]):
-    """Weights that a drafter has and those that work for a token (left), and its L1 distance while it was trained (right), {label: row}."""
+    """Draw a drafter's weights and those that work for a token (left), and its L1 distance in training (right), {label: row}."""
     fig, (left, right) = figure(2, width=4.6, height=3.0)
     colours = dict(zip(rows, (BLUE, GREEN, ORANGE, PURPLE, BLACK)))
     places = np.arange(len(rows))[::-1]
@@ -410,12 +391,12 @@ def v4_variants(rows: dict[str, dict]):
             linewidth=1.4,
         )
     right.set(xlabel="update", ylabel="L1 distance to the target")
-    right.legend(fontsize=8)
+    right.legend()
     return fig
 
 
 def drafted_tree(words: list[str], parents: list[int]):
-    """A tree of words, the anchor first, each joined to its parent; depth goes to the right."""
+    """Draw a tree of words, the anchor first, each joined to its parent; depth goes to the right."""
     depth, children = [0], {}
     for node, parent in enumerate(parents, start=1):
         depth.append(depth[parent] + 1)
@@ -423,7 +404,7 @@ def drafted_tree(words: list[str], parents: list[int]):
     height, lines = {}, iter(range(len(words)))
 
     def place(node: int) -> float:
-        """A leaf gets a line of its own, a node stands between its children."""
+        """Return the height of a node: a line of its own for a leaf, else the middle of its children."""
         below = [place(child) for child in children.get(node, [])]
         height[node] = float(np.mean(below)) if below else float(next(lines))
         return height[node]
@@ -441,13 +422,11 @@ def drafted_tree(words: list[str], parents: list[int]):
             zorder=1,
         )
     for node, word in enumerate(words):
-        axes.text(
+        write(
+            axes,
             depth[node],
             height[node],
             repr(word)[1:-1],
-            ha="center",
-            va="center",
-            fontsize=8.5,
             zorder=2,
             parse_math=False,
             bbox={
@@ -462,20 +441,20 @@ def drafted_tree(words: list[str], parents: list[int]):
 
 
 def tree_mask(seen):
-    """Whether each node sees another, bool [N + 1, N + 1], the anchor first."""
+    """Draw which nodes each node sees, bool [N + 1, N + 1], the anchor first."""
     fig, axes = figure(width=3.6, height=3.4)
     axes.imshow(np.asarray(seen), cmap="Blues", vmin=0, vmax=1.4)
     axes.set(
         xlabel="keys: anchor and nodes (after the context, which all see)",
         ylabel="anchor and nodes",
     )
-    axes.set_title("A node sees the way that leads to it", fontsize=10)
+    axes.set_title("A node sees the way that leads to it")
     axes.grid(False)
     return fig
 
 
 def tree_lengths(rows: list[dict]):
-    """Tokens per round of the chain (a line) and of trees by their nodes, greedy and at temperature 1."""
+    """Draw tokens per round of the chain (a line) and of trees by their nodes, greedy and at temperature 1."""
     fig, panels = figure(2, width=4.2, height=3.0, sharey=True)
     for axes, temperature in zip(panels, (0.0, 1.0)):
         found = [row for row in rows if row["temperature"] == temperature]
@@ -494,7 +473,7 @@ def tree_lengths(rows: list[dict]):
             {"color": BLUE, "marker": "o", "linestyle": "", "label": "chain"},
         )
         axes.set(xlabel="drafts verified in a pass", xticks=[row["nodes"] for row in trees])
-        axes.set_title("greedy" if temperature == 0 else "temperature 1", fontsize=10)
+        axes.set_title("greedy" if temperature == 0 else "temperature 1")
     panels[0].set_ylabel("tokens per round")
-    panels[0].legend(fontsize=8)
+    panels[0].legend()
     return fig

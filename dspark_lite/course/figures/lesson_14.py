@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..measure.symptoms import CHART_ROUNDS, CLEAR, Chart, Symptom, ratio, standard_errors, symptoms
-from .style import ALTERED, BLACK, BLUE, GREY, ORANGE, figure
+from .style import ALTERED, BLACK, BLUE, GREY, MEDIUM, ORANGE, figure, write, zero_line
 
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
 SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
@@ -14,13 +14,13 @@ SHADES = 12.0  # standard errors at which a colour is full
 
 
 def _drawn(axes, places, found: list[Symptom], style: dict, shift: float) -> None:
-    """Symptoms at `places` with twice their standard error."""
+    """Draw symptoms at `places` with twice their standard error."""
     value, error = np.array(found).T
     axes.errorbar(np.asarray(places) + shift, value, 2 * error, capsize=2, elinewidth=1, **style)
 
 
 def _kept_by_position(chart: Chart) -> list[Symptom]:
-    """Conditional acceptance by draft position."""
+    """Return conditional acceptance by draft position."""
     whole = chart.rounds[chart.rounds["whole"] == 1]
     reached = [whole[whole["accepted"] >= k] for k in range(chart.drafts)]
     return [
@@ -30,7 +30,7 @@ def _kept_by_position(chart: Chart) -> list[Symptom]:
 
 
 def _mean_by_round(chart: Chart, column: str) -> list[Symptom]:
-    """The mean of a column over the answers, round by round; whole rounds only."""
+    """Return the mean of a column over the answers, round by round; whole rounds only."""
     rounds = [
         chart.rounds[(chart.rounds["round"] == number) & (chart.rounds["whole"] == 1)]
         for number in range(1, CHART_ROUNDS + 1)
@@ -39,8 +39,8 @@ def _mean_by_round(chart: Chart, column: str) -> list[Symptom]:
 
 
 def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
-    """One patient beside a healthy drafter: accepted length by domain, acceptance by position, accepted drafts by round, and what
-    the draft's cache holds too much; bars are two standard errors."""
+    """Draw one patient beside a healthy drafter: accepted length by domain, acceptance by position, accepted drafts by round,
+    and surplus entries of the draft's cache; bars are two standard errors."""
     fig, panels = figure(4, width=2.75, height=2.7)
     for shown, style, shift in ((healthy, HEALTHY, -0.07), (chart, SICK, 0.07)):
         found = symptoms(shown, domains)
@@ -76,14 +76,15 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
             "cache entries too many",
         ),
     ):
-        axes.set_title(what, fontsize=10)
-    panels[0].legend(fontsize=8, loc="lower left")
-    fig.suptitle(f"{title} (bars: two standard errors)", fontsize=10)
+        axes.set_title(what)
+    panels[0].legend(loc="lower left")
+    fig.suptitle(f"{title} (bars: two standard errors)")
     return fig
 
 
 def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
-    """All patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from healthy."""
+    """Draw all patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from
+    healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array(
         [[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()]
@@ -106,21 +107,17 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
                 if value == 0
                 else FORMATS.get(name, "{:.2f}").format(value)
             )
-            axes.text(
-                column,
-                row,
-                text,
-                ha="center",
-                va="center",
-                fontsize=9,
-                color=BLACK if clear or not row else GREY,
-            )
+            write(axes, column, row, text, size=MEDIUM, colour=BLACK if clear or not row else GREY)
     axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)
     axes.set_xticks(
-        range(len(columns)), columns, rotation=35, ha="left", rotation_mode="anchor", fontsize=9.5
+        range(len(columns)),
+        columns,
+        rotation=35,
+        ha="left",
+        rotation_mode="anchor",
+        fontsize=MEDIUM,
     )
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
-    axes.axhline(0.5, color=BLACK, linewidth=0.8)
+    zero_line(axes, 0.5)
     axes.grid(False)
-    axes.title.set_fontsize(10)
     return fig

@@ -21,16 +21,16 @@ TICK, PAUSE = 280, 3500  # milliseconds of a frame: while they run, and of the f
 
 @cache
 def race_font(bold: bool = False) -> ImageFont.FreeTypeFont:
-    """The monospace face of the house."""
+    """Return the monospace face of the house."""
     return ImageFont.truetype(
         findfont("DejaVu Sans Mono:bold" if bold else "DejaVu Sans Mono"), RACE_LETTERS
     )
 
 
 def race_frames(run: dict) -> list[Image.Image]:
-    """The frames of a race; the first is the finished one, so that a viewer that does not animate shows how it ends.
+    """Return the frames of a race; the first is the finished one, so that a viewer that does not animate shows how it ends.
 
-    `run` has the `tokens` of an answer as texts, the first of which comes from the prompt's own pass, the `rounds` as pairs (drafts
+    `run` has the `tokens` of an answer as texts, with the first from the prompt's own pass, the `rounds` as pairs (drafts
     kept, tokens committed), and the mean milliseconds of a plain pass and of a round, `plain_ms` and `round_ms`.
     """
     passes = len(run["tokens"]) - 1
@@ -44,7 +44,7 @@ def race_frames(run: dict) -> list[Image.Image]:
 
 
 def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
-    """Both answers after so many plain passes and so many rounds."""
+    """Return both answers after `passes` plain passes and `rounds` rounds."""
     height = panel_height(run["tokens"])
     image = Image.new("RGB", (RACE_WIDTH, 2 * height), "white")
     pen = ImageDraw.Draw(image)
@@ -76,7 +76,7 @@ def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
 
 
 def _laid_out(tokens: list[tuple[str, str]]) -> Iterator[tuple[float, int, str, str]]:
-    """What is written of tokens (text, kind): each piece of a line with its place in the panel, (x, y, piece, kind)."""
+    """Yield the pieces of lines of tokens (text, kind), each with its place in the panel: (x, y, piece, kind)."""
     x, y, letter = MARGIN, RACE_TOP, race_font().getlength("m")
     for text, kind in tokens:
         for piece in text.splitlines(keepends=True):
@@ -90,7 +90,7 @@ def _laid_out(tokens: list[tuple[str, str]]) -> Iterator[tuple[float, int, str, 
 
 
 def panel_height(texts: list[str]) -> int:
-    """Pixels of a panel that has room for an answer of these texts."""
+    """Return pixels of a panel that has room for an answer of these texts."""
     return max(y for _, y, *_ in _laid_out([(text, "text") for text in texts])) + RACE_LINE + 5
 
 
@@ -103,7 +103,7 @@ def _panel(
     tokens: list[tuple[str, str]],
     ended: bool,
 ) -> None:
-    """One side of the race: its name, how many passes of the target it has taken, and its text; a token may be marked."""
+    """Draw one side of the race: its name, its passes of the target, and its text; a token may be marked."""
     pen.rectangle((4, top + 4, RACE_WIDTH - 5, top + height - 5), outline=GREY)
     pen.text((MARGIN, top + 11), name, fill=BLACK, font=race_font(bold=True))
     count = f"{passes} passes of the target" + (", done" if ended else "")
@@ -124,7 +124,7 @@ def _panel(
 
 
 def save_race(run: dict, file) -> None:
-    """Writes the animation as a GIF that runs for ever."""
+    """Write the animation as a GIF that runs for ever."""
     palette = race_frame(run, 1, 1).quantize(
         24
     )  # has every colour; one palette for all frames makes the file small

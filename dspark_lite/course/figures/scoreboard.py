@@ -9,7 +9,7 @@ from dspark_lite.course.result_files import read
 from ..measure import clocks
 from ..measure.studies import TABLE_1
 from ..replication.experiment_results import conditional_acceptance
-from .style import DRAFTER_STYLES, RED, domain_axes, figure
+from .style import DRAFTER_STYLES, SMALL, domain_axes, figure, grouped_bars, slower_than_plain
 
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
 BEST = "small_lm_best"
@@ -18,13 +18,13 @@ COLOURS = {**{name: colour for name, (colour, _) in DRAFTER_STYLES.items()}, BES
 
 
 def benchmark_rows() -> dict[tuple[str, str], dict]:
-    """The rows of the stored benchmark by drafter and domain, and those of BEST."""
+    """Return the rows of the stored benchmark by drafter and domain, and those of BEST."""
     best = {(BEST, domain): row for domain, row in best_lengths().items()}
     return best | {(row["drafter"], row["domain"]): row for row in benchmark()["rows"]}
 
 
 def best_lengths() -> dict[str, dict]:
-    """The small LM's fastest draft length in each domain by lesson 03's formula: the length, tokens per round, times plain decoding.
+    """Return the small LM's fastest draft length in each domain by lesson 03's formula: the length, tokens per round, times plain decoding.
 
     Acceptances are those of the stored experiment, times those of the recorded clocks.
     """
@@ -45,28 +45,21 @@ def best_lengths() -> dict[str, dict]:
 
 
 def benchmark() -> dict:
-    """What `python -m dspark_lite bench` has written."""
+    """Return the benchmark that `python -m dspark_lite bench` wrote."""
     return read(BENCHMARK, "python -m dspark_lite bench --json assets/measurements/bench.json")
 
 
 def scoreboard_figure(*drafters: str):
-    """These drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
+    """Draw these drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
     fig, panels = figure(2, width=4.6, height=3.0)
-    width = 0.8 / len(drafters)
     for axes, column, title in zip(
         panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")
     ):
-        for index, name in enumerate(drafters):
-            places = np.arange(len(DOMAINS)) + (index - (len(drafters) - 1) / 2) * width
-            bars = axes.bar(
-                places,
-                by_domain(name, column),
-                width * 0.92,
-                color=COLOURS[name],
-                label=LABELS[name],
-            )
-            axes.bar_label(bars, fmt="%.1f", fontsize=8, padding=1)
-        axes.set_title(title, fontsize=10)
+        values = {LABELS[name]: by_domain(name, column) for name in drafters}
+        colours = [COLOURS[name] for name in drafters]
+        for bars in grouped_bars(axes, values, colours).values():
+            axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
+        axes.set_title(title)
     for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
         domain_axes(
             axes,
@@ -76,15 +69,15 @@ def scoreboard_figure(*drafters: str):
         )
     panels[0].get_legend().remove()
     panels[0].texts[-1].remove()  # the device stands under the other panel
-    panels[1].axhspan(0, 1, color=RED, alpha=0.08, lw=0, zorder=0)
+    slower_than_plain(panels[1])
     return fig
 
 
 def by_domain(drafter: str, column: str):
-    """A column of the stored benchmark [domains] for a drafter; not a number where it was not measured."""
+    """Return a column of the stored benchmark [domains] for a drafter; nan where it was not measured."""
     return np.array([benchmark_rows()[drafter, domain].get(column, np.nan) for domain in DOMAINS])
 
 
 def cost_in_passes(drafter: str, part: str):
-    """What `part` of a round, draft or verify, costs [domains] in plain passes of the target."""
+    """Return the cost [domains] of `part` of a round, draft or verify, in plain passes of the target."""
     return by_domain(drafter, f"{part}_milliseconds") / by_domain("plain", "verify_milliseconds")

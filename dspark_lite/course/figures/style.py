@@ -1,11 +1,13 @@
-"""The house style: a drafter, a domain and a policy have one colour and one marker each, in every figure.
+"""The style sheet of all figures: a drafter, a domain and a policy have one colour and one marker each, and letters three sizes.
 
 Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same
-a second time. The paper's values are hollow, ours are filled, with intervals. Importing this module puts matplotlib in
-the house style.
+a second time. The paper's values are hollow, ours are filled, with intervals. Importing this module sets matplotlib's
+defaults: titles, labels and text have 10 points, legends SMALL.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import ListedColormap
 
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.names import DRAFTER_LABELS
@@ -14,6 +16,8 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, WINE = "#8A8A8A", "#882255"
 ALTERED = "#4D4D4D"  # a drafter with a part taken out or a mistake planted
+MEDIUM, SMALL, TINY = 9, 8, 7  # points of letters in a figure
+PALE, DARK = "#DCDCDC", "#606060"  # fills without a hue
 DRAFTER_STYLES = {  # name: (colour, marker)
     "plain": (GREY, "s"),
     "dspark": (BLUE, "o"),
@@ -54,6 +58,10 @@ plt.rcParams.update(
         "axes.axisbelow": True,
         "grid.alpha": 0.25,
         "font.size": 10,
+        "axes.titlesize": 10,
+        "figure.titlesize": 10,
+        "figure.labelsize": 10,
+        "legend.fontsize": SMALL,
         "legend.frameon": False,
         "lines.linewidth": 1.8,
         "lines.markersize": 6,
@@ -62,30 +70,30 @@ plt.rcParams.update(
 
 
 def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
-    """A figure of equal panels, each `width` by `height` inches: (figure, axes)."""
+    """Return a figure of equal panels, each `width` by `height` inches: (figure, axes)."""
     return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
 
 
 def drafter_style(name: str) -> dict:
-    """Keyword arguments of `plot` for a drafter: label, colour, marker."""
+    """Return keyword arguments of `plot` for a drafter: label, colour, marker."""
     colour, marker = DRAFTER_STYLES[name]
     return {"label": DRAFTER_LABELS[name], "color": colour, "marker": marker}
 
 
 def domain_style(name: str) -> dict:
-    """Keyword arguments of `plot` for a domain: label, colour, marker, line style."""
+    """Return keyword arguments of `plot` for a domain: label, colour, marker, line style."""
     colour, marker, line = DOMAIN_STYLES[name]
     return {"label": name, "color": colour, "marker": marker, "linestyle": line}
 
 
 def policy_style(name: str) -> dict:
-    """Keyword arguments of `plot` for a policy: label, colour, marker."""
+    """Return keyword arguments of `plot` for a policy: label, colour, marker."""
     label, colour, marker = POLICY_STYLES[name]
     return {"label": label, "color": colour, "marker": marker}
 
 
 def measured_on(axes, device: str) -> None:
-    """Writes the device of a measurement small under the axes' right end."""
+    """Write the device of a measurement small under the axes' right end."""
     axes.annotate(
         f"measured on {device}",
         (1, 0),
@@ -94,13 +102,13 @@ def measured_on(axes, device: str) -> None:
         textcoords="offset points",
         ha="right",
         va="top",
-        fontsize=7,
+        fontsize=TINY,
         color=GREY,
     )
 
 
 def hollow(style: dict, line: str = "--") -> dict:
-    """The style of the paper's values: the drafter's colour and marker, not filled, without a legend entry."""
+    """Return the style of the paper's values: the drafter's colour and marker, not filled, without a legend entry."""
     return {
         **style,
         "label": "_",
@@ -112,7 +120,7 @@ def hollow(style: dict, line: str = "--") -> dict:
 
 
 def domain_axes(axes, domains: list[str], ylabel: str, device: str) -> None:
-    """Axes of bars in a group per domain: named groups, a legend beside them, the device."""
+    """Set up axes of bars in a group per domain: named groups, a legend beside them, the device."""
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel=ylabel)
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.1)
@@ -120,8 +128,40 @@ def domain_axes(axes, domains: list[str], ylabel: str, device: str) -> None:
     measured_on(axes, device)
 
 
+def grouped_bars(axes, values: dict[str, list[float]], colours: list[str]) -> dict:
+    """Draw {label: values} as bars in a group per place 0, 1, ...; return {label: bars}."""
+    width = 0.8 / len(values)
+    return {
+        label: axes.bar(
+            np.arange(len(heights)) + (index - (len(values) - 1) / 2) * width,
+            heights,
+            0.92 * width,
+            color=colour,
+            label=label,
+        )
+        for index, ((label, heights), colour) in enumerate(zip(values.items(), colours))
+    }
+
+
+def zero_line(axes, value: float = 0, axis: str = "y") -> None:
+    """Draw a thin black line at zero, or at another value of the axis."""
+    draw = axes.axhline if axis == "y" else axes.axvline
+    draw(value, color=BLACK, linewidth=0.8)
+
+
+def slower_than_plain(axes) -> None:
+    """Shade the speeds below that of plain decoding, 1."""
+    axes.axhspan(0, 1, color=RED, alpha=0.08, lw=0, zorder=0)
+
+
+def log_ticks(axes, values, label: str) -> None:
+    """Make x logarithmic, with ticks at the values alone."""
+    axes.set(xscale="log", xticks=list(values), xticklabels=list(values), xlabel=label)
+    axes.minorticks_off()
+
+
 def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> None:
-    """Estimates at `x` as filled markers with their intervals, which need not hold them; None leaves its place empty."""
+    """Draw estimates at `x` as filled markers with their intervals, which need not hold them; None leaves its place empty."""
     drawn = [
         (place, e.value, max(0, e.value - e.low), max(0, e.high - e.value))
         for place, e in zip(x, estimates)
@@ -132,8 +172,8 @@ def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> No
 
 
 def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
-    """Conditional acceptance by draft position (evaluation.count_estimates) as a line with intervals; `shift` moves
-    it off other lines' bars."""
+    """Draw conditional acceptance by draft position (evaluation.count_estimates) as a line with intervals; `shift` moves it off
+    other lines' intervals."""
     draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
     axes.set(
         xlabel="draft position",
@@ -144,13 +184,13 @@ def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> No
 
 
 def last_point(estimates: list, style: dict) -> tuple:
-    """Where a line of estimates ends, and what to call it: (x, y, label, colour)."""
+    """Return the end of a line of estimates and its label: (x, y, label, colour)."""
     last = max(k for k, estimate in enumerate(estimates) if estimate is not None)
     return last + 1, estimates[last].value, style["label"], style["color"]
 
 
 def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
-    """Writes labels after the last points of lines, each (x, y, label, colour), in place of a legend.
+    """Write labels after the last points of lines, each (x, y, label, colour), in place of a legend.
 
     Labels at the right end stand at least `gap` of the panel's height apart; a line that ends earlier has its label under
     its last point, or over it at the foot of the panel. Call it when the limits of the axes are final.
@@ -168,7 +208,7 @@ def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
                 textcoords="offset points",
                 ha="center",
                 va="center",
-                fontsize=8.5,
+                fontsize=SMALL,
                 color=colour,
             )
             continue
@@ -182,7 +222,28 @@ def label_ends(axes, ends: list[tuple], gap: float = 0.06) -> None:
             (8, 0),
             textcoords="offset points",
             va="center",
-            fontsize=8.5,
+            fontsize=SMALL,
             color=colour,
             annotation_clip=False,
         )
+
+
+def write(axes, x: float, y: float, text: str, *, size=SMALL, colour=BLACK, **options) -> None:
+    """Write a text whose middle is at x, y."""
+    axes.text(x, y, text, ha="center", va="center", fontsize=size, color=colour, **options)
+
+
+def draw_mask(axes, seen, context: int, colours: tuple[str, str]) -> None:
+    """Draw an attention mask [queries, keys]: the visible keys of the `context` in the first colour, the others in the second."""
+    shades = np.array(seen, dtype=int)
+    shades[:, context:] *= 2
+    axes.imshow(
+        shades,
+        cmap=ListedColormap(["white", *colours]),
+        vmin=0,
+        vmax=2,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    axes.axvline(context - 0.5, color=BLACK, linewidth=1.5)
+    axes.grid(False)

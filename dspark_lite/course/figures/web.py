@@ -11,7 +11,7 @@ from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG
 from ..measure.confidence import replay
-from ..replication.block_replay import recorded_steps
+from ..replication.block_replay import stored_steps
 from . import lesson_11
 from .lesson_09 import SWEPT, token_milliseconds
 from .token_boxes import judged_tokens, likeliest_there, visible_text
@@ -24,15 +24,15 @@ BOARD_LOAD = 24  # requests with which a drawing begins
 
 
 def rounded(values, digits: int = 4) -> list:
-    """Nested lists of numbers with so many significant digits."""
+    """Return nested lists of numbers with `digits` significant digits."""
     if np.ndim(values):
         return [rounded(one, digits) for one in values]
     return float(f"{float(values):.{digits}g}")
 
 
 def answer_rounds(lab, request: str, generation: Generation) -> dict:
-    """An answer's rounds in words: the request, and of each round the end of the text before it, what was drafted and
-    committed as [text, kind], and the target's two likeliest tokens after the accepted drafts, and the refused one, as
+    """Return an answer's rounds in words: the request, and for each round the end of the text before it, its drafts and
+    committed tokens as [text, kind], and the target's two likeliest tokens after the accepted drafts and the refused one, as
     [text, kind, probability]."""
     prompt, found, at = lab.encode(request), [], 1
     for r in generation.rounds:
@@ -63,7 +63,7 @@ def answer_rounds(lab, request: str, generation: Generation) -> dict:
 
 
 def watched_answers(lab, decoded, prompts: int, most_rounds: int) -> dict:
-    """The first answers of each domain, `decoded(request)` each, by their rounds."""
+    """Return the first answers of each domain, `decoded(request)` each, by their rounds."""
     answers = {
         domain: [answer_rounds(lab, request, decoded(request)) for request in requests[:prompts]]
         for domain, requests in lab.prompts.items()
@@ -84,8 +84,8 @@ def watched_answers(lab, decoded, prompts: int, most_rounds: int) -> dict:
 def threshold_costs(
     recorded: dict[str, Observations], sts: STS, table: CostTable, most_requests: int
 ) -> dict:
-    """By domain and scaling, for each threshold: tokens accepted and wasted per round, and milliseconds a token for 1, 2,
-    ... requests."""
+    """Return, by domain and scaling, for each threshold: tokens accepted and wasted per round, and milliseconds a token for 1,
+    2, ... requests."""
     found = {}
     for domain, blocks in recorded.items():
         for scaling, temperatures in (("calibrated", sts.temperatures), ("raw", 1.0)):
@@ -104,12 +104,12 @@ def threshold_costs(
 
 
 def board_steps(tables: dict[str, CostTable]) -> dict:
-    """The scheduler board: confidences [steps, R, g] for a few numbers of requests, and of each table, and of the string
+    """Return the scheduler board: confidences [steps, R, g] for a few numbers of requests, and of each table, and of the string
     below it, SPS by batch size from 0."""
     confidence = {
         requests: [
             rounded(proposal.confidence, 3)
-            for proposal in recorded_steps(requests, most=BOARD_STEPS)[0]
+            for proposal in stored_steps(requests, most=BOARD_STEPS)[0]
         ]
         for requests in BOARD_REQUESTS
     }
@@ -135,9 +135,8 @@ def board_steps(tables: dict[str, CostTable]) -> dict:
 def operating_points(
     measured: dict[str, np.ndarray], loads: list[int], policies: list[str], point, one_step
 ) -> dict:
-    """The frontiers of MTP-1 and of each policy, measured and by the model at each of `loads`, `point(drafter, policy,
-    load)`; and of each policy, load and step the lengths of the requests and how much of them was accepted,
-    `one_step(policy, load, step)`."""
+    """Return the frontiers of MTP-1 and of each policy, measured and modelled at each of `loads`, `point(drafter, policy,
+    load)`; and for each policy, load and step the requests' lengths and accepted drafts, `one_step(policy, load, step)`."""
     modelled = {
         name: rounded(
             [
@@ -177,7 +176,7 @@ def operating_points(
 
 
 def measured_lengths(ours: dict[str, tuple[int, float, dict]]) -> dict:
-    """Measured drafters {label: (draft length, speed-up, style)} as lesson 03 draws them beside the formula."""
+    """Return measured drafters {label: (draft length, speed-up, style)} as lesson 03 draws them beside the formula."""
     return {
         "measured": [
             [label, length, rounded(speedup), look["color"], look["marker"]]

@@ -14,7 +14,7 @@ from IPython.display import display
 
 from dspark_lite.common.errors import RequestError
 from ..lesson_text import building
-from .style import BLACK, GREY
+from .style import BLACK, GREY, SMALL
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WEB = "application/vnd.dspark.web+json"
@@ -25,14 +25,14 @@ LINE, LETTERS_PER_INCH = (
 
 
 def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = None, **controls):
-    """Shows `controls` above a figure that `draw(**values)` makes anew at every change; returns the panel.
+    """Show `controls` above a figure that `draw(**values)` draws anew at every change; return the panel.
 
     Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
     one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
     and at each of `stills`, the values that differ from them, with a caption that says what moves. `web` is for the web
     edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
     function that returns what it draws, asked only where the course is built: numbers and texts, and under "controls"
-    those that differ there. Raises RequestError for a still of a control that is not there.
+    those that differ there. Raise RequestError for a still of a control that is not there.
     """
     if unknown := {name for still in stills for name in still} - controls.keys():
         raise RequestError(
@@ -69,8 +69,8 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
 
 
 def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
-    """What the web edition is given of a widget, to be kept with its picture: a drawing, its numbers, its controls, in
-    JSON. It is one text, because a notebook's file would give each number a line of its own."""
+    """Return a widget for the web edition, to be stored with its picture: a drawing, its numbers and its controls, in JSON. It
+    is one text, because a notebook's file would give each number a line of its own."""
     given = numbers()
     controls = {**controls, **given.pop("controls", {})}
     shown = {name: web_control(control) for name, control in controls.items()}
@@ -79,7 +79,7 @@ def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
 
 
 def web_control(control) -> dict:
-    """The label, the value and the range of a slider, or the options of a menu as [label, value]."""
+    """Return the label, the value and the range of a slider, or the options of a menu as [label, value]."""
     found = {"label": control.description, "value": control.value}
     if hasattr(control, "options"):
         pairs = (
@@ -91,7 +91,7 @@ def web_control(control) -> dict:
 
 
 def settings(values: dict, controls: dict, named) -> str:
-    """The values of the controls in `named` as a reader sees them, such as "temperature 0.5, prompt 3"."""
+    """Return the values of the controls in `named` as a reader sees them, such as "temperature 0.5, prompt 3"."""
 
     def text(control, value):
         options = getattr(control, "options", ())
@@ -106,7 +106,7 @@ def settings(values: dict, controls: dict, named) -> str:
 
 
 def pixels(figure):
-    """The colours [height, width, 4] of a figure without its empty margins; the figure is closed."""
+    """Return the colours [height, width, 4] of a figure without its empty margins; the figure is closed."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=plt.rcParams["figure.dpi"], bbox_inches="tight")
     plt.close(figure)
@@ -115,7 +115,7 @@ def pixels(figure):
 
 
 def picture(shown: list, caption: str) -> str:
-    """A PNG, in base64, of (settings, pixels) below one another with a caption at the foot."""
+    """Return a PNG, in base64, of (settings, pixels) below one another with a caption at the foot."""
     dpi, width = plt.rcParams["figure.dpi"], max(image.shape[1] for _, image in shown)
     texts = [
         fill(text, int(width / dpi * LETTERS_PER_INCH))
@@ -131,7 +131,7 @@ def picture(shown: list, caption: str) -> str:
             0.005,
             (top - height / 2) / sheet.bbox.height,
             text,
-            fontsize=8.5,
+            fontsize=SMALL,
             va="center",
             parse_math=False,
             color=GREY if text is texts[-1] else BLACK,
@@ -146,7 +146,7 @@ def picture(shown: list, caption: str) -> str:
 
 
 def slider(description: str, value, low, high, step=1):
-    """An IntSlider or FloatSlider that redraws when let go."""
+    """Return an IntSlider or FloatSlider that redraws when let go."""
     kind = ipywidgets.IntSlider if isinstance(value, int) else ipywidgets.FloatSlider
     return kind(
         description=description,
@@ -161,7 +161,7 @@ def slider(description: str, value, low, high, step=1):
 
 
 def menu(description: str, options):
-    """A Dropdown."""
+    """Return a Dropdown."""
     return ipywidgets.Dropdown(
         description=description,
         options=options,

@@ -1,1 +1,1 @@
-"""The lab, and what is measured in it: accepted length, speed, latency, thresholds, serving, quality, machines, and what models take of them."""
+"""The lab and its measurements: accepted length, speed, latency, thresholds, serving, machines and the memory of models."""

@@ -38,7 +38,7 @@ def _text(row: dict, field: str) -> str:
 
 
 def _filled(template: str) -> Callable[[dict], str]:
-    """A prompt with texts of a row in the places of a template."""
+    """Return a template filled with texts of a row."""
     fields = [field for _, field, *_ in Formatter().parse(template) if field]
     return lambda row: template.format(**{field: _text(row, field) for field in fields})
 
@@ -115,9 +115,9 @@ BENCHMARKS = {
 
 
 def load_benchmark(name: str, folder: Path | None = None, count: int | None = None) -> list[str]:
-    """`count` prompts of a benchmark (None: as many as the paper took), from `folder`/NAME.jsonl or else from the Hub.
+    """Return `count` prompts of a benchmark (None: as many as the paper took), from `folder`/NAME.jsonl or else from the Hub.
 
-    Where there are more, they are shuffled with the paper's seed and cut. Raises DSparkLiteError for a name, a file, a
+    Where there are more, they are shuffled with the paper's seed and cut. Raise DSparkLiteError for a name, a file, a
     line or a row that is not as it must be.
     """
     check_benchmark(name)
@@ -129,7 +129,7 @@ def load_benchmark(name: str, folder: Path | None = None, count: int | None = No
 
 
 def check_benchmark(name: str) -> None:
-    """Raises DSparkLiteError for a name that is none of the nine."""
+    """Raise DSparkLiteError if a name is none of the nine benchmarks."""
     if name not in BENCHMARKS:
         raise DSparkLiteError(
             f"there is no benchmark {name!r}; benchmarks are {', '.join(BENCHMARKS)}"
@@ -137,7 +137,7 @@ def check_benchmark(name: str) -> None:
 
 
 def prompts_from_folder(name: str, folder: Path) -> list[str]:
-    """First turns of all lines of `folder`/NAME.jsonl, each an object with `turns`, a list of strings."""
+    """Return first turns of all lines of `folder`/NAME.jsonl, each an object with `turns`, a list of strings."""
     path = Path(folder) / f"{name}.jsonl"
     if not path.is_file():
         held = (
@@ -174,7 +174,7 @@ def _first_turn(line: bytes, where: str) -> str:
 
 
 def prompts_from_hub(name: str) -> list[str]:
-    """Prompts of all rows of a benchmark on the Hub, through the datasets library."""
+    """Return prompts of all rows of a benchmark on the Hub, through the datasets library."""
     import datasets  # a second to import, and needed here alone
 
     try:
@@ -189,7 +189,7 @@ def prompts_from_hub(name: str) -> list[str]:
 
 
 def prompt_of_row(name: str, row: dict) -> str:
-    """The prompt that a row of a benchmark on the Hub becomes; raises DSparkLiteError where the row lacks a field."""
+    """Return the prompt of a row of a benchmark on the Hub. Raise DSparkLiteError if the row lacks a field."""
     try:
         prompt = BENCHMARKS[name].prompt(row)
     except (KeyError, IndexError, TypeError) as error:

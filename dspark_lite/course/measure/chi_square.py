@@ -22,9 +22,8 @@ MAX_LOGITS = (
 def up_to_a_fork(
     target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40
 ) -> torch.Tensor:
-    """The prompt [1, n] with the beginning of its greedy answer, cut before the anchor after which the target
-    hesitates and the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows
-    soonest."""
+    """Return the prompt [1, n] with the beginning of its greedy answer, up to the anchor after which the target hesitates and
+    the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows soonest."""
     answer = generate(
         target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()
     ).token_ids
@@ -44,7 +43,7 @@ def up_to_a_fork(
 
 @torch.inference_mode()
 def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
-    """The anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of the next."""
+    """Return the anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of the next."""
     step, cache = target.prefill(prompt_ids)
     anchor = step.logits[:, -1].argmax(-1)
     return anchor.item(), probabilities(
@@ -95,7 +94,7 @@ def next_token_counts(
     gamma: int | None = None,
     accept=accept,
 ) -> torch.Tensor:
-    """How often each token [V] came after the anchor in `draws` rounds.
+    """Return how often each token [V] came after the anchor in `draws` rounds.
 
     The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
     a round commits is counted, which a block of `gamma` drafts (None: whole ones) decides however short it is. `accept` is
@@ -121,9 +120,9 @@ def next_token_counts(
 
 
 def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Observed and expected counts [cells], the most probable first; cells that expect fewer than five draws are one.
+    """Return observed and expected counts [cells], the most probable first; cells that expect fewer than five draws are one.
 
-    Raises RequestError where fewer than two cells are left: then there is nothing to compare.
+    Raise RequestError where fewer than two cells are left: then there is nothing to compare.
     """
     order = probs.argsort(descending=True)
     expected = probs[order].double().cpu()
@@ -146,7 +145,7 @@ def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tenso
 
 
 def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
-    """The chance (p-value) of counts [V] at least this far from probs [V], if they were drawn from probs."""
+    """Return the chance (p-value) of counts [V] at least this far from probs [V], if they were drawn from probs."""
     from scipy.stats import chisquare  # slow to import, and needed here only
 
     if counts[probs == 0].any():

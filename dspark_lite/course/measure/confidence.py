@@ -1,5 +1,5 @@
-"""What a confidence head says in rollouts and what becomes of it; calibrating a drafter on one half of a lab's prompts and
-reporting on the other; checking a stored calibration."""
+"""Confidences in rollouts and their outcomes: a calibration on one half of a lab's prompts, a report on the other half, and a check of
+a stored calibration."""
 
 import sys
 from pathlib import Path
@@ -34,11 +34,11 @@ def observe(
     name: str = "",
     journal: Journal | None = None,
 ) -> Observations:
-    """Rolls out every prompt with whole blocks and notes what the confidence head said and what was accepted.
+    """Roll out every prompt with whole blocks; return the head's confidence logits and the accepted drafts.
 
     Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it; so are prompts that
     leave the target no position for an answer. What the `journal` holds of the prompts called `name` is not rolled out again.
-    Raises RequestError for a drafter without a confidence head, and for answers too short for a block.
+    Raise RequestError for a drafter without a confidence head, and for answers too short for a block.
     """
     check_confidence_head(drafter)
     if (
@@ -57,7 +57,9 @@ def observe(
             if key not in journal:
                 journal.add(key, _blocks_said(lab, drafter, text, index, temperature))
             for said, kept in journal[key]:
-                logits.append(said), accepted.append(kept), prompts.append(index)
+                logits.append(said)
+                accepted.append(kept)
+                prompts.append(index)
     finally:
         drafter.temperatures = fitted
     return Observations(
@@ -70,7 +72,7 @@ def observe(
 def _blocks_said(
     lab, drafter, text: str, seed: int, temperature: float
 ) -> list[tuple[list[float], int]]:
-    """The confidence logits of each whole block of an answer, and how many of its drafts were accepted."""
+    """Return the confidence logits of each whole block of an answer, and its number of accepted drafts."""
     said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
     if room < 1:
         return []
@@ -92,8 +94,8 @@ def _blocks_said(
 def observe_domains(
     lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None
 ) -> dict[str, Observations]:
-    """Observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects; raises RequestError where those of one
-    gave no whole block."""
+    """Return observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects; raises
+    RequestError where those of one gave no whole block."""
     found = {
         domain: observe(
             lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal
@@ -108,27 +110,28 @@ def observe_domains(
 
 
 def reported_half(texts: list[str]) -> list[str]:
-    """The first half of a domain's prompts, which a calibration is judged on."""
+    """Return the first half of a domain's prompts, on which a calibration is tested."""
     return texts[: len(texts) // 2]
 
 
 def fitted_half(texts: list[str]) -> list[str]:
-    """The second half, which it is fitted on."""
+    """Return the second half of a domain's prompts, on which a calibration is fitted."""
     return texts[len(texts) // 2 :]
 
 
 def pooled(observations: dict[str, Observations]) -> Observations:
-    """Those of all domains as one; the numbers of prompts then tell prompts of a domain apart, not domains."""
+    """Return the observations of all domains as one; numbers of prompts then tell prompts of a domain apart, not domains."""
     return Observations(*map(np.concatenate, zip(*observations.values())))
 
 
 def calibrate(
     lab: Lab, drafter, *, temperature: float = 1.0, path: Path | None = None
 ) -> tuple[STS, dict]:
-    """Fits on the second half of each domain's prompts, all domains together; measures on the first: (STS, report).
+    """Fit a calibration on the second half of each domain's prompts, all domains together, and test it on the first; return
+    (STS, report).
 
     With a `path`, that of the calibration to be, finished answers are kept in a journal beside it, and the same call goes on where
-    it was stopped. Raises RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
+    it was stopped. Raise RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
     """
     if short := [domain for domain, texts in lab.prompts.items() if len(texts) < 2]:
         raise RequestError(
@@ -154,9 +157,9 @@ def calibrate(
 
 
 def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> dict:
-    """Whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts.
+    """Return whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts.
 
-    Raises RequestError for a calibration of another draft or of blocks of another length.
+    Raise RequestError for a calibration of another draft or of blocks of another length.
     """
     sts.check_draft(drafter)
     found = observe_domains(lab, drafter, reported_half, temperature=temperature)
@@ -170,8 +173,8 @@ def calibration_report(
     observations: dict[str, Observations],
     otherwise: str = "does not fit any more: calibrate again",
 ) -> dict:
-    """ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits, or what else
-    is said of it."""
+    """Return ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits, or what
+    else is said of it."""
     together = pooled(observations)
     rows = [
         row
@@ -221,12 +224,12 @@ def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
 
 
 def cut_lengths(confidence: np.ndarray, least: float) -> np.ndarray:
-    """Drafts [N] before the first whose confidence [N, g] is below `least`."""
+    """Return drafts [N] before the first whose confidence [N, g] is below `least`."""
     return (confidence >= least).cumprod(1).sum(1)
 
 
 def replay(observations: Observations, confidence: np.ndarray, least: float) -> tuple[float, float]:
-    """(accepted, rejected) tokens a step if recorded blocks had been cut at `least`, confidence [N, g]; bonus included.
+    """Return (accepted, rejected) tokens a step of stored blocks cut at `least`, confidence [N, g]; bonus included.
 
     Exact for the recorded steps; what follows a cut would have begun at other places, which only measure/threshold_sweep.py sees.
     """

@@ -1,4 +1,5 @@
-"""What fits this machine, and which versions it has: one screen, without a GPU and without a network too."""
+"""What fits this machine, and which versions it has: one screen, without a GPU and without a
+network too."""
 
 import os
 import shutil
@@ -17,9 +18,11 @@ LIBRARIES = ("huggingface_hub", "ipywidgets")  # beside those that lab.versions 
 
 
 def examine() -> dict:
-    """Return everything that `doctor` prints, as JSON has it: device, dtype, versions, profile, cache, models.
+    """Return everything that `doctor` prints, as JSON has it: device, dtype, versions, profile,
+    cache, models.
 
-    On a CPU capability, free_bytes and total_bytes of the device are None, and so is `fits` of a model.
+    On a CPU capability, free_bytes and total_bytes of the device are None, and so is `fits` of a
+    model.
     """
     from huggingface_hub import constants
 
@@ -67,7 +70,8 @@ def all_versions() -> dict[str, str]:
 
 
 def chosen_profile() -> dict:
-    """Return the profile that `setup()` takes, and why; the name is None if DSPARK_PROFILE names no profile."""
+    """Return the profile that `setup()` takes, and why; the name is None if DSPARK_PROFILE names no
+    profile."""
     try:
         name = lab.choose_profile()
     except DSparkLiteError as error:
@@ -91,9 +95,11 @@ def free_disk(folder: Path) -> int:
 
 
 def fitting(role: str, free: int | None) -> dict:
-    """Return a model of the released profile: bytes of its files, and of target, this drafter and a prompt together.
+    """Return a model of the released profile: bytes of its files, and of target, this drafter and a
+    prompt together.
 
-    `fits` says whether they fit in `free` bytes (None: there is no GPU), `fits_t4` whether they fit on a T4.
+    `fits` says whether they fit in `free` bytes (None: there is no GPU), `fits_t4` whether they fit
+    on a T4.
     """
     drafter = None if role == "target" else role
     together = sum(shapes.memory(drafter).values())

@@ -1,4 +1,4 @@
-"""What a draft is and whether it fits a target, from config.json and the headers of its weights: no numbers are read or fetched."""
+"""The form of a draft and its fit to a target, from config.json and the headers of its weights; no weights are read or downloaded."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +17,9 @@ from dspark_lite.models.checkpoints import (
     target_class,
 )
 from dspark_lite.models.draft_forms import PublishedDraft, read_draft
-from dspark_lite.models.draft_weights import check_tensors
+from dspark_lite.models.draft_weights import SHARED_TENSORS, check_tensors
 from dspark_lite.models.hub import fetch, fetch_header
 from .inspection import stored
-
-LENT = ("embed_tokens.weight", "lm_head.weight")
 
 
 class Fit(NamedTuple):
@@ -41,9 +39,11 @@ class Summary(NamedTuple):
     size: int
 
     def lines(self) -> list[str]:
-        """Form, kind, taps, vocabulary and size, a line each."""
+        """Return form, kind, taps, vocabulary and size, a line each."""
         config, kind = self.draft.config, self.draft.kind
-        lacking = [tensor.removesuffix(".weight") for tensor in LENT if tensor not in self.shapes]
+        lacking = [
+            tensor.removesuffix(".weight") for tensor in SHARED_TENSORS if tensor not in self.shapes
+        ]
         reduced = f"{config.draft_vocab_size:,} of " if config.draft_vocab_size else ""
         of_layers = f" of {config.num_target_layers}" if config.num_target_layers else ""
         return [
@@ -58,11 +58,11 @@ class Summary(NamedTuple):
         ]
 
     def fit(self, target: Target) -> Fit:
-        """Whether the draft fits a target, of which shapes alone are needed."""
+        """Return whether the draft fits a target; the target's shapes are enough."""
         try:
             target.check_rollback()
             check_pair(self.draft.kind, self.draft.config, target)
-            check_tensors(self.name, self.draft, self.shapes, LENT)
+            check_tensors(self.name, self.draft, self.shapes, SHARED_TENSORS)
         except CheckpointError as error:
             return Fit(target.name, False, str(error))
         return Fit(
@@ -92,9 +92,10 @@ def _kind(kind: type, config) -> str:
 
 
 def summarise(name: str, num_target_layers: int | None = None) -> Summary:
-    """The summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the target it is for, where that is known.
+    """Return the summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the target it is for, where that
+    is known.
 
-    Of a Hub id config.json and the headers of the weights are fetched. Raises CheckpointError for what is no draft.
+    Of a Hub id config.json and the headers of the weights are fetched. Raise CheckpointError for anything but a draft.
     """
     folder = _config_folder(name)
     draft = read_draft(name, read_config(folder), num_target_layers)
@@ -104,20 +105,20 @@ def summarise(name: str, num_target_layers: int | None = None) -> Summary:
         if on_hub and not any(folder.glob("model*.safetensors"))
         else {tensor: (entry.shape, entry.nbytes) for tensor, entry in stored(str(folder)).items()}
     )
-    shapes = {draft.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
+    shapes = {draft.names.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
     shapes.pop(None, None)
     return Summary(name, draft, shapes, sum(size for _, size in header.values()))
 
 
 def _config_folder(name: str) -> Path:
-    """A folder with a checkpoint's config.json; nothing else of a Hub id is fetched."""
+    """Return a folder with a checkpoint's config.json; download nothing else of a Hub id."""
     return resolve(name, lambda hub: fetch(hub, ["config.json"]))
 
 
 def target_shape(name: str) -> Target:
-    """A target (embedded name, folder or Hub id) from its config.json alone: on the meta device, without numbers.
+    """Return a target (embedded name, folder or Hub id) from its config.json alone: on the meta device, without numbers.
 
-    Raises CheckpointError for what is no target.
+    Raise CheckpointError for anything but a target.
     """
     folder = _config_folder(name)
     model_class = target_class(name, (read_config(folder).get("architectures") or ["?"])[0])

@@ -1,4 +1,4 @@
-"""What drafts of one to gamma tokens cost, beside a pass of the target."""
+"""The time of drafts of one to gamma tokens, beside a pass of the target (lesson 06)."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from .lab import Lab
 def draft_times(
     lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int, repeats: int = 12
 ) -> tuple[dict[str, dict[int, float]], float, float]:
-    """Milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
+    """Return milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
 
     Each draft comes right after a verification, as in a round. All works of a drafter take turns, and the least of `repeats` times counts.
     """
@@ -49,7 +49,8 @@ def _verify(target, cache, anchor: torch.Tensor, count: int) -> None:
 
 
 def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
-    """What is timed of one drafter, by what it is and its drafts."""
+    """Return the timed functions of one drafter, by name and drafts; each rolls the target's pass back, so that it can be
+    repeated."""
     read, cache = lab.target.prefill(prompt_ids, drafter.taps)
     state, anchor = drafter.begin(prompt_ids, read.features), prompt_ids[:, -1]
     verify = partial(_verify, lab.target, cache, anchor)

@@ -40,7 +40,8 @@ def rollout(
     gamma: int | None = None,
     max_new_tokens: int | None = None,
 ) -> Generation:
-    """`generate` on a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same ones."""
+    """Return `generate`'s answer to a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same
+    answers."""
     return generate(
         lab.target,
         drafter,
@@ -55,7 +56,7 @@ def rollout(
 
 
 def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
-    """One generation per prompt."""
+    """Return one generation per prompt."""
     return [
         rollout(lab, drafter, prompt, index, temperature=temperature)
         for index, prompt in enumerate(prompts)
@@ -65,9 +66,9 @@ def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> li
 def rollouts_side_by_side(
     lab: Lab, drafter, prompts: list[str], *, temperature: float
 ) -> list[Generation]:
-    """`rollouts` by the serving engine, all prompts at once: the same distribution, other draws, a fraction of the time.
+    """Return `rollouts` by the serving engine, all prompts at once: the same distribution, other draws, a fraction of the time.
 
-    Raises RequestError for a drafter that the engine cannot serve.
+    Raise RequestError for a drafter that the engine cannot serve.
     """
     requests = {
         index: Request(lab.encode(prompt), lab.max_new_tokens, lab.seed + index)
@@ -78,7 +79,7 @@ def rollouts_side_by_side(
 
 
 def tally(generations: list[Generation]) -> np.ndarray:
-    """Committed tokens and rounds of each generation, [N, 2].
+    """Return committed tokens and rounds of each generation, [N, 2].
 
     A round commits the accepted drafts and the one token after them, the correction or bonus. As in the paper's
     evaluation, a round whose drafts held an accepted stop token counts them up to it and no bonus, and the first token,
@@ -89,12 +90,12 @@ def tally(generations: list[Generation]) -> np.ndarray:
 
 
 def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
-    """Tokens committed in rounds and the seconds of these rounds, by answer: [N, 2]."""
+    """Return tokens committed in rounds and the seconds of these rounds, by answer: [N, 2]."""
     return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
 
 
 def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
-    """How many rounds of each generation kept the draft at a position, and how many reached it, [N, gamma, 2].
+    """Return how many rounds of each generation kept the draft at a position, and how many reached it, [N, gamma, 2].
 
     Drafts behind a stop token or the length limit are not counted: the answer has ended there.
     """
@@ -108,7 +109,8 @@ def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
 
 
 def acceptance_by_position(generations: list[Generation], gamma: int) -> list[float | None]:
-    """Of the rounds that reached position k, the share that accepted it; None where no round did."""
+    """Return, for each position, the share of rounds that accepted its draft among those that reached it; None where no round
+    did."""
     return [
         float(kept / reached) if reached else None
         for kept, reached in position_counts(generations, gamma).sum(0)
@@ -116,8 +118,8 @@ def acceptance_by_position(generations: list[Generation], gamma: int) -> list[fl
 
 
 def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
-    """`acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a row of `evaluate` carries; None where hardly a
-    round came so far."""
+    """Return `acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a row of `evaluate` carries;
+    None where hardly a round came so far."""
     return [
         bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
         if counts[:, k, 1].sum() >= MIN_ROUNDS
@@ -127,12 +129,13 @@ def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
 
 
 def mean_accepted_length(groups: list[np.ndarray]) -> np.ndarray:
-    """Committed tokens per round of each group of rows [..., N, 2], averaged over the groups: [...]."""
+    """Return committed tokens per round of each group of rows [..., N, 2], averaged over the groups: [...]."""
     return np.mean([share_of_rows(group) for group in groups], axis=0)
 
 
 def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
-    """How much longer ours accepts than theirs in the macro-average over domains, as a fraction; both on the same prompts."""
+    """Return how much longer one drafter is accepted than another in the macro-average over domains, as a fraction; both on the
+    same prompts."""
     return paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b) - 1, ours, theirs)
 
 
@@ -147,16 +150,16 @@ def evaluate(
     slots: int = 1,
     path: Path | None = None,
 ) -> dict:
-    """One row a drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
+    """Return one row for each drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
 
     A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
     rounds of each prompt, its `position_counts`, and how many prompts were skipped because the target has no position
     left for an answer (where a few are left, the answer is that short); None stands where no prompt gave a round.
     `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by
     the name of a benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving engine
-    answers so many prompts side by side: same distribution, other draws, a fraction of the time. With a `path`, that of the JSON to be, finished
+    answers that many prompts side by side: same distribution, other draws, a fraction of the time. With a `path`, that of the JSON to be, finished
     prompts are kept in a journal beside it, and the same call goes on where it was stopped.
-    Raises DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit, RequestError for one that
+    Raise DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit, RequestError for one that
     cannot draft `gamma` tokens or be served in `slots`: all before the first prompt is answered.
     """
     check_temperature(temperature)
@@ -203,7 +206,7 @@ def _rows_by_journal(
     decoding: dict,
     slots: int,
 ) -> list[dict]:
-    """The rows of `evaluate`; prompts that the journal lacks are answered, with `decoding` as the settings, and added."""
+    """Return the rows of `evaluate`; answer the prompts that the journal lacks, with the settings `decoding`, and add them."""
     counted = _counts if slots == 1 else partial(_counts_side_by_side, slots=slots)
     keys = {
         (label, name): [prompt_key(label, name, index, text) for index, text in enumerate(texts)]
@@ -233,7 +236,7 @@ def _rows_by_journal(
 
 
 def row_tally(row: dict) -> np.ndarray:
-    """The `tally` [N, 2] that a row of an evaluation carries, for intervals of any comparison."""
+    """Return the `tally` [N, 2] that a row of an evaluation carries, for intervals of any comparison."""
     return np.array([row["committed"], row["rounds"]], dtype=float).T
 
 
@@ -242,7 +245,8 @@ def _loaded(lab: Lab, drafter):
 
 
 def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
-    """The drafter loaded; raises RequestError where it cannot draft `gamma` tokens, or the engine cannot serve it in `slots`."""
+    """Return the loaded drafter. Raise RequestError if it cannot draft `gamma` tokens, or the engine cannot serve it in
+    `slots`."""
     loaded = _loaded(lab, drafter)
     draft_length(gamma, loaded.gamma)
     if slots != 1:
@@ -253,12 +257,12 @@ def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
 
 
 def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
-    """What a prompt is called in the journal; another text in the same place is another prompt."""
+    """Return a prompt's name in the journal; another text in the same place is another prompt."""
     return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) -> Journal:
-    """The journal of rollouts beside `path`, that of the file to be; without a path nothing is kept."""
+    """Return the journal of rollouts beside `path`, that of the file to be; without a path it stores nothing."""
     if path is None:
         return Journal(None, {})
     return Journal(
@@ -274,19 +278,19 @@ def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) ->
 
 
 def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
-    """How many new tokens a prompt [1, n] may have; none or fewer where it fills the target's positions."""
+    """Return how many new tokens a prompt [1, n] may have; 0 or less if it fills the target's positions."""
     return min(max_new_tokens, lab.target.max_positions - input_ids.shape[1])
 
 
 def _round_counts(answer: Generation) -> list[list[int]]:
-    """[proposed, accepted, committed] of each round."""
+    """Return [proposed, accepted, committed] of each round."""
     return [[r.proposed, r.accepted, r.committed] for r in answer.rounds]
 
 
 def _counts(
     lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens
 ) -> Iterator[tuple[int, list | None]]:
-    """Answers prompts one after another: the index of each and its `_round_counts`, None where an answer has no room."""
+    """Answer prompts one after another; yield the index of each and its `_round_counts`, None where an answer has no room."""
     for index, text in texts.items():
         room = room_for(lab, lab.encode(text), max_new_tokens)
         yield (
@@ -310,7 +314,7 @@ def _counts(
 def _counts_side_by_side(
     lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots
 ) -> Iterator[tuple[int, list | None]]:
-    """`_counts` by the serving engine, as answers end; what a prompt draws depends on its seed alone."""
+    """Yield the same as `_counts` by the serving engine, as answers end; the draws of a prompt depend on its seed alone."""
     requests = {}
     for index, text in texts.items():
         input_ids = lab.encode(text)
@@ -325,7 +329,7 @@ def _counts_side_by_side(
 def _served(
     lab, drafter, requests: dict[int, Request], temperature, gamma, slots
 ) -> Iterator[tuple[int, Generation]]:
-    """The index and the answer of each request by the serving engine, as answers end."""
+    """Return the index and the answer of each request by the serving engine, as answers end."""
     capacity = (
         max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0)
         + drafter.gamma
@@ -345,7 +349,7 @@ def _served(
 
 
 def _row(label: str, name: str, found: list, gamma: int) -> dict:
-    """A row of what `_round_counts` gave for each prompt of a domain or benchmark."""
+    """Return a row from the `_round_counts` of each prompt of a domain or benchmark."""
     generations = [
         Generation(rounds=[Round(*counts) for counts in rounds])
         for rounds in found
@@ -376,12 +380,12 @@ def _row(label: str, name: str, found: list, gamma: int) -> dict:
 
 
 def tokens_per_second(generations: list[Generation]) -> float:
-    """Tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
+    """Return tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
     return float(share_of_rows(committed_and_seconds(generations)))
 
 
 def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
-    """What a round costs: its mean milliseconds of drafting and of verifying."""
+    """Return the mean milliseconds of a round's drafting and verifying."""
     rounds = [r for g in generations for r in g.rounds]
     return {
         "draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),

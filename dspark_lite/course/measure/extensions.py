@@ -1,4 +1,4 @@
-"""What block verification gains over the token rule, on the very same blocks.
+"""The gain of block verification over the token rule, on the same blocks.
 
 A rule's accepted drafts are taken in expectation over its own coins, given the block: the two rules then differ by nothing but
 the rule. The blocks are those that the token rule's rounds begin with.
@@ -59,7 +59,7 @@ def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks
 def expected_by_rule(
     target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
 ) -> tuple[float, float]:
-    """How many drafts of a block [1, g] the token rule and block verification accept on average over their coins."""
+    """Return how many drafts of a block [1, g] the token rule and block verification accept on average over their coins."""
     ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [1, g]
     ends, _, _ = block_ends(target_probs, draft_probs, draft_tokens, None)  # [1, g+1]
     return ratios.clamp(max=1).cumprod(1).sum().item(), (
@@ -68,7 +68,7 @@ def expected_by_rule(
 
 
 def block_gain(blocks: Blocks) -> dict[str, Estimate]:
-    """Mean committed tokens per round by each rule, and by how much more with block verification, as a share; intervals over
+    """Return the mean committed tokens per round by each rule, and the gain of block verification as a fraction; intervals over
     prompts."""
     places = np.unique(blocks.prompts, return_inverse=True)[1]
     totals = np.stack(

@@ -1,4 +1,4 @@
-"""Rounds of decoding whose outcome is forced: what a round costs where the weights are random.
+"""Rounds of decoding with a forced outcome: the time of a round with random weights.
 
 Random weights agree on nothing, so nothing would be accepted. Here each round does all its work, and then commits as
 many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
@@ -20,8 +20,8 @@ ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no tim
 
 
 class ForcedAccept:
-    """An accept rule that judges a block and then says what `pattern` says, round by round: so many drafts are accepted,
-    at most those that are verified."""
+    """An accept rule that runs the real rule, and then accepts as many drafts as `pattern` says, round by round, at most the
+    verified ones."""
 
     def __init__(self, pattern: list[int], device: torch.device):
         self._forced = iter(torch.tensor(pattern, device=device).split(1))  # [1] for each round
@@ -41,7 +41,7 @@ def forced_text(
     temperature: float = 1.0,
     generator=None,
 ) -> Sequence:
-    """A prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
+    """Return a prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
     step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
     state = drafter.begin(input_ids, step.features) if drafter else None
     return Sequence(
@@ -57,14 +57,14 @@ def forced_text(
 
 
 def timed_rounds(text: Sequence, count: int) -> list[dict[str, float]]:
-    """Plays so many rounds: milliseconds of each part by round."""
+    """Play `count` rounds; return the milliseconds of each part by round."""
     return [
         {part: 1e3 * spent for part, spent in measure_parts(text)[1].items()} for _ in range(count)
     ]
 
 
 def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
-    """Plays a round of a text: its outcome, and the `total` of the `gauge(device)` that each of ROUND_PARTS ran in."""
+    """Play a round of a text; return its outcome, and the `total` of the `gauge(device)` of each of ROUND_PARTS."""
     totals = {}
 
     @contextmanager
@@ -79,7 +79,7 @@ def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcom
 
 
 def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
-    """Accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
+    """Return accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
     Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
     generator = torch.Generator().manual_seed(seed)
     by_domain = torch.tensor(

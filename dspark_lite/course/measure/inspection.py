@@ -1,5 +1,4 @@
-"""A checkpoint under the glass (lesson 08): what its files hold, whether each tensor finds its place, how exact each
-module is."""
+"""A checkpoint under the glass (lesson 08): the tensors of its files, their places in our modules, and the error of each module."""
 
 from typing import NamedTuple
 
@@ -51,9 +50,9 @@ class Placement(NamedTuple):
 
 
 def stored(name: str) -> dict[str, Stored]:
-    """Every tensor of a checkpoint (embedded name, folder or Hub id), from its files' headers: no numbers are read.
+    """Return every tensor of a checkpoint (embedded name, folder or Hub id), from its files' headers: no numbers are read.
 
-    Raises CheckpointError for a checkpoint that cannot be had.
+    Raise CheckpointError for a checkpoint that cannot be had.
     """
     found = {}
     for path in weight_files(resolve(name)):
@@ -65,9 +64,9 @@ def stored(name: str) -> dict[str, Stored]:
 
 
 def asked_for(config: dict) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor of our module for a draft with this config.json; nothing is allocated.
+    """Return name and shape of every tensor of our module for a draft with this config.json; nothing is allocated.
 
-    Raises CheckpointError for a layout that is not drafted here.
+    Raise CheckpointError for a layout that is not drafted here.
     """
     kind = DRAFTS[config["architectures"][0]]
     with torch.device("meta"):
@@ -76,14 +75,14 @@ def asked_for(config: dict) -> dict[str, tuple[int, ...]]:
 
 
 def place(asked: dict[str, tuple], found: dict[str, tuple]) -> Placement:
-    """Compares two {name: shape}: what a module asks for and what a file holds."""
+    """Compare two {name: shape}: the tensors that a module asks for and those of a file."""
     both = asked.keys() & found.keys()
     differing = {name for name in both if tuple(asked[name]) != tuple(found[name])}
     return Placement(asked.keys() - both, found.keys() - both, differing)
 
 
 def by_part(sizes: dict[str, int]) -> dict[str, int]:
-    """Bytes of each part of a draft, from the bytes of its tensors by name."""
+    """Return bytes of each part of a draft, from the bytes of its tensors by name."""
     parts = dict.fromkeys(TENSOR_PARTS.values(), 0)
     for tensor, size in sizes.items():
         parts[TENSOR_PARTS[tensor.split(".")[0]]] += size
@@ -92,7 +91,7 @@ def by_part(sizes: dict[str, int]) -> dict[str, int]:
 
 @torch.inference_mode()
 def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, float]:
-    """Largest absolute error of each module of a block draft against the reference tensors of a golden case.
+    """Return largest absolute error of each module of a block draft against the reference tensors of a golden case.
 
     Each module reads the reference's input, not the output of the one before, and computes in `dtype`, so that an error
     is its own. The reference is float32.
@@ -112,7 +111,7 @@ def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, fl
 
 
 def module_outputs(drafter, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What each module of a block draft makes of the reference's inputs, by the name of the reference's output."""
+    """Return the output of each module of a block draft on the reference's inputs, by the name of the reference's output."""
     anchor, hidden = given["anchor"], given["block_hidden"]
     previous = drafter.previous(anchor, given["draft_tokens"])
     outputs = {

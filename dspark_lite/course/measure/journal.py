@@ -1,4 +1,4 @@
-"""Files of measurements: what each says of where it was made, and the journal from which a stopped one resumes."""
+"""Files of measurements: their header, and the journal from which a stopped measurement resumes."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dspark_lite.common.files import ROOT
 
 
 def header(lab) -> dict:
-    """What every measurement carries: device, versions, commit, seed, profile and target."""
+    """Return the header of every measurement: device, versions, commit, seed, profile and target."""
     return {
         "device": lab.device_name,
         "versions": lab.versions,
@@ -23,7 +23,7 @@ def header(lab) -> dict:
 
 
 def commit() -> str | None:
-    """The short hash of the checkout that this package runs from; None outside a clone or without git."""
+    """Return the short hash of the checkout that this package runs from; None outside a clone or without git."""
     if not (ROOT / ".git").exists():
         return None
     try:
@@ -36,7 +36,7 @@ def commit() -> str | None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises DSparkLiteError unless a file can be written to `path`, in a folder that is there or can be made: to be asked
+    """Raise DSparkLiteError unless a file can be written to `path`, in a folder that is there or can be made: to be asked
     before measuring for minutes. It leaves nothing behind."""
     if path.is_dir():
         raise DSparkLiteError(
@@ -53,7 +53,7 @@ def check_writable(path: Path) -> None:
 
 
 def journal_path(path: Path) -> Path:
-    """Where the journal of the measurement `path` lies: beside it, FILE.json having FILE.journal.jsonl."""
+    """Return the path of the journal beside the measurement `path`: FILE.json has FILE.journal.jsonl."""
     return path.with_suffix(".journal.jsonl")
 
 
@@ -77,7 +77,7 @@ class Journal:
         return self._done[key]
 
     def add(self, key: tuple, value) -> None:
-        """Keeps what `key` (strings and numbers) gave, as JSON knows it."""
+        """Store the result of `key` (strings and numbers), as JSON knows it."""
         self._done[key] = value
         if self.path is not None:
             self._append([key, value])
@@ -87,7 +87,7 @@ class Journal:
             file.write(json.dumps(entry) + "\n")
 
     def _resume(self, settings: dict) -> bool:
-        """Reads what the file holds; False where there is nothing."""
+        """Read the file; return False if it holds nothing."""
         held = self.path.read_bytes() if self.path.exists() else b""
         whole = held[: held.rfind(b"\n") + 1]
         if len(whole) < len(held):

@@ -49,7 +49,7 @@ class Lab:
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str | Path):
-        """The drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
+        """Return the drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
 
         Raises DSparkLiteError for another name.
         """
@@ -72,14 +72,14 @@ class Lab:
         return self._held[1]
 
     def encode(self, prompt: str, *, enable_thinking: bool = False) -> torch.Tensor:
-        """Token ids [1, n] of a user's first turn, chat template applied; raises RequestError for what is no text."""
+        """Return token ids [1, n] of a user's first turn, chat template applied; raises RequestError for what is no text."""
         if not isinstance(prompt, str):
             raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
         ids = chat_ids(self.tokenizer, prompt, enable_thinking=enable_thinking)
         return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:
-        """The text of token ids, special tokens left out; raises RequestError for what are none."""
+        """Return the text of token ids, special tokens left out; raises RequestError for what are none."""
         try:
             return self.tokenizer.decode(token_ids, skip_special_tokens=True)
         except (TypeError, KeyError, OverflowError):  # which of them depends on the object
@@ -88,11 +88,11 @@ class Lab:
             ) from None
 
     def generator(self, seed: int | None = None) -> torch.Generator:
-        """A fresh random generator on the lab's device."""
+        """Return a fresh random generator on the lab's device."""
         return torch.Generator(self.device).manual_seed(self.seed if seed is None else seed)
 
     def costs(self, path: Path | str):
-        """The cost table in a file of SGLang's, of either form, for scheduling steps of this lab's target.
+        """Return the cost table in a file of SGLang's, of either form, for scheduling steps of this lab's target.
 
         Raises RequestError for one that was measured on another device, of another target or with other versions.
         """
@@ -112,7 +112,7 @@ class Lab:
 
 
 def choose_profile(profile: str | None = None) -> str:
-    """The profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free and "tiny" elsewhere."""
+    """Return the profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free and "tiny" elsewhere."""
     profile = profile or os.environ.get("DSPARK_PROFILE")
     if profile is None:
         roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= MIN_FREE_MEMORY
@@ -149,7 +149,7 @@ def setup(
     memory_gb: float | None = None,
     fast: bool | str = False,
 ) -> Lab:
-    """Loads the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
+    """Load the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
 
     `device` ("cpu", "cuda"), the number format `dtype` ("float32", "bfloat16", "float16") and the most memory of a GPU that
     this process may take, `memory_gb`, default to DSPARK_DEVICE, DSPARK_DTYPE and DSPARK_MEMORY_GB, and where those are not
@@ -181,7 +181,7 @@ def setup(
 
 
 def _device(asked: str | None, profile: str) -> torch.device:
-    """The device that is asked for (None: that of the profile)."""
+    """Return the device that is asked for (None: that of the profile)."""
     if asked not in (None, "cpu", "cuda"):
         raise RequestError(
             f"the device is {asked!r}; it must be cpu or cuda"
@@ -193,7 +193,7 @@ def _device(asked: str | None, profile: str) -> torch.device:
 
 
 def _number_format(asked: str | None) -> torch.dtype | None:
-    """The number format that is asked for (None: left to the device)."""
+    """Return the number format that is asked for (None: left to the device)."""
     if asked not in (None, *NUMBER_FORMATS):
         raise RequestError(
             f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}"
@@ -202,7 +202,7 @@ def _number_format(asked: str | None) -> torch.dtype | None:
 
 
 def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
-    """Lets this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that it may take, None on a CPU.
+    """Let this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that it may take, None on a CPU.
 
     Raises RequestError for what is no number above 0.
     """

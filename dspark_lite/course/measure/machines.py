@@ -344,8 +344,8 @@ class Replayed(NamedTuple):
 
 
 def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0) -> Replayed:
-    """Replay recorded answers with `load` requests always under way: whoever ends is replaced at
-    once, each answer in its turn.
+    """Return Replay recorded answers with `load` requests always under way: whoever ends is replaced at once, each answer in
+    its turn.
 
     Counting begins when as many answers have ended as run, and ends after as many as there are,
     or twice as many as run. The order of the answers depends on the seed and their number alone.

@@ -21,7 +21,7 @@ class Reading(NamedTuple):
 
 
 def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
-    """Lets the target answer a prompt at temperature 1 and reads the whole text again in one pass."""
+    """Let the target answer a prompt at temperature 1, and read the whole text again in one pass."""
     prompt_ids = lab.encode(prompt)
     answer = generate(
         lab.target,
@@ -37,7 +37,7 @@ def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
 
 
 def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of each and the next."""
+    """Return the `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of each and the next."""
     step, _ = target.prefill(ids)
     first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)
     step, _ = target.prefill(torch.cat([ids.expand(count, -1), first[:, None]], 1))
@@ -45,15 +45,15 @@ def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tenso
 
 
 def wasted(joint: torch.Tensor) -> float:
-    """The share of two independent slots' pairs, each slot with the right chances, that the target hardly writes (below
+    """Return the share of two independent slots' pairs, each slot with the right chances, that the target hardly writes (below
     0.5 %): for a joint [rows, columns] of any sum."""
     joint = joint / joint.sum()
     return (joint.sum(1, keepdim=True) * joint.sum(0))[joint < 0.005].sum().item()
 
 
 def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, int]:
-    """The reading and the place of an anchor in it after which two independent slots waste most; a place where whole words
-    collide goes before one where parts of words do.
+    """Return the reading and the place of an anchor in it after which two independent slots waste most; collisions of whole
+    words go before those of parts of words.
 
     Candidates: the `places` positions of each answer with the most probable runner-up token.
     """

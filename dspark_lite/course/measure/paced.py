@@ -1,4 +1,4 @@
-"""A device that only waits: the steps of an engine, replayed at the pace of hardware that is not here."""
+"""A device that only waits: the steps of an engine, replayed at the pace of other hardware."""
 
 import time
 from dataclasses import replace
@@ -27,11 +27,11 @@ class PacedEngine:
         return not self._left
 
     def set_policy(self, policy) -> None:
-        """Schedules by this policy."""
+        """Schedule by this policy."""
         self._policy = policy
 
     def step(self) -> StepReport:
-        """Waits as long as a step takes, and reports the next one."""
+        """Wait as long as a step takes, and report the next one."""
         ended = time.perf_counter() + sum(self.seconds.values())
         self._policy(self._proposals[len(self._left) % len(self._proposals)])
         time.sleep(max(0.0, ended - time.perf_counter()))

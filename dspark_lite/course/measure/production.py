@@ -41,12 +41,12 @@ def cached_rows(lab: Lab, recipe: DraftRecipe, folder: Path):
 
 
 def counted(generations: list) -> list[list[float]]:
-    """Tokens and rounds of each generation, for a JSON file."""
+    """Return tokens and rounds of each generation, for a JSON file."""
     return tally(generations).tolist()
 
 
 def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str, list]:
-    """Tokens and rounds of each of so many prompts, by domain."""
+    """Return tokens and rounds of each of so many prompts, by domain."""
     return {
         domain: counted(rollouts(lab, drafter, texts[:prompts], temperature=temperature))
         for domain, texts in lab.prompts.items()
@@ -54,7 +54,7 @@ def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str,
 
 
 def block_milliseconds(lab: Lab, drafter) -> float:
-    """The median time of drafting a block after a prompt."""
+    """Return the median time of drafting a block after a prompt."""
     ids, took = lab.encode(lab.prompts["chat"][0]), []
     step, _ = lab.target.prefill(ids, drafter.taps)
     with torch.inference_mode():
@@ -67,7 +67,7 @@ def block_milliseconds(lab: Lab, drafter) -> float:
 
 
 def v4_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
-    """Trains one of V4_VARIANTS, all by the same recipe, and says what it costs and brings."""
+    """Train one of V4_VARIANTS, all by the same recipe, and says what it costs and brings."""
     began = time.monotonic()
     drafter = train_draft(
         load_recipe("production-v4"),
@@ -103,7 +103,8 @@ HEAD_KINDS = {
 
 
 def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
-    """One of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated one as a selector."""
+    """Return one of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated
+    one as a selector."""
     recipe, (kind, head) = load_recipe("production-heads"), HEAD_KINDS[name]
     if kind is None:
         drafter = lab.drafter(recipe.initial)
@@ -118,7 +119,7 @@ def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
 
 
 def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
-    """The lab's DSpark with trees of so many nodes; 0: its chain."""
+    """Return the lab's DSpark with trees of so many nodes; 0: its chain."""
     drafter = lab.drafter("dspark")
     if not nodes:
         return {
@@ -148,14 +149,14 @@ def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
 
 
 def retold_lab(lab: Lab, folder: Path, prompts: int) -> Lab:
-    """The lab with its target fine-tuned, in `folder`, to tell the same in other words."""
+    """Return the lab with its target fine-tuned, in `folder`, to tell the same in other words."""
     target = train("production-retold", out=folder / "target", build=folder)
     return setup(lab.profile, seed=lab.seed, prompts=prompts, target=str(target))
 
 
 def retold_row(lab: Lab, name: str, prompts: int, folder: Path | None = None) -> dict:
-    """How long the DSpark of the untouched target is accepted by a lab's; with the `folder` of a retold one, after a fine-tuning, there,
-    on that one's answers."""
+    """Return how long the DSpark of the untouched target is accepted by a lab's; with the `folder` of a retold one, after a
+    fine-tuning, there, on that one's answers."""
     began, drafter = time.monotonic(), "dspark"
     if folder:
         drafter = str(
@@ -175,17 +176,17 @@ def retold_row(lab: Lab, name: str, prompts: int, folder: Path | None = None) ->
 
 
 def length_in(row: dict, domain: str) -> Estimate:
-    """The accepted length of a row in a domain, with its interval over prompts."""
+    """Return the accepted length of a row in a domain, with its interval over prompts."""
     return bootstrap(mean_accepted_length, [np.array(row["tallies"][domain])])
 
 
 def mean_length(row: dict) -> Estimate:
-    """The mean of the domains' accepted lengths."""
+    """Return the mean of the domains' accepted lengths."""
     return bootstrap(mean_accepted_length, [np.array(counts) for counts in row["tallies"].values()])
 
 
 def gain_in_length(ours: dict, theirs: dict) -> Estimate:
-    """How much longer `ours` accepts than `theirs` in the mean of the domains, as a fraction."""
+    """Return how much longer `ours` accepts than `theirs` in the mean of the domains, as a fraction."""
     return relative_gain(
         *([np.array(counts) for counts in row["tallies"].values()] for row in (ours, theirs))
     )

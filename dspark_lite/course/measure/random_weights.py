@@ -1,4 +1,4 @@
-"""Memory and time of the released shapes with random weights: what lesson 08 takes on a GPU, without a download.
+"""Memory and time of the released shapes with random weights: lesson 08's needs on a GPU, without a download.
 
 Checkpoints of random numbers are written to a temporary folder in the released format and loaded as the real ones
 are, in float16 or bfloat16, with the memory capped at a T4's. Random weights agree on nothing, so acceptance is forced to a pattern
@@ -55,10 +55,11 @@ def measure_shapes(
     dtype: torch.dtype = torch.float16,
     folder: Path | None = None,
 ) -> dict:
-    """Bytes and seconds of loading, prefill and rounds, for plain decoding and each of `drafters` (default: LESSON_DRAFTERS).
+    """Return bytes and seconds of loading, prefill and rounds, for plain decoding and each of `drafters` (default:
+    LESSON_DRAFTERS).
 
     `shapes` is "released", which needs a GPU, or "tiny", for trying it out. The random weights stay in `folder`, which may
-    hold them already (None: they are thrown away). Raises DSparkLiteError without a GPU, for an unknown drafter, or where
+    hold them already (None: they are thrown away). Raise DSparkLiteError without a GPU, for an unknown drafter, or where
     the capped memory does not hold them.
     """
     names = list(LESSON_DRAFTERS if drafters is None else drafters)
@@ -111,7 +112,7 @@ def measure_shapes(
 
 
 def bound(drafter: str, measured: dict) -> dict[str, float]:
-    """Milliseconds that drafting and the rest of a round take at least, at the measured rate of reading."""
+    """Return the least milliseconds of drafting and of the rest of a round, at the measured rate of reading."""
     device = roofline.Device(
         measured["device"], measured["bytes_per_second"], float("inf"), released.T4
     )
@@ -122,7 +123,7 @@ def bound(drafter: str, measured: dict) -> dict[str, float]:
 
 
 def _speed(device: torch.device) -> dict:
-    """What the bound is made of, as measured: bytes a second of reading, microseconds of a launch."""
+    """Return the measured parts of the bound: bytes a second of reading, microseconds of a launch."""
     few, many = torch.zeros(8, device=device), 1000
 
     def launch():
@@ -139,7 +140,7 @@ def _speed(device: torch.device) -> dict:
 
 
 def random_models(folder: Path, shapes: str, names: list[str], device: torch.device) -> None:
-    """Writes into `folder` what it lacks of these models of the profile, in released or tiny shapes, with random weights."""
+    """Write the models of the profile that `folder` lacks, in released or tiny shapes, with random weights."""
     shape_of = released.config if shapes == "released" else released.narrow_config
     for role in tqdm(
         [role for role in names if not (folder / role / "config.json").exists()],
@@ -154,7 +155,7 @@ def random_models(folder: Path, shapes: str, names: list[str], device: torch.dev
 def _phases(
     folder: Path, shapes: str, names: list[str], device: torch.device, seed: int, dtype: torch.dtype
 ) -> list[dict]:
-    """The rows of a measurement, one a phase; one drafter is held at a time."""
+    """Return the rows of a measurement, one a phase; only one drafter is in memory at a time."""
     random_models(folder, shapes, ["target", *names], device)
     rows, pattern = [], paper_pattern("dspark", WARM_UP + ROUNDS[shapes], seed)
     phase = partial(_phase, rows, device)
@@ -171,7 +172,7 @@ def _phases(
 def _with_drafter(
     phase, name: str, folder: Path, target, ids: torch.Tensor, pattern: list[int]
 ) -> None:
-    """Loading a drafter ("plain": none), the prompt and the rounds; the drafter is let go at the end."""
+    """Load a drafter ("plain": none), read the prompt and play the rounds; let the drafter go at the end."""
     drafter = (
         None
         if name == "plain"
@@ -191,7 +192,8 @@ def _with_drafter(
 
 
 def _phase(rows: list[dict], device: torch.device, title: str, work, summary=lambda result: {}):
-    """What `work()` returns; its seconds, on a GPU bytes at its peak and after it, and `summary` of the result are a new row."""
+    """Return the result of `work()`; add a row of its seconds, on a GPU of bytes at its peak and after it, and of the `summary`
+    of the result."""
     results = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -218,7 +220,7 @@ def _phase(rows: list[dict], device: torch.device, title: str, work, summary=lam
 
 
 def _rounds_row(name: str, pattern: list[int], times: list[dict[str, float]]) -> dict:
-    """Median milliseconds of each part of a round, and what follows from them and the forced pattern."""
+    """Return the median milliseconds of each part of a round, and the numbers that follow from them and the forced pattern."""
     parts = {part: float(np.median([row[part] for row in times])) for part in ROUND_PARTS}
     total = sum(sum(row.values()) for row in times)
     committed = sum(pattern) + len(pattern)
@@ -233,7 +235,7 @@ def _rounds_row(name: str, pattern: list[int], times: list[dict[str, float]]) ->
 
 
 def write_random(folder: Path, config: dict, device: torch.device) -> None:
-    """Writes a checkpoint of random bfloat16 weights of this config into `folder`, in files of at most FILE_BYTES bytes.
+    """Write a checkpoint of random bfloat16 weights of this config into `folder`, in files of at most FILE_BYTES bytes.
 
     Every embedding and LM head of one shape is the same, so that those of a draft are copies of its target's.
     """
@@ -255,7 +257,7 @@ def write_random(folder: Path, config: dict, device: torch.device) -> None:
 
 
 def random_tensor(name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """Random numbers that the name decides, gains of one and biases of zero; made on the device, handed to the CPU."""
+    """Return random numbers that the name decides, gains of one and biases of zero; made on the device, handed to the CPU."""
     if len(shape) < 2:
         return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.bfloat16)
     tables = ("embed_tokens.weight", "lm_head.weight")
@@ -267,7 +269,7 @@ def random_tensor(name: str, shape: torch.Size, device: torch.device) -> torch.T
 
 
 def shapes_report(measured: dict) -> list[str]:
-    """A measurement for a reader."""
+    """Return a measurement for a reader."""
     cap, rate = measured["memory_cap_bytes"], size(measured["bytes_per_second"])
     capped = f", memory capped at {size(cap)}" if cap else ""
     lines = [

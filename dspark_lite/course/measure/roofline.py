@@ -1,4 +1,4 @@
-"""What a round should take on a GPU, before anybody has measured it: bytes over bandwidth, arithmetic, launches.
+"""A prediction of a round's time on a GPU: bytes over bandwidth, arithmetic, launches.
 
 At batch 1 every pass reads all its weights once, for one token or for a block of eight, so its time has a floor: bytes
 read over the memory's bandwidth (or arithmetic over the peak, where that is more). Eager PyTorch adds the host's time
@@ -72,11 +72,11 @@ class Work:
     launches: int
 
     def bound(self, device: Device) -> float:
-        """Milliseconds that this takes at least."""
+        """Return the least milliseconds of this work."""
         return 1e3 * max(self.bytes / device.bandwidth, self.operations / device.operations)
 
     def milliseconds(self, device: Device, launch: float = LAUNCH) -> float:
-        """Milliseconds with `launch` microseconds an operation."""
+        """Return milliseconds with `launch` microseconds an operation."""
         return self.bound(device) + 1e-3 * launch * self.launches
 
 
@@ -105,20 +105,21 @@ class Prediction:
         return self.round / self.plain
 
     def tokens_per_second(self, accepted_length: float) -> float:
-        """Tokens a second at an accepted length, bonus included."""
+        """Return tokens a second at an accepted length, bonus included."""
         return 1e3 * accepted_length / self.round
 
 
 def predictions(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> list[Prediction]:
-    """Rows of the predicted table, device by device, for Qwen3-4B and the drafters of the released profile.
+    """Return rows of the predicted table, device by device, for Qwen3-4B and the drafters of the released profile.
 
-    Raises DSparkLiteError for an unknown device or drafter.
+    Raise DSparkLiteError for an unknown device or drafter.
     """
     return [predict(device, drafter) for device in devices for drafter in drafters]
 
 
 def predict(device: str, drafter: str = "plain", *, launch: float = LAUNCH) -> Prediction:
-    """A round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, with `launch` microseconds an operation."""
+    """Return a round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, with `launch` microseconds an
+    operation."""
     if device not in DEVICES or drafter not in PREDICTED_DRAFTERS:
         raise DSparkLiteError(
             f"there is no prediction of {drafter!r} on {device!r}; drafters are "
@@ -140,8 +141,8 @@ def predict(device: str, drafter: str = "plain", *, launch: float = LAUNCH) -> P
 
 
 def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
-    """The predicted table as markdown, with tokens a second at the paper's accepted lengths on Qwen3-4B (a drafter that the
-    paper does not have gets its break-even alone)."""
+    """Return the predicted table as markdown, with tokens a second at the paper's accepted lengths on Qwen3-4B (a drafter that
+    the paper does not have gets its break-even alone)."""
     accepted, rows = paper_lengths(), []
     for row in predictions(devices, drafters):
         length = accepted.get(row.drafter)
@@ -180,13 +181,13 @@ def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
 
 
 def paper_lengths() -> dict[str, float]:
-    """Accepted lengths on Qwen3-4B in the paper's Table 1, the mean over its domains; 1 for plain decoding."""
+    """Return accepted lengths on Qwen3-4B in the paper's Table 1, the mean over its domains; 1 for plain decoding."""
     means = {name: paper.domain_means("Qwen3-4B", name).values() for name in paper.LABELS}
     return {"plain": 1.0, **{name: float(np.mean(list(values))) for name, values in means.items()}}
 
 
 def draft_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
-    """Drafting a block after `context` tokens."""
+    """Return the work of drafting a block after `context` tokens."""
     if drafter == "plain":
         return Work(0, 0, 0)
     model, read = shapes.module(drafter), shapes.keys_values(drafter, context)
@@ -205,7 +206,8 @@ def draft_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
 
 
 def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
-    """Verifying a block after `context` tokens, judging and committing it; for "plain" a step of plain decoding."""
+    """Return the work of verifying, accepting and committing a block after `context` tokens; for "plain" of a step of plain
+    decoding."""
     tokens = 1 + (shapes.module(drafter).gamma if drafter != "plain" else 0)
     weights = multiplied(shapes.module("target"))
     return Work(
@@ -216,7 +218,8 @@ def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
 
 
 def multiplied(model) -> int:
-    """Bytes of the weights that a pass of a target, drafter or module multiplies with: all but what is looked up."""
+    """Return the bytes of the weights that a pass of a target, drafter or module multiplies with; embeddings are looked up
+    instead."""
     modules = [
         module for module in network(model).modules() if not isinstance(module, torch.nn.Embedding)
     ]
@@ -239,7 +242,7 @@ class Launches(TorchDispatchMode):
 
 @cache
 def launches(drafter: str) -> dict[str, int]:
-    """Operations of each of ROUND_PARTS, in a round that is accepted whole."""
+    """Return operations of each of ROUND_PARTS, in a round that is accepted whole."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         target, model = (
             None if role == "plain" else shapes.build(role, shapes.narrow_config(role))

@@ -1,5 +1,4 @@
-"""What a round costs a batch as drafts grow longer (Figure 4, right): one verification, the parallel pass, the
-sequential loop."""
+"""The time of a batch's round by draft length (Figure 4, right): one verification, the parallel pass, the sequential loop."""
 
 import sys
 from dataclasses import replace
@@ -22,7 +21,7 @@ LATENCY_TURNS = 12
 
 @torch.inference_mode()
 def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXTS) -> dict:
-    """Milliseconds of the target's and the drafter's part of a round, by drafter, draft length and context: one a turn.
+    """Return milliseconds of the target's and the drafter's part of a round, by drafter, draft length and context: one a turn.
 
     Contexts are random, drafters as their training begins: only shapes matter here. All drafters and lengths take turns in one run.
     """
@@ -60,6 +59,6 @@ def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXT
 
 
 def _verify(target, cache, token_ids: torch.Tensor) -> None:
-    """One verification of a block behind the cache, which is left as it was."""
+    """Verify a block behind the cache once, and roll it back."""
     target.verify(token_ids, cache)
     target.roll_back(cache, token_ids.shape[1])

@@ -1,4 +1,4 @@
-"""Measuring the serving engine: what its steps cost, and what policies give at each load.
+"""Measurements of the serving engine: the times of its steps, and the policies at each load.
 
 A load is a closed loop at fixed concurrency: each request that ends is replaced at once. Configurations of one load
 take turns of a few steps each, so that a busy moment of the machine meets all of them; those of one drafter share an
@@ -47,7 +47,7 @@ WARM = 2  # steps of a turn that are not counted: a lagged policy looks two step
 
 
 def budget(tokens_per_request: float) -> Policy:
-    """A policy that verifies so many tokens a request on average, anchors included, where survival is highest."""
+    """Return a policy that verifies `tokens_per_request` tokens on average, anchors included, where survival is highest."""
     return Memoryless(
         lambda proposal: top_k(
             survival(proposal.confidence), round((tokens_per_request - 1) * len(proposal.tokens))
@@ -61,8 +61,8 @@ def requests(
     *,
     new_tokens: tuple[int, int],
 ) -> Iterator[Request]:
-    """An endless stream of requests for prompts [1, n] by domain: a random domain, a random prompt of it, a longest answer
-    between two bounds, a seed of its own."""
+    """Yield an endless stream of requests for prompts [1, n] by domain: a random domain, a random prompt of it, a longest
+    answer between two bounds, a seed of its own."""
     domains, weights = list(prompts), torch.ones(len(prompts))
 
     def integer(low, high):
@@ -79,7 +79,7 @@ def requests(
 def closed_loop(
     engine: Engine, stream: Iterator[Request], concurrency: int
 ) -> Iterator[StepReport]:
-    """Steps of an engine that always has so many requests under way: each that ends is replaced at once."""
+    """Yield steps of an engine that always has `concurrency` requests under way: it replaces each that ends at once."""
     while True:
         for request in islice(stream, concurrency - len(engine.running) - len(engine.waiting)):
             engine.submit(request)
@@ -109,7 +109,7 @@ class Station:
             ended += len(next(self.steps).answers)
 
     def turn(self, policy, steps: int) -> dict[str, float]:
-        """Return the totals of so many steps under a policy."""
+        """Return the totals of `steps` steps under a policy."""
         self.engine.set_policy(policy)
         for _ in range(WARM):
             next(self.steps)
@@ -117,7 +117,7 @@ class Station:
 
 
 def totals(steps: list[StepReport]) -> dict[str, float]:
-    """Sums over steps, by name: how many they are, how many had a prefill, STEP_COUNTS, seconds by STEP_PARTS."""
+    """Return sums over steps, by name: their number, those with a prefill, STEP_COUNTS, seconds by STEP_PARTS."""
     counted = {name: sum(getattr(step, name) for step in steps) for name in STEP_COUNTS}
     seconds = {
         f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6)
@@ -132,7 +132,7 @@ def totals(steps: list[StepReport]) -> dict[str, float]:
 
 
 def policy_of(name: str, costs: StepCosts | None = None) -> Policy | None:
-    """The policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
+    """Return the policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
     kind, _, number = name.partition(" ")
     return {
         "all": lambda: None,
@@ -145,12 +145,12 @@ def policy_of(name: str, costs: StepCosts | None = None) -> Policy | None:
 
 
 def decoding_seconds(row: dict) -> np.ndarray:
-    """Seconds of each turn of a row spent on rounds, prompts left out."""
+    """Return seconds of each turn of a row spent on rounds, prompts left out."""
     return np.sum([row[f"{part}_seconds"] for part in STEP_PARTS if part != "prefill"], axis=0)
 
 
 def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
-    """The costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
+    """Return the costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
     moment that the machine was busy does not move, or another `middle`."""
     seconds = {
         (row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))): middle(
@@ -183,10 +183,10 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
 def measure_load(
     lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int
 ) -> dict[str, list[dict]]:
-    """Rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
+    """Return rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
     the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model.
 
-    `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes so many turns of so many counted steps.
+    `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes `turns` turns of `steps` counted steps.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 

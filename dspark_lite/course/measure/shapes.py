@@ -18,7 +18,7 @@ from dspark_lite.course.result_files import reference
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
-from dspark_lite.models.weights import held, kv_bytes
+from dspark_lite.models.weights import kv_bytes, memory_bytes
 
 RELEASED_MODELS = {
     role: name for role, name in PROFILES["released"].items() if "/" in name
@@ -42,12 +42,12 @@ T4 = int(15e9)  # what a T4 has for all of it
 
 
 def is_language_model(role: str) -> bool:
-    """Whether a model of the profile ("target", "small_lm") is a Qwen3 by itself and no draft."""
+    """Return whether a model of the profile ("target", "small_lm") is a Qwen3 by itself and no draft."""
     return RELEASED_MODELS.get(role) in reference("released_targets.json")
 
 
 def config(role: str) -> dict:
-    """The config.json of a model of the released profile, as far as shapes depend on it."""
+    """Return the config.json of a model of the released profile, as far as shapes depend on it."""
     if role not in RELEASED_MODELS:
         raise DSparkLiteError(
             f"there is no {role!r} in the released profile; its models are {', '.join(RELEASED_MODELS)}"
@@ -57,7 +57,7 @@ def config(role: str) -> dict:
 
 
 def build(role: str, shape: dict):
-    """A model of this config: a Target for "target", else a drafter, with whatever numbers torch begins with."""
+    """Return a model of this config: a Target for "target", else a drafter, with whatever numbers torch begins with."""
     architecture = shape["architectures"][0]
     if architecture in DRAFTS:
         kind = DRAFTS[architecture]
@@ -70,7 +70,7 @@ def build(role: str, shape: dict):
 
 @cache
 def module(role: str):
-    """A model of the released profile in 16 bit, with shapes and no numbers."""
+    """Return a model of the released profile in 16 bit, with shapes and no numbers."""
     with torch.device("meta"):
         model = build(role, config(role))
     network(model).bfloat16()
@@ -78,26 +78,31 @@ def module(role: str):
 
 
 def narrow_config(role: str) -> dict:
-    """The config of a model of the released profile, as narrow as can be and as deep as the real one: it asks for the
+    """Return the config of a model of the released profile, as narrow as can be and as deep as the real one: it asks for the
     same operations on smaller tensors."""
     shape = config(role)
     return shape | {name: value for name, value in NARROW.items() if shape.get(name)}
 
 
 def parameter_count(model) -> int:
-    """Numbers in a target or a drafter, each once, however many places share it."""
+    """Return numbers in a target or a drafter, each once, however many places share it."""
     return sum(parameter.numel() for parameter in network(model).parameters())
 
 
 def file_bytes(role: str) -> int:
-    """Bytes of a model's weights on the Hub; Qwen3-0.6B stores its LM head beside the embedding that it equals."""
+    """Return bytes of a model's weights on the Hub; Qwen3-0.6B stores its LM head beside the embedding that it equals."""
     if is_language_model(role):
         return reference("released_targets.json")[RELEASED_MODELS[role]]["file_bytes"]
     return ITEM * parameter_count(module(role))
 
 
+def weight_bytes(role: str) -> int:
+    """Bytes of a model's weights in memory, alone."""
+    return ITEM * parameter_count(module(role))
+
+
 def keys_values(role: str, tokens: int) -> int:
-    """Bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
+    """Return bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
     return (
         kv_bytes(SimpleNamespace(**config(role)), ITEM)
         * tokens
@@ -106,7 +111,7 @@ def keys_values(role: str, tokens: int) -> int:
 
 
 def activations(role: str | None, tokens: int) -> int:
-    """Bytes at most of what a pass over `tokens` tokens and a verified block of the drafter's hold meanwhile, about.
+    """Return bytes at most of what a pass over `tokens` tokens and a verified block of the drafter's hold meanwhile, about.
 
     With taps, transformers keeps every layer's hidden states of the prompt; three copies of the widest layer, and of
     each position of a block logits in 16 bit, logits, probabilities and residual in float32.
@@ -121,16 +126,17 @@ def activations(role: str | None, tokens: int) -> int:
 
 
 def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
-    """Bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `held` counts, with the room
-    that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
+    """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `memory_bytes` counts, with the
+    room that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
     room = sum(keys_values(one, tokens) for one in ("target", role) if one)
     return {
-        **held(module("target"), module(role) if role else None, tokens),
+        **memory_bytes(module("target"), module(role) if role else None, tokens),
         "keys and values": room,
         "activations": activations(role, tokens),
     }
 
 
 def fits(role: str | None, available: float) -> bool:
-    """Whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in `available` bytes of a GPU, what CUDA takes included."""
+    """Return whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in `available` bytes of a GPU, what
+    CUDA takes included."""
     return sum(memory(role).values()) + CUDA <= available

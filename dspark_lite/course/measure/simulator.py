@@ -36,7 +36,7 @@ class Record:
 
     @classmethod
     def of(cls, observations: list[Observations], sts: STS) -> "Record":
-        """The blocks of scheduling/calibration.py's observations, a list of one entry a domain, with calibrated logits.
+        """Return the blocks of scheduling/calibration.py's observations, a list of one entry a domain, with calibrated logits.
 
         Those leave out the block that the end of an answer cuts short. An end falls into a long block more often than
         into a short one, and anywhere in it: so many tokens as that makes on average are added to each answer.
@@ -57,7 +57,7 @@ class Record:
         )
 
     def drafting_one(self, rate: float, rng: np.random.Generator) -> "Record":
-        """The same answers with a drafter of one token a round (MTP-1), accepted at this rate."""
+        """Return the same answers with a drafter of one token a round (MTP-1), accepted at this rate."""
         first = self.tokens.cumsum() - self.tokens
         accepted = (rng.random(int(self.tokens.sum())) < rate).astype(int)
         return Record(1, None, accepted, self.tokens, first, self.tokens)
@@ -121,11 +121,11 @@ class EngineModel:
         return not self._waiting and (self.answer < 0).all()
 
     def submit(self, answer: int, arrived: float) -> None:
-        """Takes in a request that arrived at a time of the model's clock and will get a recorded answer."""
+        """Take in a request that arrived at a time of the model's clock and will get a recorded answer."""
         self._waiting.append((answer, arrived))
 
     def step(self) -> StepReport:
-        """Admits what waits and makes one round; `seconds` are those of "prefill" and "round"."""
+        """Admit what waits and makes one round; `seconds` are those of "prefill" and "round"."""
         report = StepReport(seconds={"prefill": 0.0, "round": 0.0})
         if self._waiting:
             self._admit(report)
@@ -177,14 +177,14 @@ class EngineModel:
 
 
 def poisson(rate: float, count: int, rng: np.random.Generator) -> list[float]:
-    """Seconds at which `count` requests arrive, independently of one another, `rate` a second on average."""
+    """Return seconds at which `count` requests arrive, independently of one another, `rate` a second on average."""
     if not rate > 0:
         raise RequestError(f"the arrival rate is {rate} requests a second; it must be above 0")
     return rng.exponential(1 / rate, count).cumsum().tolist()
 
 
 def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:
-    """Steps of the model until requests that arrive at these seconds, in order, each with an answer of the record at
+    """Return steps of the model until requests that arrive at these seconds, in order, each with an answer of the record at
     random, are all answered. Arrivals all at 0 make a closed loop of as many requests as there are slots."""
     answers = rng.integers(len(model.record.tokens), size=len(arrivals))
     waiting, steps = deque(zip(answers.tolist(), map(float, arrivals))), []

@@ -1,10 +1,10 @@
-"""Which trainings are measured for the paper's table and figures, by name: their file in assets/measurements/experiments."""
+"""The trainings behind the paper's table and figures, by name of their file in assets/measurements/experiments."""
 
 from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """A training of a study: a recipe and what is changed of it (`load_recipe`)."""
+    """A training of a study: a recipe and its changes (`load_recipe`)."""
 
     recipe: str
     changes: dict = {}
@@ -42,7 +42,7 @@ RUNS[TAPS["the last of the four"]] = Run("tiny-dspark", {"config.target_layer_id
 
 
 def _seeds(name: str, recipe: str, changes: dict | None = None) -> tuple[str, ...]:
-    """Three runs that differ in their seed alone, entered in RUNS; the recipe's own is the first."""
+    """Return three runs that differ in their seed alone, entered in RUNS; the recipe's own is the first."""
     names = (name, f"{name}-seed-2", f"{name}-seed-3")
     RUNS.update(
         {
@@ -54,8 +54,8 @@ def _seeds(name: str, recipe: str, changes: dict | None = None) -> tuple[str, ..
 
 
 def _of_length(recipe: str, length: int) -> str:
-    """A run that trains a finished drafter on for drafts of another length, the anchor counted, entered in RUNS; the length it has is
-    trained on as well."""
+    """Return a run that trains a finished drafter on for drafts of another length, the anchor counted, entered in RUNS; the
+    length it has is trained on as well."""
     RUNS[f"{recipe}-length-{length}"] = Run(
         recipe,
         {

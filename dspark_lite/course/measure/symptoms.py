@@ -1,4 +1,4 @@
-"""What a decoder shows while it runs: the chart of a clinic's patient, and how far each symptom is from a healthy one's.
+"""Symptoms of a decoder: the chart of a clinic's patient, and the distance of each symptom from a healthy one's.
 
 A chart is measured on the first rounds of answers, so that a slow decoder costs no more time than a fast one. A symptom is
 a ratio of sums over rounds; its standard error comes from the answers, because the rounds of one answer resemble each other.
@@ -33,7 +33,7 @@ class Symptom(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Rounds of a decoder: `rounds` [N] holds a column for each thing that was noted, `drafts` whole blocks of so many."""
+    """Rounds of a decoder: `rounds` [N] holds a column for each name of NOTED, `drafts` is the length of a whole block."""
 
     rounds: np.ndarray
     drafts: int
@@ -71,7 +71,8 @@ def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
 def take_chart(
     service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0
 ) -> Chart:
-    """The chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of each domain, at temperature 1."""
+    """Return the chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of each domain, at temperature
+    1."""
     rows, read = [], []
     hook = service.drafter.fc.register_forward_hook(
         lambda module, given, output: read.append(output.shape[1])
@@ -99,7 +100,7 @@ def take_chart(
 
 
 def _rounds(service, text: str, generator, read: list):
-    """Yields a row of NOTED, from the round's number on, for each of the first CHART_ROUNDS rounds of an answer."""
+    """Yield a row of NOTED, from the round's number on, for each of the first CHART_ROUNDS rounds of an answer."""
     seen = []
 
     def whole_blocks(proposal):
@@ -146,7 +147,8 @@ def _rounds(service, text: str, generator, read: list):
 
 
 def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
-    """The sum of one column [N] over that of another, with its standard error over the answers [N] that the rounds are from."""
+    """Return the sum of one column [N] over that of another, with its standard error over the answers [N] that the rounds are
+    from."""
     place = np.unique(answers, return_inverse=True)[1]
     above, below = np.bincount(place, above), np.bincount(place, below)
     if below.sum() < LEAST_COUNT:
@@ -161,7 +163,7 @@ def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
 
 
 def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Symptom]:
-    """All symptoms of a chart by name."""
+    """Return all symptoms of a chart by name."""
     all_rounds, gamma = chart.rounds, chart.drafts
     whole = all_rounds[all_rounds["whole"] == 1]
 
@@ -202,7 +204,8 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
 
 
 def standard_errors(sick: Symptom, healthy: Symptom) -> float:
-    """How many standard errors a symptom is from the healthy one; infinite for exact ones that differ, 0 where one is not known."""
+    """Return how many standard errors a symptom is from the healthy one; infinite for exact ones that differ, 0 for unknown
+    ones."""
     difference, error = sick.value - healthy.value, np.hypot(sick.error, healthy.error)
     if np.isnan(difference) or difference == 0:
         return 0.0
@@ -211,8 +214,8 @@ def standard_errors(sick: Symptom, healthy: Symptom) -> float:
 
 @torch.inference_mode()
 def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
-    """Whether the block after ids [1, n] reacts: its hidden states to the anchor, the last of ids, and to the newest features, and the first
-    slot's logits, through the head alone, to the token before it."""
+    """Return whether the block after ids [1, n] reacts: its hidden states to the anchor, the last of ids, and to the newest
+    features, and the first slot's logits, through the head alone, to the token before it."""
     drafter, anchor = service.drafter, ids[:, -1]
     features = service.target.prefill(ids[:, :-1], drafter.taps)[0].features
     blanked, another = (
@@ -266,10 +269,11 @@ def place_of_drafts(
 def most_telling_place(
     target, drafter, prompts: list[torch.Tensor], change, draws: int, tokens: int = 16
 ):
-    """Where in the target's own answers to prompts [1, n] a drafter is found most easily that draws by `change(q)` and claims q:
-    (ids [1, n] up to the anchor, the target's distribution [V] after it, the one [V] that the mistake makes of it).
+    """Return the place in the target's answers to prompts [1, n] where a chi-square test finds a drafter most easily that draws
+    by `change(q)` and claims q: (ids [1, n] up to the anchor, the target's distribution [V] after it, the one [V] that the
+    mistake makes of it).
 
-    Found by a chi-square of so many draws: by how much the mistake raises it, cells pooled as in measure/chi_square.py.
+    The measure is how much the mistake raises chi-square, with cells pooled as in measure/chi_square.py.
     """
     best = (-1.0,)
     for ids in prompts:

@@ -1,4 +1,4 @@
-"""A static confidence threshold, swept (Figure 5): what it saves and what it costs, from rollouts."""
+"""A sweep of the static confidence threshold (Figure 5), from rollouts."""
 
 import sys
 from pathlib import Path
@@ -25,12 +25,12 @@ def sweep(
     temperature: float = 1.0,
     path: Path | None = None,
 ) -> dict:
-    """One row a domain (or benchmark) of the lab's prompts and threshold: tokens `accepted` a step (bonus included) and
-    drafts `rejected` a step, their sum `total`, and the acceptance rate, accepted over total as in Figure 5, with its
-    interval over prompts.
+    """Return one row for each domain (or benchmark) of the lab's prompts and threshold: tokens `accepted` a step (bonus
+    included) and drafts `rejected` a step, their sum `total`, and the acceptance rate, accepted over total as in Figure 5, with
+    its interval over prompts.
 
     Prompts that leave the target no position for an answer are passed over. With a `path`, that of the JSON to be, finished
-    answers are kept in a journal beside it, and the same call goes on where it was stopped. Raises RequestError for a
+    answers are kept in a journal beside it, and the same call goes on where it was stopped. Raise RequestError for a
     drafter without a confidence head, or where no prompt has room.
     """
     check_confidence_head(drafter)
@@ -86,7 +86,7 @@ def sweep(
 
 
 def step_counts(rounds) -> list[int]:
-    """[accepted tokens, bonus included; rejected drafts; steps] of one answer, rounds cut short by its end left out."""
+    """Return [accepted tokens, bonus included; rejected drafts; steps] of one answer, without rounds that its end cut short."""
     whole = [r for r in rounds if r.committed > r.accepted]
     return [
         sum(r.accepted + 1 for r in whole),
@@ -96,7 +96,7 @@ def step_counts(rounds) -> list[int]:
 
 
 def summary(counts: np.ndarray) -> dict:
-    """Means a step and the acceptance rate of `step_counts` [N, 3], the rate with its bootstrap interval."""
+    """Return means a step and the acceptance rate of `step_counts` [N, 3], the rate with its bootstrap interval."""
     if not counts.size or not counts[:, 2].sum():
         raise RequestError(
             "no prompt gave a whole step; take shorter prompts, more of them, or longer answers"
@@ -116,7 +116,7 @@ def summary(counts: np.ndarray) -> dict:
 
 
 def sweep_lines(measured: dict) -> list[str]:
-    """A sweep for a reader."""
+    """Return a sweep as lines for a reader."""
     lines = [
         f"{row['domain']:14} threshold {row['threshold']:.1f}: {row['accepted']:.2f} tokens accepted and {row['rejected']:.2f} "
         f"rejected per step, rate {row['rate']:.1%} [{row['low']:.1%}, {row['high']:.1%}]"

@@ -1,4 +1,4 @@
-"""Lesson 07's training of a whole drafter, by a mask, a loss and a loop that are handed in and may be a reader's, and its record."""
+"""Lesson 07's training of a whole drafter with a given mask, loss and loop, a reader's or the course's, and its results."""
 
 from functools import partial
 from pathlib import Path

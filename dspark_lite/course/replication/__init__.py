@@ -1,1 +1,1 @@
-"""Recorded results beside the paper's: a reader for each kind of them, quantities, claims, settings, the ledger."""
+"""Results beside the paper's: a reader for each kind of result, quantities, claims, settings, the ledger."""

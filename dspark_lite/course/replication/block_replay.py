@@ -1,4 +1,4 @@
-"""Recorded blocks played side by side: what a policy would have verified of them, and what each step would have cost.
+"""Replays of stored blocks, side by side: the drafts that a policy would have verified, and the time of each step.
 
 R requests decode side by side, each through its own prompts, block after block as recorded. What was accepted of a whole
 block says what would have been accepted of any prefix. The next block is the recorded one whatever was verified, so a replay
@@ -17,8 +17,8 @@ from . import confidence_results
 
 
 @cache
-def recorded_blocks(domains: tuple[str, ...] = DOMAINS) -> tuple[torch.Tensor, torch.Tensor]:
-    """Calibrated confidence logits [N, g] of the recorded blocks of these domains and the drafts accepted [N]; prompts in a fixed
+def stored_blocks(domains: tuple[str, ...] = DOMAINS) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return calibrated confidence logits [N, g] of the stored blocks of these domains and their accepted drafts [N]; prompts in a fixed
     random order, the blocks of a prompt in theirs."""
     temperatures = torch.tensor(confidence_results.stored_sts().temperatures)
     prompts = []
@@ -37,15 +37,15 @@ def recorded_blocks(domains: tuple[str, ...] = DOMAINS) -> tuple[torch.Tensor, t
     return logits, accepted
 
 
-def recorded_steps(
+def stored_steps(
     requests: int, most: int = 240, *, domains: tuple[str, ...] | None = None
 ) -> tuple[list[Proposal], torch.Tensor]:
-    """Return up to `most` consecutive steps of so many requests: their proposals, and the drafts accepted [steps, R].
+    """Return up to `most` consecutive steps of `requests` requests: their proposals, and the accepted drafts [steps, R].
 
     The requests are of all domains in a random order, or the same number of each of `domains`. A proposal holds confidences only;
     what was drafted makes no difference to a policy.
     """
-    parts = [recorded_blocks((domain,)) for domain in domains] if domains else [recorded_blocks()]
+    parts = [stored_blocks((domain,)) for domain in domains] if domains else [stored_blocks()]
     share = requests // len(parts)  # requests of each part
     steps = min(most, *(len(accepted) // share for _, accepted in parts))
     logits, accepted = (
@@ -57,13 +57,13 @@ def recorded_steps(
 
 
 def _side_by_side(blocks: int, requests: int) -> torch.Tensor:
-    """Return which of so many blocks each step takes, [steps, R]: each request goes through its own part of them."""
+    """Return which of `blocks` blocks each step takes, [steps, R]: each request goes through its own part of them."""
     steps = blocks // requests
     return torch.arange(steps)[:, None] + steps * torch.arange(requests)
 
 
 def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
-    """Verification lengths [steps, R] that a policy gives; one that remembers begins without a memory."""
+    """Return the verification lengths [steps, R] of a policy; a policy with a memory begins with an empty one."""
     policy = started(policy)
     return torch.stack([policy(proposal) for proposal in steps])
 
@@ -71,7 +71,7 @@ def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
 def tokens_and_seconds(
     lengths: torch.Tensor, accepted: torch.Tensor, cost_table: CostTable
 ) -> np.ndarray:
-    """What each step commits and how long it takes, [steps, 2], for lengths and accepted drafts [steps, R]."""
+    """Return the committed tokens and the seconds of each step, [steps, 2], from lengths and accepted drafts [steps, R]."""
     requests = lengths.shape[1]
     batch = requests + lengths.sum(1)
     seconds = 1 / cost_table.sps(requests, range(int(batch.max()) + 1))[batch]
@@ -79,5 +79,5 @@ def tokens_and_seconds(
 
 
 def replayed_speed(rows: np.ndarray) -> np.ndarray:
-    """Tokens per second [...] of rows [..., steps, 2]."""
+    """Return tokens per second [...] of rows [..., steps, 2]."""
     return rows[..., 0].sum(-1) / rows[..., 1].sum(-1)

@@ -1,4 +1,4 @@
-"""One value per quantity: what lessons and pages may quote from the recorded measurements as `⟦canon.name⟧`.
+"""One value per quantity: lessons and pages quote stored measurements as `⟦canon.name⟧`.
 
 Nothing is stored: the values are computed from assets/measurements whenever a text is filled in, so a new measurement changes
 every text that quotes it at the next build.
@@ -14,7 +14,7 @@ from . import experiment_results
 
 @cache
 def canonical_values() -> dict[str, float]:
-    """The values by name, for the drafters of Table 1 (`dspark`, `dflash`, `eagle3`, `mtp`, `small_lm`).
+    """Return the values by name, for the drafters of Table 1 (`dspark`, `dflash`, `eagle3`, `mtp`, `small_lm`).
 
     `tau_dspark_code`: tokens per round, 100 prompts per domain at temperature 1; `tau_dspark` is the mean of the domains.
     `gain_over_dflash_chat`: how much longer DSpark accepts than this drafter, as a fraction, with `_low` and `_high` for the ends
@@ -45,5 +45,5 @@ def canonical_values() -> dict[str, float]:
 
 
 def _value_name(quantity: str, drafter: str, place: str) -> str:
-    """`tau_dspark_code`; without the place where that is the mean of the domains."""
+    """Return a name such as `tau_dspark_code`; the mean of the domains has no place in it."""
     return "_".join([quantity, drafter] if place == "all" else [quantity, drafter, place])

@@ -1,62 +1,64 @@
-"""What the paper claims in numbers, and which of our measurements to hold against it: a row for each claim.
+"""The paper's claims in numbers beside our measurements: a row for each claim.
 
-A row names its section and who states it: the paper, or this course where the inequality is ours. The paper's numbers are
-named by their text_claims in paper_numbers.json or read off a figure; ours are quantities of `quantities`. The sense says
-what must hold, and `margins` are what must be above zero for it. `experiments` says what was run to test the reason of a
-failure, `settings` holds the numbers that are choices, `ledger` judges and prints.
+A row names its section and who states it: the paper, or this course where the inequality is ours. `results` are the quantities that
+we measured and `margins` those that must be above zero; the paper's numbers are named by their text_claims in paper_numbers.json, or
+are the same quantities read off its figures. `experiments` say what was run to test the reason of a failure, `settings` holds the
+numbers that are choices, `ledger` evaluates every row in the same way and prints.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dspark_lite.course import paper
-from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.estimates import PAPER, Quantity
 from dspark_lite.course.names import DOMAINS
-from ..measure.studies import DEPTHS, TABLE_1
-from . import experiments, experiment_results, quantities, confidence_results, serving_results
-from .experiment_results import PLACES
-from .quantities import (
-    FALL,
-    SERVED,
-    ahead,
-    at,
-    falls,
-    length_gain,
-    paper_ahead,
-    paper_at,
-    paper_gain,
-    recipe_gain,
+from . import experiments, quantities
+from .confidence_results import Forecast, Rate, Rise
+from .experiment_results import (
+    DEPTHS,
+    FULL_DEPTH,
+    FULL_DFLASH,
+    PLACES,
+    SEEDS,
+    TABLE_1,
+    Acceptance,
+    Length,
+    gain,
+    longer_round,
 )
+from .experiments import Experiment
+from .quantities import FIRST, LAST, SERVED, fall, length_gain, longer, static_loss
+from .serving_results import HEAVY, LIGHT, FrontierGain, Served, speed_gain, throughput_gain
 
-PAPER, COURSE = "the paper", "this course"
+THE_PAPER, THIS_COURSE = "the paper", "this course"
+ABOVE_ZERO, BELOW_PAPER, AS_PAPER = "above zero", "below the paper's", "equal to the paper's"
 
 
 @dataclass(frozen=True)
 class Claim:
     """A row of the ledger.
 
-    `unit` is one of formats.FORMS; but for tokens, values are fractions. `text` has the paper's numbers as {label, or a
-    tuple of labels: name of the text claim}, `figure` those read off its figures, by label. `ours` gives our estimates by
-    label, `margins` what must be above zero, `ours` where it is None; `paper_margins` has what the paper's own figures give for
-    them, where they give it. Without `ours` a claim cannot be tested here, and
-    `needs` says what it would take. `covers` are names of text claims without a number of their own, `discrepancies`
-    words of the paper's contradictions with itself that concern the claim.
+    `unit` is one of formats.FORMS; but for tokens, values are fractions. `results` are the quantities by label; without them a claim
+    cannot be tested here, and `needs` says what it would take. `text` has the paper's numbers as {label, or a tuple of labels: name
+    of the text claim}; `figure` names the labels of `results` that the paper's figures give. The claim holds if the `margins`
+    (without them, the results) are ABOVE_ZERO; `relation` may compare the results with the paper's numbers of the same label
+    instead. `covers` are names of text claims without a number of their own, `discrepancies` words of the paper's contradictions
+    with itself that concern the claim.
     """
 
+    id: str
     section: str
     says: str
     unit: str
     sense: str
-    stated_by: str = PAPER
-    text: dict[str | tuple[str, ...], str] | None = None
-    figure: Callable[[], dict[str, float]] = dict
-    ours: Callable[[], dict[str, Estimate]] | None = None
-    margins: Callable[[], dict[str, Estimate]] | None = None
-    paper_margins: Callable[[], dict[str, float]] = dict
-    experiment: Callable[[], str] | None = None
+    stated_by: str = THE_PAPER
+    results: dict[str, Quantity] = field(default_factory=dict)
+    text: dict[str | tuple[str, ...], str] = field(default_factory=dict)
+    figure: tuple[str, ...] = ()
+    margins: dict[str, Quantity] = field(default_factory=dict)
+    relation: str = ABOVE_ZERO
+    experiments: tuple[Experiment, ...] = ()
     needs: str = ""
     covers: tuple[str, ...] = ()
     discrepancies: tuple[str, ...] = ()
@@ -64,50 +66,18 @@ class Claim:
     @property
     def keys(self) -> tuple[str, ...]:
         """Names of the text claims that this row answers."""
-        return (*(self.text or {}).values(), *self.covers)
+        return (*self.text.values(), *self.covers)
 
     def paper(self) -> dict[str, float]:
-        """The paper's numbers by label, those of its text before those of its figures."""
-        return self.figure() | stated(self.text or {})
+        """Return the paper's numbers by label, those of its figures before those of its text."""
+        numbers = {label: self.results[label].value(PAPER) for label in self.figure}
+        for labels, name in self.text.items():
+            labels = (labels,) if isinstance(labels, str) else labels
+            numbers |= dict(zip(labels, paper.claim_values(name), strict=True))
+        return numbers
 
 
-def each(template: str, quantity: Callable, *axes) -> Callable[[], dict]:
-    """A function that gives {label: quantity(*values)} for every combination of values of the axes, the last varying fastest.
-
-    An axis is {name: value}, or values that are their own names; the template makes labels of the names.
-    """
-    named = [axis if isinstance(axis, dict) else {value: value for value in axis} for axis in axes]
-    return lambda: {
-        template.format(*(name for name, _ in chosen)): quantity(*(value for _, value in chosen))
-        for chosen in product(*(axis.items() for axis in named))
-    }
-
-
-def joined(*tables: Callable[[], dict]) -> Callable[[], dict]:
-    """A function that gives the rows of several tables in one."""
-    return lambda: {label: found for table in tables for label, found in table().items()}
-
-
-def labelled(*drafters: str) -> dict[str, str]:
-    """An axis of drafters under the paper's names for them."""
-    return {paper.LABELS[name]: name for name in drafters}
-
-
-def stated(text: dict[str | tuple[str, ...], str]) -> dict[str, float]:
-    """The numbers of text claims by label, from {label, or a tuple of labels: name of the text claim}."""
-    found = {}
-    for labels, name in text.items():
-        found |= dict(
-            zip(
-                (labels,) if isinstance(labels, str) else labels,
-                paper.claim_values(name),
-                strict=True,
-            )
-        )
-    return found
-
-
-# Text claims, and axes that several rows share.
+# Text claims, and parts that several rows share.
 MACRO = "macro-average accepted length gain of DSpark over {}, {}"
 AT = "conditional acceptance, {} {} {}"
 LENGTH = "accepted length gain of DSpark over DFlash, draft length {} (gamma {}), {}"
@@ -118,51 +88,73 @@ V4 = (
     ("Pro, moderate:", 35, "Pro"),
     ("Pro, strict:", 50, "Pro"),
 )
-OVERHEAD = {
-    (
-        "length 4:",
-        "length 16:",
-    ): "round latency overhead of DSpark over DFlash, draft length 4 and 16"
-}
-APPENDIX = {
-    quantities.APPENDIX_THROUGHPUT: "appendix example throughput for 0, 1, 2 tokens in case 1",
-    quantities.APPENDIX_OUTPUT: "appendix example output distribution against target",
-}
-DSPARK, DFLASH, RNN = [TABLE_1["dspark"]], [TABLE_1["dflash"]], (["dspark_rnn"], ["dspark"])
+DSPARK, DFLASH, EAGLE3, SMALL_LM = (
+    TABLE_1[name] for name in ("dspark", "dflash", "eagle3", "small_lm")
+)
+RNN = ("dspark_rnn", "dspark")  # drafters that a gain of the RNN head compares
 EACH_AND_ALL = {**{domain: (domain,) for domain in DOMAINS}, "mean": DOMAINS}
-DEPTH_PAIRS = {"1 to 2 layers:": (2, 1), "2 to full:": (quantities.FULL_DEPTH, 2)}  # layers here
-ENDS = {"from": min, "to": max}
+MATH_AND_CHAT, CODE_AND_CHAT = ("math", "chat"), ("code", "chat")
 STATIC_LENGTHS = (3, 5, 7)  # drafts of a block that is always verified whole
 LOADS = {
     "moderate": 16,
     "strict": 4,
 }  # requests under way with MTP-1: it serves each user at a moderate, a high speed
-ROUNDS_LONGER = each("length {}:", quantities.round_overhead, (4, 16))
-DEPTH_STEPS = each("{}", quantities.depth_step, DEPTH_PAIRS)
-GAINS_BY_LENGTH = each("{}, {}:", length_gain, DOMAINS, (8, 16))
+ENDS = {"from": min, "to": max}
+DOMAIN_LABELS = tuple(f"{domain}:" for domain in DOMAINS)
+DEPTH_STEPS = {
+    "1 to 2 layers:": longer(DEPTHS[2], DEPTHS[1]),
+    "2 to full:": longer(DEPTHS[FULL_DEPTH], DEPTHS[2]),
+}
+GAINS_BY_LENGTH = {
+    f"{domain}, {length}:": length_gain(domain, length) for domain in DOMAINS for length in (8, 16)
+}
+RNN_GAINS = {f"length {length}:": length_gain("all", length, *RNN) for length in (4, 16)}
+FALLS = {
+    f"{place} {paper.LABELS[name]}:": fall(TABLE_1[name], domains)
+    for place, domains in EACH_AND_ALL.items()
+    for name in ("dflash", "dspark")
+}
+FIRST_DRAFTS = {
+    f"{domain} {paper.LABELS[name]}:": Acceptance(TABLE_1[name], domain, FIRST)
+    for domain in DOMAINS
+    for name in ("dspark", "dflash")
+}
+APPENDIX = {
+    quantities.APPENDIX_THROUGHPUT: "appendix example throughput for 0, 1, 2 tokens in case 1",
+    quantities.APPENDIX_OUTPUT: "appendix example output distribution against target",
+}
 
 CLAIMS = (
     Claim(
+        "longer than Eagle3",
         "4.2",
         "DSpark accepts longer than Eagle3 in the mean and in every domain (Qwen3-4B)",
         "percent",
         "each > 0",
+        results={
+            f"{title}:": gain(SEEDS["dspark"], SEEDS["eagle3"], place)
+            for title, place in PLACES.items()
+        },
         text={"mean:": MACRO.format("Eagle3", "Qwen3-4B")},
-        figure=each("{}:", quantities.paper_table_1_gain, DOMAINS, ["eagle3"]),
-        ours=each("{}:", quantities.lead, PLACES, ["eagle3"]),
-        experiment=experiments.several(experiments.MEMORY, experiments.DEPTH),
+        figure=DOMAIN_LABELS,
+        experiments=(experiments.MEMORY, experiments.DEPTH),
     ),
     Claim(
+        "longer than DFlash",
         "4.2",
         "DSpark accepts longer than DFlash in the mean and in every domain (Qwen3-4B)",
         "percent",
         "each > 0",
+        results={
+            f"{title}:": gain(SEEDS["dspark"], SEEDS["dflash"], place)
+            for title, place in PLACES.items()
+        },
         text={"mean:": MACRO.format("DFlash", "Qwen3-4B")},
-        figure=each("{}:", quantities.paper_table_1_gain, DOMAINS, ["dflash"]),
-        ours=each("{}:", quantities.lead, PLACES, ["dflash"]),
-        experiment=experiments.HEAD_OR_LOSSES,
+        figure=DOMAIN_LABELS,
+        experiments=(experiments.HEAD_OR_LOSSES,),
     ),
     Claim(
+        "larger targets",
         "4.2",
         "DSpark accepts longer than Eagle3 and DFlash on larger targets, too",
         "percent",
@@ -175,319 +167,337 @@ CLAIMS = (
         needs="a large GPU, and these targets with a drafter trained for each: `python -m dspark_lite evaluate --target`",
     ),
     Claim(
+        "longer than a small LM",
         "4.2",
         "DSpark accepts longer than a small language model that drafts as many tokens",
         "percent",
         "each > 0",
-        COURSE,
-        ours=each("{}:", recipe_gain, PLACES, DSPARK, [TABLE_1["small_lm"]]),
-        experiment=experiments.RIVAL_BY_DOMAIN,
+        THIS_COURSE,
+        results={f"{title}:": gain(DSPARK, SMALL_LM, place) for title, place in PLACES.items()},
+        experiments=(experiments.RIVAL_BY_DOMAIN,),
     ),
     Claim(
+        "order of domains",
         "4.2",
         "DSpark's accepted length is longest on math, shorter on code, shortest on chat",
         "tokens",
         "math > code > chat",
+        results={f"{domain}:": Length(DSPARK, domain) for domain in DOMAINS},
         text={
             f"{domain}:": f"mean accepted length of DSpark, Qwen3-4B, {domain}"
             for domain in DOMAINS
         },
-        ours=each(
-            "{}:",
-            lambda domain: experiment_results.accepted_lengths(TABLE_1["dspark"])[domain],
-            DOMAINS,
-        ),
-        margins=joined(
-            each("{} over {}", quantities.domain_gap, ["math"], ["code"]),
-            each("{} over {}", quantities.domain_gap, ["code"], ["chat"]),
-        ),
-        paper_margins=joined(
-            each("{} over {}", quantities.paper_domain_gap, ["math"], ["code"]),
-            each("{} over {}", quantities.paper_domain_gap, ["code"], ["chat"]),
-        ),
-        experiment=experiments.LENGTHS_BY_DRAFTER,
+        margins={
+            "math over code": Length(DSPARK, "math") - Length(DSPARK, "code"),
+            "code over chat": Length(DSPARK, "code") - Length(DSPARK, "chat"),
+        },
+        experiments=(experiments.LENGTHS_BY_DRAFTER,),
     ),
     Claim(
+        "first draft of DFlash",
         "4.3.1",
         "DFlash's first draft is accepted more often than Eagle3's",
         "share",
         "DFlash > Eagle3",
+        results={
+            f"{domain} {paper.LABELS[draft.drafter]}:": Acceptance(draft, domain, FIRST)
+            for domain in MATH_AND_CHAT
+            for draft in (DFLASH, EAGLE3)
+        },
         text={
             f"{domain} {name}:": AT.format(name, domain, "position 1")
-            for domain in ("math", "chat")
+            for domain in MATH_AND_CHAT
             for name in ("DFlash", "Eagle3")
         },
-        ours=each("{} {}:", at, ("math", "chat"), labelled("dflash", "eagle3"), [1]),
-        margins=each("{}", ahead, ("math", "chat"), [("dflash", 1)], [("eagle3", 1)]),
-        paper_margins=each("{}", paper_ahead, ("math", "chat"), [("dflash", 1)], [("eagle3", 1)]),
-        experiment=experiments.DEPTH,
+        margins={
+            domain: Acceptance(DFLASH, domain, FIRST) - Acceptance(EAGLE3, domain, FIRST)
+            for domain in MATH_AND_CHAT
+        },
+        experiments=(experiments.DEPTH,),
     ),
     Claim(
+        "rise of Eagle3",
         "4.3.1",
         "Eagle3's conditional acceptance rises along the block on chat",
         "share",
         "7 > 1",
+        results={
+            f"chat at {position}:": Acceptance(EAGLE3, "chat", position)
+            for position in (FIRST, LAST)
+        },
         text={
             "chat at 1:": AT.format("Eagle3", "chat", "position 1"),
             "chat at 7:": AT.format("Eagle3", "chat", "end of rise"),
         },
-        ours=each("{0} at {2}:", at, ["chat"], ["eagle3"], FALL),
-        margins=each("", ahead, ["chat"], [("eagle3", 7)], [("eagle3", 1)]),
-        paper_margins=each("", paper_ahead, ["chat"], [("eagle3", 7)], [("eagle3", 1)]),
-        experiment=experiments.RISE_BY_DOMAIN,
+        margins={"": Acceptance(EAGLE3, "chat", LAST) - Acceptance(EAGLE3, "chat", FIRST)},
+        experiments=(experiments.RISE_BY_DOMAIN,),
         discrepancies=("0.74 for the end",),
     ),
     Claim(
+        "fall of DFlash",
         "4.3.1",
         "DFlash's conditional acceptance falls along the block",
         "share",
         "1 > 7",
+        results={
+            f"{domain} at {position}:": Acceptance(DFLASH, domain, position)
+            for domain in CODE_AND_CHAT
+            for position in (FIRST, LAST)
+        },
         text={
             f"{domain} at {position}:": AT.format("DFlash", domain, words)
-            for domain in ("code", "chat")
-            for position, words in ((1, "position 1"), (7, "end of drop"))
+            for domain in CODE_AND_CHAT
+            for position, words in ((FIRST, "position 1"), (LAST, "end of drop"))
         },
-        ours=each("{0} at {2}:", at, ("code", "chat"), ["dflash"], FALL),
-        margins=each("{}", ahead, ("code", "chat"), [("dflash", 1)], [("dflash", 7)]),
-        paper_margins=each("{}", paper_ahead, ("code", "chat"), [("dflash", 1)], [("dflash", 7)]),
+        margins={domain: fall(DFLASH, (domain,)) for domain in CODE_AND_CHAT},
         discrepancies=("0.63 for the end",),
     ),
     Claim(
+        "first draft of DSpark",
         "4.3.1, Figure 2",
         "DSpark's first draft is accepted more often than DFlash's in every domain",
         "share",
         "DSpark > DFlash",
-        COURSE,
+        THIS_COURSE,
+        results=FIRST_DRAFTS,
         text={"math DSpark:": AT.format("DSpark", "math", "position 1")},
-        figure=each("{} {}:", paper_at, DOMAINS, labelled("dspark", "dflash"), [1]),
-        ours=each("{} {}:", at, DOMAINS, labelled("dspark", "dflash"), [1]),
-        margins=each("{}", ahead, DOMAINS, [("dspark", 1)], [("dflash", 1)]),
-        paper_margins=each("{}", paper_ahead, DOMAINS, [("dspark", 1)], [("dflash", 1)]),
-        experiment=experiments.FIRST_DRAFT_BY_HEAD,
+        figure=tuple(FIRST_DRAFTS),
+        margins={
+            domain: Acceptance(DSPARK, domain, FIRST) - Acceptance(DFLASH, domain, FIRST)
+            for domain in DOMAINS
+        },
+        experiments=(experiments.FIRST_DRAFT_BY_HEAD,),
         discrepancies=("0.93 for DSpark",),
     ),
     Claim(
+        "half the fall",
         "4.3.1, Figure 2",
         "from position 1 to 7 DSpark's acceptance falls less than half as much as DFlash's",
         "share",
         "DSpark < DFlash / 2",
-        COURSE,
-        figure=each("{} {}:", quantities.paper_fall, EACH_AND_ALL, labelled("dflash", "dspark")),
-        ours=each(
-            "{} {}:",
-            falls,
-            EACH_AND_ALL,
-            {paper.LABELS[name]: TABLE_1[name] for name in ("dflash", "dspark")},
-        ),
-        margins=each("{}", quantities.half_fall, EACH_AND_ALL),
-        paper_margins=each("{}", quantities.paper_half_fall, EACH_AND_ALL),
-        experiment=experiments.FALL_BY_HEAD,
+        THIS_COURSE,
+        results=FALLS,
+        figure=tuple(FALLS),
+        margins={
+            place: fall(DFLASH, domains) / 2 - fall(DSPARK, domains)
+            for place, domains in EACH_AND_ALL.items()
+        },
+        experiments=(experiments.FALL_BY_HEAD,),
     ),
     Claim(
+        "two layers",
         "4.3.2",
-        f"a DSpark of 2 layers accepts longer than a DFlash of full depth (there 5, here {quantities.FULL_DEPTH}) in every domain",
+        f"a DSpark of 2 layers accepts longer than a DFlash of full depth (there 5, here {FULL_DEPTH}) in every domain",
         "percent",
         "each > 0",
-        figure=each("{}:", quantities.paper_two_layer_gain, DOMAINS),
-        ours=each("{}:", recipe_gain, PLACES, [DEPTHS[2]], DFLASH),
-        experiment=experiments.HEAD_OR_LOSSES,
+        results={
+            f"{title}:": gain(DEPTHS[2], FULL_DFLASH, place) for title, place in PLACES.items()
+        },
+        figure=DOMAIN_LABELS,
+        experiments=(experiments.HEAD_OR_LOSSES,),
         covers=("2-layer DSpark above 5-layer DFlash in every domain",),
     ),
     Claim(
+        "depth",
         "4.3.2",
-        f"accepted length grows with depth (there to 5 layers, here to {quantities.FULL_DEPTH}), most from 1 to 2",
+        f"accepted length grows with depth (there to 5 layers, here to {FULL_DEPTH}), most from 1 to 2",
         "tokens",
         "first step > second > 0",
-        figure=each("{}", quantities.paper_depth_step, DEPTH_PAIRS),
-        ours=DEPTH_STEPS,
-        margins=joined(DEPTH_STEPS, each("first over second", quantities.first_step_leads)),
-        paper_margins=joined(
-            each("{}", quantities.paper_depth_step, DEPTH_PAIRS),
-            each("first over second", quantities.paper_first_step_leads),
-        ),
+        results=DEPTH_STEPS,
+        figure=tuple(DEPTH_STEPS),
+        margins={
+            **DEPTH_STEPS,
+            "first over second": DEPTH_STEPS["1 to 2 layers:"] - DEPTH_STEPS["2 to full:"],
+        },
         covers=("accepted length grows with depth, largest step from 1 to 2 layers",),
     ),
     Claim(
+        "draft lengths",
         "4.3.2",
         "DSpark accepts longer than DFlash at draft lengths 8 and 16, and more so at 16",
         "percent",
         "16 > 8 > 0",
+        results=GAINS_BY_LENGTH,
         text={
             f"{domain}, {length}:": LENGTH.format(length, length - 1, domain)
             for domain in DOMAINS
             for length in (8, 16)
         },
-        ours=GAINS_BY_LENGTH,
-        margins=joined(
-            GAINS_BY_LENGTH,
-            each(
-                "{0}, {2} over {1}",
-                quantities.gain_growth,
-                {name: (name,) for name in DOMAINS},
-                [8],
-                [16],
-            ),
-        ),
-        paper_margins=joined(
-            each("{}, {}:", paper_gain, DOMAINS, (8, 16)),
-            each("{0}, {2} over {1}", quantities.paper_gain_growth, DOMAINS, [8], [16]),
-        ),
-        experiment=experiments.HEAD_OR_LOSSES,
+        margins={
+            **GAINS_BY_LENGTH,
+            **{
+                f"{domain}, 16 over 8": length_gain(domain, 16) - length_gain(domain, 8)
+                for domain in DOMAINS
+            },
+        },
+        experiments=(experiments.HEAD_OR_LOSSES,),
     ),
     Claim(
+        "cost of the head",
         "4.3.2",
         "the sequential head makes a round longer than DFlash's by no more than in the paper",
         "percent",
         "here < paper",
-        COURSE,
-        text=OVERHEAD,
-        ours=ROUNDS_LONGER,
-        margins=lambda: quantities.room_under(stated(OVERHEAD), ROUNDS_LONGER()),
-        experiment=experiments.OVERHEAD_BY_CONTEXT,
+        THIS_COURSE,
+        results={f"length {length}:": longer_round("dspark", length) for length in (4, 16)},
+        text={
+            (
+                "length 4:",
+                "length 16:",
+            ): "round latency overhead of DSpark over DFlash, draft length 4 and 16"
+        },
+        relation=BELOW_PAPER,
+        experiments=(experiments.OVERHEAD_BY_CONTEXT,),
     ),
     Claim(
+        "RNN head",
         "4.3.2",
         "in the mean the RNN head accepts a little longer than the Markov head, mostly in long drafts (a little: "
         "less than the Markov head gains over DFlash)",
         "percent",
         "16 > 4, 16 > 0, < Markov head's",
-        COURSE,
-        figure=each("length {1}:", paper_gain, ["all"], (4, 16), *RNN),
-        ours=each("length {1}:", length_gain, ["all"], (4, 16), *RNN),
-        margins=joined(
-            each("above zero at {1}", length_gain, ["all"], [16], *RNN),
-            each("more at {2} than at {1}", quantities.gain_growth, {"": DOMAINS}, [4], [16], *RNN),
-            each("below Markov's gain", quantities.rnn_stays_behind),
-        ),
-        paper_margins=joined(
-            each("above zero at {1}", paper_gain, ["all"], [16], *RNN),
-            each("more at {2} than at {1}", quantities.paper_gain_growth, ["all"], [4], [16], *RNN),
-            each("below Markov's gain", quantities.paper_rnn_stays_behind),
-        ),
-        experiment=experiments.RNN_OVER_MARKOV,
+        THIS_COURSE,
+        results=RNN_GAINS,
+        figure=tuple(RNN_GAINS),
+        margins={
+            "above zero at 16": RNN_GAINS["length 16:"],
+            "more at 16 than at 4": RNN_GAINS["length 16:"] - RNN_GAINS["length 4:"],
+            "below Markov's gain": length_gain("all", 16) - RNN_GAINS["length 16:"],
+        },
+        experiments=(experiments.RNN_OVER_MARKOV,),
         covers=("RNN head gain over the Markov head is marginal, mostly at long draft lengths",),
     ),
     Claim(
+        "confidence threshold",
         "4.3.3",
         "a confidence threshold of 0.9 raises the share of verified tokens that are accepted",
         "rate",
         "0.9 > 0",
+        results={
+            f"{domain}, {threshold}:": Rate(domain, threshold)
+            for domain in DOMAINS
+            for threshold in (0, 0.9)
+        },
         text={
             tuple(
                 f"{domain}, {end}:" for end in (0, 0.9)
             ): f"acceptance rate at threshold 0 and 0.9, {domain}"
             for domain in DOMAINS
         },
-        ours=each("{}, {}:", confidence_results.rate, DOMAINS, (0, 0.9)),
-        margins=each("{}", quantities.rate_rise, DOMAINS),
-        paper_margins=each("{}", quantities.paper_rate_rise, DOMAINS),
+        margins={domain: Rise(domain) for domain in DOMAINS},
         discrepancies=("figure 5 panels", "figure 5 acceptance rates"),
     ),
     Claim(
+        "ROC",
         "4.3.3",
         "the raw confidence tells accepted from refused drafts (area under the ROC curve)",
         "share",
         "each > 0.5",
-        COURSE,
+        THIS_COURSE,
+        results={label: Forecast("auc", end) for label, end in ENDS.items()},
         text={("from", "to"): "ROC-AUC range of the raw confidence"},
-        ours=each("{1}", confidence_results.over_positions, ["auc"], ENDS),
-        margins=each("above chance", quantities.above_chance),
-        paper_margins=lambda: {
-            "above chance": min(paper.claim("ROC-AUC range of the raw confidence")) - 0.5
-        },
+        margins={"above chance": Forecast("auc above chance", min)},
         discrepancies=("AUC up to",),
     ),
     Claim(
+        "over-confidence",
         "4.3.3",
         "the raw confidence is over-confident: at every position it promises more than comes",
         "rate",
         "excess > 0",
+        results={
+            f"{title}, {label}": Forecast(measure, end)
+            for title, measure in (("ECE", "ece"), ("excess", "excess"))
+            for label, end in ENDS.items()
+        },
         text={("ECE, from", "ECE, to"): "ECE before calibration, range"},
-        figure=each("excess, {}", quantities.paper_excess, ENDS),
-        ours=each(
-            "{}, {}", confidence_results.over_positions, {"ECE": "ece", "excess": "excess"}, ENDS
-        ),
-        margins=each("least excess", confidence_results.over_positions, ["excess"], [min]),
-        paper_margins=each("least excess", quantities.paper_excess, [min]),
+        figure=("excess, from", "excess, to"),
+        margins={"least excess": Forecast("excess", min)},
     ),
     Claim(
+        "calibration",
         "4.3.3",
         "sequential temperature scaling lowers the expected calibration error",
         "rate",
         "after < before",
+        results={
+            "before": Forecast("ece", np.mean),
+            "after": Forecast("ece calibrated", np.mean),
+        },
         text={"after": "ECE after calibration, average"},
-        ours=each(
-            "{2}",
-            confidence_results.over_positions,
-            ["ece"],
-            [np.mean],
-            {"before": False, "after": True},
-        ),
-        margins=each("", confidence_results.gain_in_ece),
-        paper_margins=each("", quantities.paper_gain_in_ece),
+        margins={"": Forecast("ece gain", np.mean)},
         discrepancies=("figure 6: the calibrated",),
     ),
     Claim(
+        "throughput over MTP-1",
         "5.4, Figure 7",
         "at the same speed per user DSpark gives more throughput than MTP-1",
         "percent",
         "each > 0",
+        results={
+            f"{name}:": FrontierGain(throughput_gain, SERVED, load) for name, load in LOADS.items()
+        },
         text={
             label: FIGURE_7.format("throughput", "", speed, engine) for label, speed, engine in V4
         },
-        ours=each(
-            "{2}:",
-            serving_results.gain_over_mtp,
-            [serving_results.throughput_gain],
-            [SERVED],
-            LOADS,
-        ),
     ),
     Claim(
+        "speed over MTP-1",
         "abstract, 5.4, Figure 7",
         "at the same throughput DSpark serves each user faster than MTP-1",
         "percent",
         "each > 0",
+        results={
+            f"{name}:": FrontierGain(speed_gain, SERVED, load) for name, load in LOADS.items()
+        },
         text={
             label: FIGURE_7.format("speed", "the MTP-1 throughput of ", speed, engine)
             for label, speed, engine in V4
         },
-        ours=each(
-            "{2}:", serving_results.gain_over_mtp, [serving_results.speed_gain], [SERVED], LOADS
-        ),
         discrepancies=("section 5.4 calls",),
     ),
     Claim(
+        "budget by load",
         "5.4, Figure 8",
         "the scheduler verifies fewer tokens per request as the load grows",
         "tokens",
         "light > heavy load",
+        results={
+            f"{load} under way:": Served("budget", "dspark", SERVED, load)
+            for load in (LIGHT, HEAVY)
+        },
         text={
             (
                 "moderate load, from",
                 "moderate load, to",
             ): "DSpark verification budget under moderate concurrency (below 200 requests Flash, 150 Pro)"
         },
-        ours=quantities.budgets,
-        margins=each("", quantities.budget_drop),
-        paper_margins=each("", quantities.paper_budget_drop),
+        margins={
+            "": Served("budget", "dspark", SERVED, LIGHT)
+            - Served("budget", "dspark", SERVED, HEAVY)
+        },
         discrepancies=("section 5.4 gives a budget",),
     ),
     Claim(
+        "static blocks",
         "5.4",
         "under high load a static block of several drafts gives less throughput than MTP-1",
         "percent",
         "MTP-1 > 3, 5 and 7 drafts",
-        ours=each("{} drafts", quantities.static_loss, STATIC_LENGTHS),
-        experiment=experiments.ONE_AGAINST_SEVEN,
+        results={f"{length} drafts": static_loss(length) for length in STATIC_LENGTHS},
+        experiments=(experiments.ONE_AGAINST_SEVEN,),
     ),
     Claim(
+        "appendix A",
         "A",
         "choosing the length after the draws changes the output; the example's numbers",
         "share",
         "equal",
+        results={
+            label: quantities.appendix_a(label)
+            for label in (*quantities.APPENDIX_THROUGHPUT, *quantities.APPENDIX_OUTPUT)
+        },
         text=APPENDIX,
-        ours=quantities.appendix_a_numbers,
-        margins=lambda: quantities.equal(stated(APPENDIX), quantities.appendix_a_numbers()),
+        relation=AS_PAPER,
     ),
 )

@@ -1,4 +1,4 @@
-"""What was recorded of lesson 14's patients on the tiny models: assets/measurements/clinic.json, written by tools/measure/clinic.py."""
+"""Charts of lesson 14's patients on the tiny models: assets/measurements/clinic.json, written by tools/measure/clinic.py."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from . import confidence_results
 
 CLINIC = ROOT / "assets" / "measurements" / "clinic.json"
 WRITTEN_BY = "make clinic"
-DIGITS = 4  # decimal places of what is recorded
+DIGITS = 4  # decimal places of a stored number
 
 
 def step_milliseconds(most: int) -> dict[int, list[float]]:

@@ -1,10 +1,13 @@
-"""What was measured of the tiny profile's confidences: assets/measurements/confidence, written by tools/measure/confidence.py."""
+"""Results on the tiny profile's confidences: assets/measurements/confidence, written by tools/measure/confidence.py."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate, interval_of
+from dspark_lite.course import paper
+from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity, interval_of
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import read
 from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, survivals, survived
@@ -21,29 +24,55 @@ CALIBRATION, SWEEP = (
 )
 STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
 WRITTEN_BY = "make confidence"
-
-
-def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
-    """How much more survival a confidence promises than there is, on average: above zero it is over-confident."""
-    return float(np.mean(predicted) - np.mean(observed))
-
-
-FORECAST_MEASURES = {"ece": ece, "auc": auc, "excess": excess}
+MEASURES = (
+    "ece",
+    "ece calibrated",
+    "ece gain",
+    "auc",
+    "auc above chance",
+    "excess",
+)  # of a position
 SUMMARIES = (min, max, np.mean)  # over positions
 
 
+def excess(predicted: np.ndarray, observed: np.ndarray) -> float:
+    """Return how much more survival a confidence promises than there is, on average: above zero it is over-confident."""
+    return float(np.mean(predicted) - np.mean(observed))
+
+
+def forecasts(raw: np.ndarray, calibrated: np.ndarray, observed: np.ndarray) -> dict[str, float]:
+    """Return the measures of a position, from survival [N] as predicted raw and calibrated, and as observed."""
+    before, after, area = ece(raw, observed), ece(calibrated, observed), auc(raw, observed)
+    return _measures(before, after, area, excess(raw, observed))
+
+
+def paper_forecasts(position: int) -> dict[str, float]:
+    """Return the measures of a position in Figure 6."""
+    found = paper.calibration(position)
+    predicted, observed, count = (
+        found["before"][name] for name in ("predicted", "observed", "count")
+    )
+    promised = float(np.average(predicted - observed, weights=count))
+    return _measures(found["ece_before"], found["ece_after"], found["auc"], promised)
+
+
+def _measures(before: float, after: float, area: float, promised: float) -> dict[str, float]:
+    values = (before, after, before - after, area, area - 0.5, promised)
+    return dict(zip(MEASURES, values, strict=True))
+
+
 def calibration_run() -> dict:
-    """The calibration report: device, rows by domain and position, mean ECE, observations (`observations` reads them)."""
+    """Return the calibration report: device, rows by domain and position, mean ECE, observations (`observations` reads them)."""
     return read(CALIBRATION, WRITTEN_BY)
 
 
 def observations() -> dict[str, Observations]:
-    """Recorded blocks of each domain, from prompts that the calibration was not fitted on."""
+    """Return the stored blocks of each domain, from prompts that the calibration was not fitted on."""
     return read_observations(calibration_run())
 
 
 def read_observations(report: dict) -> dict[str, Observations]:
-    """The observations that a calibration report keeps."""
+    """Return the observations of a calibration report."""
     return {
         domain: Observations(*(np.array(found[name]) for name in ("logits", "accepted", "prompts")))
         for domain, found in report["observations"].items()
@@ -51,75 +80,95 @@ def read_observations(report: dict) -> dict[str, Observations]:
 
 
 def threshold_sweep() -> dict:
-    """The recorded threshold sweep: device, rows by domain and threshold."""
+    """Return the stored threshold sweep: device, rows by domain and threshold."""
     return read(SWEEP, WRITTEN_BY)
 
 
 def stored_sts() -> STS:
-    """The calibration of the tiny DSpark."""
+    """Return the calibration of the tiny DSpark."""
     return STS.load(STS_FILE)
 
 
 def stored_cost_table() -> CostTable:
-    """SPS(B) of the tiny target on the device that `steps` names."""
+    """Return SPS(B) of the tiny target on the device that `steps` names."""
     return CostTable.load(COST_TABLE)
 
 
 def steps() -> dict:
-    """The cost table's single measurements: device, context, milliseconds of every repeat by batch size."""
+    """Return the cost table's single measurements: device, context, milliseconds of every repeat by batch size."""
     return read(STEPS, WRITTEN_BY)
 
 
-def rate(domain: str, least: float) -> Estimate:
-    """The share of verified tokens that were accepted at a threshold, bonus included (Figure 5)."""
-    row = next(
-        row
-        for row in threshold_sweep()["rows"]
-        if (row["domain"], row["threshold"]) == (domain, least)
-    )
-    return Estimate(row["rate"], row["low"], row["high"])
+@dataclass(frozen=True)
+class Rate(Quantity):
+    """The share of verified tokens that were accepted at a confidence threshold, bonus included (Figure 5).
+
+    The interval is the stored one.
+    """
+
+    domain: str
+    threshold: float
+
+    def estimate(self, source: str = RESULTS) -> Estimate:
+        """Return the rate with its interval."""
+        if source == PAPER:
+            sweep = paper.threshold_sweep(self.domain)
+            return Estimate.exactly(sweep["rate"][list(sweep["threshold"]).index(self.threshold)])
+        row = next(
+            row
+            for row in threshold_sweep()["rows"]
+            if (row["domain"], row["threshold"]) == (self.domain, self.threshold)
+        )
+        return Estimate(row["rate"], row["low"], row["high"])
 
 
-def over_positions(measure: str, summary, calibrated: bool = False) -> Estimate:
-    """One of SUMMARIES over the positions of one of FORECAST_MEASURES, with its interval over prompts."""
-    return all_summaries(measure, calibrated)[summary]
+@dataclass(frozen=True)
+class Rise(Quantity):
+    """How much a confidence threshold of 0.9 raises a domain's acceptance rate.
+
+    Both ends were measured apart, so the interval is the widest that their intervals leave.
+    """
+
+    domain: str
+
+    def estimate(self, source: str = RESULTS) -> Estimate:
+        """Return the rise with its interval."""
+        low, high = (Rate(self.domain, threshold).estimate(source) for threshold in (0, 0.9))
+        return Estimate(high.value - low.value, high.low - low.high, high.high - low.low)
+
+
+@dataclass(frozen=True)
+class Forecast(Quantity):
+    """One of SUMMARIES over the positions of one of MEASURES; Figure 6 has four positions."""
+
+    measure: str
+    summary: Callable
+
+    def estimate(self, source: str = RESULTS) -> Estimate:
+        """Return the summary with its interval over prompts."""
+        if source == PAPER:
+            positions = map(paper_forecasts, (1, 3, 5, 7))
+            return Estimate.exactly(self.summary([found[self.measure] for found in positions]))
+        return all_summaries()[self.measure, self.summary]
 
 
 @cache
-def all_summaries(measure: str, calibrated: bool) -> dict:
-    """Each of SUMMARIES, from the same resamples."""
-    temperatures = stored_sts().temperatures if calibrated else None
-
-    def summaries(*blocks):
-        values = _by_position(measure, temperatures, *blocks)
-        return [summary(values) for summary in SUMMARIES]
-
-    return dict(zip(SUMMARIES, _over_prompts(summaries)))
-
-
-@cache
-def gain_in_ece() -> Estimate:
-    """How much lower the mean ECE is after the calibration, on prompts that it was not fitted on."""
+def all_summaries() -> dict[tuple[str, Callable], Estimate]:
+    """Return each of SUMMARIES of each measure, from the same resamples."""
     fitted = stored_sts().temperatures
-    (gain,) = _over_prompts(
-        lambda *blocks: [
-            np.mean(_by_position("ece", None, *blocks))
-            - np.mean(_by_position("ece", fitted, *blocks))
-        ]
-    )
-    return gain
+    keys = [(measure, summary) for measure in MEASURES for summary in SUMMARIES]
 
+    def summaries(logits, accepted):
+        raw, calibrated = (survivals(logits, temperatures).T for temperatures in (None, fitted))
+        observed = survived(accepted, len(raw)).T
+        found = [forecasts(*position) for position in zip(raw, calibrated, observed)]
+        return [summary([values[measure] for values in found]) for measure, summary in keys]
 
-def _by_position(measure: str, temperatures, logits, accepted) -> list[float]:
-    predicted = survivals(logits, temperatures).T
-    return [
-        FORECAST_MEASURES[measure](p, o)
-        for p, o in zip(predicted, survived(accepted, len(predicted)).T)
-    ]
+    return dict(zip(keys, _over_prompts(summaries)))
 
 
 def _over_prompts(statistics) -> list[Estimate]:
-    """Statistics of (logits, accepted) of all recorded blocks; a resample draws prompts and takes all their blocks.
+    """Return statistics of (logits, accepted) of all stored blocks; a resample draws prompts and takes all their blocks.
 
     ECE is biased upward under resampling; we recentre the bootstrap interval on the point estimate (symmetric,
     approximate).

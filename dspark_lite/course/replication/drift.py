@@ -1,4 +1,4 @@
-"""What changes while a service runs: traffic that drifts, a head that turns out wrong, and what either costs. Recorded blocks, replayed."""
+"""A service in change: traffic that drifts, a head that turns out wrong, and the cost of either, from replays of stored blocks."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from dspark_lite.course.measure.simulator import EngineModel
 from . import serving_results
 
 EVERY = 200  # blocks between two points of a series, and between two checks
-WRONG_HEADS = {  # what is done to calibrated logits: (times, plus)
+WRONG_HEADS = {  # changes of calibrated logits: (times, plus)
     "as calibrated": (1.0, 0.0),
     "4 times as sure": (4.0, 0.0),
     "2 nats too sure": (1.0, 2.0),
@@ -25,7 +25,7 @@ WRONG_HEADS = {  # what is done to calibrated logits: (times, plus)
 
 
 class Phase(NamedTuple):
-    """So many `blocks` of one domain's traffic, the head's logits `times` as large as recorded."""
+    """`blocks` blocks of one domain's traffic, with the stored logits times `times`."""
 
     domain: str
     times: float
@@ -34,8 +34,8 @@ class Phase(NamedTuple):
 
 @dataclass
 class Drift:
-    """Series by block: where each point stands, in which phase; tokens per round of the last EVERY blocks; the mean ECE on held-out
-    blocks of the phase's traffic of the calibration as it was `stored`, of the one kept `online`, and of a `fresh` fit to that traffic."""
+    """Series by point: its block and its phase; tokens per round of the last EVERY blocks; the mean ECE on held-out blocks of the
+    phase's traffic, of the `stored` calibration, of the `online` one, and of a `fresh` fit to that traffic."""
 
     at: list[int] = field(default_factory=list)
     phase: list[int] = field(default_factory=list)
@@ -46,19 +46,19 @@ class Drift:
     refits: list[int] = field(default_factory=list)  # blocks at which the temperatures changed
 
     def after(self, phase: int, blocks: int) -> tuple[float, float, float]:
-        """ECE `stored`, `online` and `fresh` so many blocks after a phase began."""
+        """Return the ECE `stored`, `online` and `fresh`, `blocks` blocks after a phase began."""
         begin = self.at[self.phase.index(phase)] - EVERY
         index = self.at.index(begin + blocks)
         return self.stored[index], self.online[index], self.fresh[index]
 
 
 def mean_ece(logits, accepted, temperatures) -> float:
-    """ECE of survival, the mean over positions."""
+    """Return ECE of survival, the mean over positions."""
     return float(np.mean(by_position(logits, accepted, temperatures)["ece"]))
 
 
 def halves(found: Observations) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Logits and accepted drafts of every second prompt, and of the others."""
+    """Return logits and accepted drafts of every second prompt, and of the others."""
     second = np.isin(found.prompts, np.unique(found.prompts)[1::2])
     return [(found.logits[half], found.accepted[half]) for half in (~second, second)]
 
@@ -71,7 +71,7 @@ def drift(
     window: int = 1000,
     seed: int = 0,
 ) -> Drift:
-    """Plays traffic past a calibration: blocks are drawn from one half of a domain's prompts, ECE is measured on the other half."""
+    """Play traffic past a calibration: draw blocks from one half of a domain's prompts, measure ECE on the other half."""
     rng, online, found, seen = (
         np.random.default_rng(seed),
         OnlineSTS(sts, window=window, every=EVERY),
@@ -114,7 +114,7 @@ def throughput_by_head(
 ) -> dict[str, Estimate]:
     """Return the throughput of Algorithm 1 over that of whole blocks for each of WRONG_HEADS, in the model of the serving engine.
 
-    So many requests are under way. A step takes its `paid` time: as "measured", or by the convex curve "fitted" to that, which
+    `load` requests are under way. A step takes its `paid` time: as "measured", or by the convex curve "fitted" to that, which
     Algorithm 1 decides by either way. An estimate is the mean over seeds, of the same traffic for both, with the lowest and the
     highest of them.
     """

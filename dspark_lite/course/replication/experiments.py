@@ -1,17 +1,17 @@
-"""What was varied to test why a claim does not hold here, a table: what it was, and what came out under each condition."""
+"""Experiments on why a claim does not hold here, a table: what was varied, and what came out under each condition."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.course.formats import interval
+from dspark_lite.course.estimates import Estimate, Quantity, mean_of
+from dspark_lite.course.formats import FORMS, interval
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTH_STUDY, LENGTHS, LOSSES, SEEDS, TABLE_1
+from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTHS, LOSSES, SEEDS
+from ..measure.round_latency import LATENCY_CONTEXTS
 from . import experiment_results, serving_results
-from .experiment_results import gains
-from .quantities import ahead, falls
+from .experiment_results import TABLE_1, Acceptance, Draft, Length, gain, longer_round
+from .quantities import FIRST, LAST, Computed, fall, length_gain
 
 MANY = 4096  # requests under way, to which the costs of a step are extended
 HEAD_AND_LOSSES = {  # what DSpark has and DFlash has not, each exchanged alone: the runs with it, and those without
@@ -22,37 +22,67 @@ HEAD_AND_LOSSES = {  # what DSpark has and DFlash has not, each exchanged alone:
 }
 
 
-def first_position(run: str) -> float:
-    """The share of a run's first drafts that are accepted, in the mean over the domains."""
-    return float(np.mean([first_draft(run, domain) for domain in DOMAINS]))
+@dataclass(frozen=True)
+class Experiment:
+    """What was varied, and what came out under each condition: `form` gives quantities with their formats."""
+
+    varied: str
+    outcomes: dict[str, tuple[tuple[Quantity, str], ...]]
+
+    def words(self) -> str:
+        """Return the experiment as a sentence. Raise DSparkLiteError where a measurement is missing."""
+        shown = (
+            f"{condition} {', '.join(_shown(*outcome) for outcome in outcomes)}"
+            for condition, outcomes in self.outcomes.items()
+        )
+        return f"{self.varied}: {'; '.join(shown)}"
 
 
-def first_draft(run: str, domain: str) -> float:
-    """The share of a run's first drafts that are accepted in a domain."""
-    return experiment_results.conditional_acceptance(run, domain)[0].value
+def form(spec: str, *quantities: Quantity) -> tuple[tuple[Quantity, str], ...]:
+    """Return quantities with their format: a unit of FORMS, which shows the interval, or a format of Python."""
+    return tuple((quantity, spec) for quantity in quantities)
+
+
+def _shown(quantity: Quantity, spec: str) -> str:
+    if spec in FORMS:
+        return interval(quantity.estimate(), spec)
+    return format(quantity.value(), spec)
+
+
+def percent(found: Estimate) -> str:
+    """Return an estimate with its interval, in percent."""
+    return interval(found, "percent")
+
+
+def first_draft(run: str, domain: str) -> Quantity:
+    """Return the share of a run's first drafts that are accepted in a domain."""
+    return Acceptance(Draft((run,)), domain, FIRST)
+
+
+def first_drafts(run: str) -> Quantity:
+    """Return the share of a run's first drafts that are accepted, in the mean over the domains."""
+    return mean_of(first_draft(run, domain) for domain in DOMAINS)
 
 
 def head_and_losses() -> dict[str, dict[str, Estimate]]:
-    """By how much DSpark's head, and its losses, lengthen what is accepted, over all seeds, by domain and in the mean."""
+    """Return the gains in accepted length of DSpark's head, and of its losses, over all seeds, by domain and in the mean."""
     return {
         title: experiment_results.gains_over_seeds(*pair) for title, pair in HEAD_AND_LOSSES.items()
     }
 
 
 def overheads_by_context() -> dict[int, float]:
-    """How much longer DSpark's rounds are than DFlash's at draft length 16, by the tokens of the context: the target's pass grows
-    with them, the head's loop does not."""
-    measured = experiment_results.measured(LATENCY)
-    contexts = sorted({row["context"] for row in measured["rows"]})
-    ours, theirs = (
-        np.median(experiment_results.round_times(measured, name, 16), 0)
-        for name in ("dspark", "dflash")
-    )
-    return dict(zip(contexts, (ours / theirs - 1).tolist()))
+    """Return how much longer DSpark's rounds are than DFlash's at draft length 16, by the tokens of the context: the target's
+    pass grows with them, the head's loop does not."""
+    return {
+        context: longer_round("dspark", 16, context).value()
+        for context in experiment_results.contexts(experiment_results.measured(LATENCY))
+    }
 
 
 def additive_step() -> np.ndarray:
-    """Seconds of DSpark's step, of each request and of each verified token in it: least relative squares over the measured loads."""
+    """Return the seconds of DSpark's step, of each request and of each verified token in it: least relative squares over the
+    measured loads."""
     costs = serving_results.engine_costs("dspark")
     requests, tokens = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
     measured = np.asarray(costs.step_seconds)
@@ -62,9 +92,8 @@ def additive_step() -> np.ndarray:
     return np.linalg.lstsq(terms.reshape(-1, 3), np.ones(measured.size), rcond=None)[0]
 
 
-def seven_over_one() -> tuple[float, float]:
-    """(throughput of seven drafts over that of one with MANY requests under way; how many times as costly a verified token would have
-    to be for one to give as much), in the fit of the measured costs."""
+def committed_at_most_load() -> tuple[float, float]:
+    """Return the tokens that one draft and seven drafts commit per request and step, at the heaviest measured load."""
     heavy = max(
         row["concurrency"]
         for row in serving_results.rows("policies", drafter="dspark", policy="fixed 7")
@@ -78,108 +107,107 @@ def seven_over_one() -> tuple[float, float]:
         )
         for count in (1, 7)
     )
+    return one, seven
+
+
+def seven_over_one() -> float:
+    """Return the throughput of seven drafts over that of one with MANY requests under way, in the fit of the measured costs."""
     step, request, token = additive_step()
-    many = [
+    one, seven = (
         committed / (step / MANY + request + verified * token)
-        for committed, verified in ((one, 2), (seven, 8))
-    ]
-    return many[1] / many[0], request * (seven - one) / (token * (8 * one - 2 * seven))
+        for committed, verified in zip(committed_at_most_load(), (2, 8))
+    )
+    return seven / one
 
 
-@dataclass(frozen=True)
-class Varied:
-    """What was varied, with its recipe or command, and {condition: what came out, in words}."""
-
-    what: str
-    found: Callable[[], dict[str, str]]
-
-    def __call__(self) -> str:
-        return f"{self.what}: {'; '.join(f'{condition} {value}' for condition, value in self.found().items())}"
+def costlier_token() -> float:
+    """Return how many times as costly a verified token would have to be for one draft to give as much throughput as seven."""
+    one, seven = committed_at_most_load()
+    _, request, token = additive_step()
+    return request * (seven - one) / (token * (8 * one - 2 * seven))
 
 
-def several(*experiments: Varied) -> Callable[[], str]:
-    """Several experiments on one claim, as sentences."""
-    return lambda: ". ".join(experiment() for experiment in experiments)
-
-
-def percent(found: Estimate) -> str:
-    """An estimate with its interval, in percent."""
-    return interval(found, "percent")
-
-
-DEPTH = Varied(
+EAGLE3 = TABLE_1["eagle3"]
+DEPTH = Experiment(
     "Depth in layers, first drafts accepted in the mean over the domains",
-    lambda: {
-        **{f"{layers} ({run})": f"{first_position(run):.2f}" for layers, run in DEPTHS.items()},
-        "Eagle3's 1": f"{first_position(TABLE_1['eagle3']):.2f}",
+    {
+        **{f"{layers} ({run})": form(".2f", first_drafts(run)) for layers, run in DEPTHS.items()},
+        "Eagle3's 1": form(".2f", first_drafts(*EAGLE3.runs)),
     },
 )
-MEMORY = Varied(
+MEMORY = Experiment(
     "The head's memory, mean gain over Eagle3",
-    lambda: {
-        DRAFTER_LABELS[head]: percent(gains(HEADS[head], TABLE_1["eagle3"])["all"])
+    {
+        DRAFTER_LABELS[head]: form("percent", gain(Draft((HEADS[head],)), EAGLE3, "all"))
         for head in ("dspark", "dspark_rnn")
     },
 )
-HEAD_OR_LOSSES = Varied(
+HEAD_OR_LOSSES = Experiment(
     "Head and losses exchanged one at a time, mean gain",
-    lambda: {condition: percent(found["all"]) for condition, found in head_and_losses().items()},
+    {
+        condition: form("percent", gain(Draft(with_it), Draft(without), "all"))
+        for condition, (with_it, without) in HEAD_AND_LOSSES.items()
+    },
 )
-FALL_BY_HEAD = Varied(
+FALL_BY_HEAD = Experiment(
     f"The head, fall of conditional acceptance on {', '.join(DOMAINS)}",
-    lambda: {
-        f"{DRAFTER_LABELS[head]} ({run})": ", ".join(
-            f"{falls((domain,), run).value:+.2f}" for domain in DOMAINS
+    {
+        f"{DRAFTER_LABELS[head]} ({run})": form(
+            "+.2f", *(fall(Draft((run,)), (domain,)) for domain in DOMAINS)
         )
         for head, run in HEADS.items()
     },
 )
-RNN_OVER_MARKOV = Varied(
+RNN_OVER_MARKOV = Experiment(
     "The draft length, the RNN head's mean gain over the Markov head",
-    lambda: {
-        f"{length}": percent(
-            gains(LENGTH_STUDY["dspark_rnn", length], LENGTH_STUDY["dspark", length])["all"]
-        )
+    {
+        f"{length}": form("percent", length_gain("all", length, "dspark_rnn", "dspark"))
         for length in LENGTHS
     },
 )
-FIRST_DRAFT_BY_HEAD = Varied(
+FIRST_DRAFT_BY_HEAD = Experiment(
     "The head, first drafts accepted on chat",
-    lambda: {
-        run: f"{first_draft(run, 'chat'):.3f}" for run in (TABLE_1["dflash"], *HEADS.values())
+    {
+        run: form(".3f", first_draft(run, "chat"))
+        for run in (*TABLE_1["dflash"].runs, *HEADS.values())
     },
 )
-RISE_BY_DOMAIN = Varied(
+RISE_BY_DOMAIN = Experiment(
     "The domain, where Eagle3's conditional acceptance begins and how far it rises",
-    lambda: {
-        domain: f"{first_draft(TABLE_1['eagle3'], domain):.3f}, {interval(ahead(domain, ('eagle3', 7), ('eagle3', 1)), 'share')}"
+    {
+        domain: form(".3f", Acceptance(EAGLE3, domain, FIRST))
+        + form("share", Acceptance(EAGLE3, domain, LAST) - Acceptance(EAGLE3, domain, FIRST))
         for domain in DOMAINS
     },
 )
-LENGTHS_BY_DRAFTER = Varied(
+LENGTHS_BY_DRAFTER = Experiment(
     f"The drafter, tokens per round on {', '.join(DOMAINS)}",
-    lambda: {
-        DRAFTER_LABELS[name]: ", ".join(
-            f"{experiment_results.accepted_lengths(run)[domain].value:.2f}" for domain in DOMAINS
-        )
-        for name, run in TABLE_1.items()
+    {
+        DRAFTER_LABELS[name]: form(".2f", *(Length(draft, domain) for domain in DOMAINS))
+        for name, draft in TABLE_1.items()
     },
 )
-RIVAL_BY_DOMAIN = Varied(
+RIVAL_BY_DOMAIN = Experiment(
     "The domain, the small LM's first draft and DSpark's gain over it",
-    lambda: {
-        domain: f"{first_draft(TABLE_1['small_lm'], domain):.3f}, {gains(TABLE_1['dspark'], TABLE_1['small_lm'])[domain].value:+.0%}"
+    {
+        domain: form(".3f", Acceptance(TABLE_1["small_lm"], domain, FIRST))
+        + form("+.0%", gain(TABLE_1["dspark"], TABLE_1["small_lm"], domain))
         for domain in DOMAINS
     },
 )
-OVERHEAD_BY_CONTEXT = Varied(
+OVERHEAD_BY_CONTEXT = Experiment(
     "The context's tokens, how much longer a round is at draft length 16",
-    lambda: {str(context): f"{found:+.1%}" for context, found in overheads_by_context().items()},
+    {
+        str(context): form("+.1%", longer_round("dspark", 16, context))
+        for context in LATENCY_CONTEXTS
+    },
 )
-ONE_AGAINST_SEVEN = Varied(
+ONE_AGAINST_SEVEN = Experiment(
     "The load, in a fit of the measured costs, throughput of 7 drafts over that of 1",
-    lambda: {
-        f"with {MANY:,} requests under way": f"{seven_over_one()[0]:.2f}",
-        "no gain once verifying a token costs more than here by a factor of": f"{seven_over_one()[1]:.1f}",
+    {
+        f"with {MANY:,} requests under way": form(".2f", Computed(seven_over_one)),
+        "no gain once verifying a token costs more than here by a factor of": form(
+            ".1f", Computed(costlier_token)
+        ),
     },
 )

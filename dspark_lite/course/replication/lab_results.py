@@ -1,9 +1,9 @@
-"""A lab's own results, beside the recorded ones of the tiny models: calibration, cost table, a small serving load and accepted
-lengths of whatever target and drafter the lab has.
+"""Results of a lab's models, beside the stored ones of the tiny models: calibration, cost table, a small serving load and accepted
+lengths of the target and drafter that the lab has.
 
-Each is measured once, with a lesson's few prompts, and kept in a folder by target and device under
-assets/measurements/own (DSPARK_MEASUREMENTS names another one); `python -m tools.measure.confidence --own` puts larger ones in
-their place. A file that was made of other weights or with other versions is measured anew.
+Each is measured once, with a lesson's few prompts, and stored in a folder by target and device under
+assets/measurements/own (DSPARK_MEASUREMENTS names another one); `python -m tools.measure.confidence --own` writes larger ones in
+their place. A file of other weights or other versions is measured again.
 """
 
 import os
@@ -15,7 +15,7 @@ import torch
 from dspark_lite.course.estimates import Estimate, bootstrap
 from dspark_lite.common.files import WORK, read_object, write_json
 from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.common.origin import DECIDING, Origin, folder_name
+from dspark_lite.common.origin import TIMED_LIBRARIES, Origin, folder_name
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import algorithm1, fixed
@@ -28,13 +28,15 @@ from ..measure.lab import Lab
 from ..measure.step_time import PROFILE_CONTEXT, profile
 from .confidence_results import calibration_run, read_observations
 
-OWN_PROMPTS = 4  # a domain, to fit a calibration on and again to judge it on; answers take seconds each on a T4
-OWN_SIZES = (
+LAB_PROMPTS = (
+    4  # of a domain, to fit a calibration, and as many to test it; an answer takes seconds on a T4
+)
+LAB_SIZES = (
     *range(1, 17),
     *range(18, 33, 2),
     *range(36, 65, 4),
 )  # tokens of the profiled steps: eight requests' whole blocks
-OWN_LOADS = (1, 4, 8)  # requests under way
+LAB_LOADS = (1, 4, 8)  # requests under way
 LOAD_STEPS, LOAD_WARM_UP = (
     12,
     4,
@@ -43,8 +45,8 @@ LOAD_TOKENS = 96  # of an answer under load
 
 
 @dataclass(frozen=True)
-class OwnConfidence:
-    """What was measured of a lab's own drafter and target; `label` names the target and the device."""
+class LabConfidence:
+    """Calibration and cost table of a lab's drafter and target; `label` names the target and the device."""
 
     label: str
     report: dict
@@ -53,68 +55,68 @@ class OwnConfidence:
 
     @property
     def observations(self) -> dict[str, Observations]:
-        """Blocks of each domain, from prompts that the calibration was not fitted on."""
+        """Return the blocks of each domain, from prompts that the calibration was not fitted on."""
         return read_observations(self.report)
 
 
-def is_recorded(lab: Lab) -> bool:
-    """Whether the recorded measurements are of this lab's own target."""
+def has_stored_results(lab: Lab) -> bool:
+    """Return whether the stored measurements are of this lab's target."""
     return calibration_run()["target"] == lab.target.name
 
 
-def own_folder(lab: Lab) -> Path:
-    """Where a lab's own results are kept: a folder for its target on its device."""
+def lab_folder(lab: Lab) -> Path:
+    """Return the folder of a lab's results: one for its target on its device."""
     root = os.environ.get("DSPARK_MEASUREMENTS")
     parent = Path(root) if root else WORK / "assets" / "measurements" / "own"
     return parent / folder_name(f"{lab.target.name.split('/')[-1]} {lab.device_name}")
 
 
-def kept(path: Path, lab: Lab, drafter, measure, anew: bool = False) -> dict:
-    """What the file `path` holds if it was made of these weights, here; else, or `anew`, what `measure()` gives, which it holds
-    from then on."""
+def cached(path: Path, lab: Lab, drafter, measure, anew: bool = False) -> dict:
+    """Return the file at `path` if these weights wrote it on this device; else, or if `anew`, measure, write and return it."""
     origin = Origin.of(lab.target)
     made_of = {
         "device": origin.device,
         "dtype": origin.dtype,
         "target": origin.fingerprint,
         "draft": fingerprint(drafter),
-        **{name: origin.versions[name] for name in DECIDING},
+        **{name: origin.versions[name] for name in TIMED_LIBRARIES},
     }
     if anew or not path.exists() or read_object(path).get("made_of") != made_of:
         write_json(path, {**measure(), "made_of": made_of})
     return read_object(path)
 
 
-def own_confidence(
-    lab: Lab, drafter, *, prompts: int = OWN_PROMPTS, sizes=OWN_SIZES, anew: bool = False
-) -> OwnConfidence | None:
-    """Calibration and cost table of a lab's own models; None where the recorded ones are of these models.
+def measure_confidence(
+    lab: Lab, drafter, *, prompts: int = LAB_PROMPTS, sizes=LAB_SIZES, anew: bool = False
+) -> LabConfidence | None:
+    """Return calibration and cost table of a lab's models; None where the stored ones are of these models.
 
-    Takes from each domain or benchmark of the lab's prompts `prompts` to fit and as many to judge; `anew` also where they
-    were measured before. Raises RequestError for a drafter without a confidence head.
+    `prompts` of each domain or benchmark fit the calibration, and as many test it; `anew` measures again.
+    Raise RequestError for a drafter without a confidence head.
     """
-    if is_recorded(lab):
+    if has_stored_results(lab):
         return None
-    folder = own_folder(lab)
-    report = kept(
+    folder = lab_folder(lab)
+    report = cached(
         folder / "calibration.json",
         lab,
         drafter,
         lambda: _calibrated(with_prompts(lab, 2 * prompts), drafter),
         anew,
     )
-    steps = kept(folder / "steps.json", lab, drafter, lambda: _profiled(lab, sizes), anew)
+    steps = cached(folder / "steps.json", lab, drafter, lambda: _profiled(lab, sizes), anew)
     sts = STS(**report["sts"])
     table = CostTable(
         *(steps[name] for name in ("sample_batch_tokens", "sample_steps_per_sec")),
         origin=Origin.of(lab.target),
     )
-    sts.save(folder / "sts.json"), table.save(folder / "sps.json")
-    return OwnConfidence(f"{lab.target.name} on {lab.device_name}", report, sts, table)
+    sts.save(folder / "sts.json")
+    table.save(folder / "sps.json")
+    return LabConfidence(f"{lab.target.name} on {lab.device_name}", report, sts, table)
 
 
 def with_prompts(lab: Lab, count: int) -> Lab:
-    """The same lab with the first `count` prompts of each domain."""
+    """Return the same lab with the first `count` prompts of each domain."""
     few = replace(lab, prompts={domain: texts[:count] for domain, texts in lab.prompts.items()})
     few.max_new_tokens = lab.max_new_tokens
     return few
@@ -136,16 +138,16 @@ def _profiled(lab: Lab, sizes) -> dict:
     }
 
 
-def own_load(
-    lab: Lab, drafter, table: CostTable, *, loads=OWN_LOADS, steps: int = LOAD_STEPS
+def measure_lab_load(
+    lab: Lab, drafter, table: CostTable, *, loads=LAB_LOADS, steps: int = LOAD_STEPS
 ) -> dict | None:
-    """A small closed loop at each of `loads`: plain decoding, whole blocks, and Algorithm 1 by the convex view of `table`; None
-    where the recorded loads are of these models.
+    """Return a small closed loop at each of `loads`: plain decoding, whole blocks, and Algorithm 1 by the convex view of `table`;
+    None where the stored loads are of these models.
 
-    A row has `tokens_per_second` of rounds, prompts left out, `verified` tokens per request and step, anchor included, and
-    `accepted_length`, what a request commits per step.
+    A row has `tokens_per_second` of rounds without prefill, `verified` tokens per request and step, anchor included, and
+    `accepted_length`, the tokens that a request commits per step.
     """
-    if is_recorded(lab):
+    if has_stored_results(lab):
         return None
     ways = {
         "plain": (None, None),
@@ -167,11 +169,11 @@ def own_load(
             "rows": rows,
         }
 
-    return kept(own_folder(lab) / "serving.json", lab, drafter, measure)
+    return cached(lab_folder(lab) / "serving.json", lab, drafter, measure)
 
 
 def _loop(lab: Lab, drafter, policy, load: int, steps: int) -> dict:
-    """Measures of a closed loop of so many requests under a policy."""
+    """Return the measures of a closed loop of `load` requests under a policy."""
     prompts = {
         domain: [lab.encode(text) for text in texts] for domain, texts in lab.prompts.items()
     }
@@ -203,16 +205,16 @@ def _loop(lab: Lab, drafter, policy, load: int, steps: int) -> dict:
     }
 
 
-def own_lengths(
-    lab: Lab, name: str = "dspark", *, prompts: int = OWN_PROMPTS
+def measure_lengths(
+    lab: Lab, name: str = "dspark", *, prompts: int = LAB_PROMPTS
 ) -> dict[str, Estimate] | None:
-    """Accepted length by domain of a drafter of the lab, from so many prompts of each; None where the recorded ones are of
+    """Return the accepted length by domain of a drafter of the lab, from `prompts` of each; None where the stored ones are of
     these models."""
-    if is_recorded(lab):
+    if has_stored_results(lab):
         return None
     few, drafter = with_prompts(lab, prompts), lab.drafter(name)
-    found = kept(
-        own_folder(lab) / f"evaluate-{name}.json",
+    found = cached(
+        lab_folder(lab) / f"evaluate-{name}.json",
         lab,
         drafter,
         lambda: evaluate(few, {name: drafter}, few.prompts),

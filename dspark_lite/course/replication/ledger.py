@@ -12,12 +12,13 @@ from functools import cache
 
 from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.estimates import PAPER, Estimate, Quantity
 from dspark_lite.course.formats import interval, markdown, number
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from ..measure.studies import TABLE_1
 from . import experiment_results
-from .claims import CLAIMS, Claim
+from .claims import AS_PAPER, BELOW_PAPER, CLAIMS, Claim
+from .quantities import EXACT
 from .settings import SETTINGS
 
 REPLICATES, DOES_NOT, UNDECIDED = "replicates", "does not hold", "we cannot tell"
@@ -33,12 +34,12 @@ NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the ledger: a claim, the paper's values, ours (none where it was not tested), the verdict and why; the margins
-    that it was judged by, and what the paper's own numbers give for them."""
+    """A line of the ledger: a claim, the paper's numbers, our results (none where it was not tested), the verdict and why; its margins,
+    and the paper's own."""
 
     claim: Claim
     paper: dict[str, float]
-    ours: dict[str, Estimate]
+    results: dict[str, Estimate]
     verdict: str
     why: str
     margins: dict[str, Estimate] = field(default_factory=dict)
@@ -46,19 +47,19 @@ class Entry:
 
     @property
     def turned_round(self) -> bool:
-        """Whether a margin lies below zero with its whole interval: more than that it cannot be told from zero."""
+        """Whether the whole interval of a margin lies below zero."""
         return any(margin.high < 0 for margin in self.margins.values())
 
 
 def verdict(margins: dict[str, Estimate]) -> str:
-    """REPLICATES if every margin's interval lies above zero, DOES_NOT if one lies below it, else UNDECIDED."""
+    """Return REPLICATES if every margin's interval lies above zero, DOES_NOT if one lies below it, else UNDECIDED."""
     if all(margin.low > 0 for margin in margins.values()):
         return REPLICATES
     return DOES_NOT if any(margin.high < 0 for margin in margins.values()) else UNDECIDED
 
 
 def shortfall(margins: dict[str, Estimate]) -> str:
-    """Which margins do not lie above zero, and whether they are below it or not told apart from it."""
+    """Return which margins do not lie above zero, and whether their intervals lie below it or hold it."""
     below = [label.strip(":") for label, margin in margins.items() if margin.high < 0]
     undecided = [
         label.strip(":") for label, margin in margins.items() if margin.low <= 0 <= margin.high
@@ -71,44 +72,72 @@ def shortfall(margins: dict[str, Estimate]) -> str:
     )
 
 
-def size_beside_paper(theirs: float, ours: Estimate) -> str:
-    """How our value lies to the paper's: "same" where its interval holds the paper's."""
-    if ours.low <= theirs <= ours.high:
+def size_beside_paper(theirs: float, result: Estimate) -> str:
+    """Return how our value lies to the paper's: "same" where its interval holds the paper's."""
+    if result.low <= theirs <= result.high:
         return "same"
-    return "larger" if ours.value > theirs else "smaller"
+    return "larger" if result.value > theirs else "smaller"
 
 
-def judge(claim: Claim) -> Entry:
-    """The line of a claim; a measurement that is missing is named."""
-    if claim.ours is None:
-        return Entry(claim, claim.paper(), {}, UNTESTABLE, f"it would take {claim.needs}")
+def evaluate(claim: Claim) -> Entry:
+    """Return the line of a claim; a measurement that is missing is named."""
+    theirs = claim.paper()
+    if claim.needs:
+        return Entry(claim, theirs, {}, UNTESTABLE, f"it would take {claim.needs}")
     try:
-        ours = claim.ours()
-        margins = claim.margins() if claim.margins else ours
+        results = _estimates(claim.results)
+        margins = _margins(claim, results, theirs)
     except DSparkLiteError as error:
-        return Entry(claim, claim.paper(), {}, MISSING, str(error))
-    theirs = claim.paper_margins() if claim.margins else claim.paper()
+        return Entry(claim, theirs, {}, MISSING, str(error))
     found = verdict(margins)
-    if found == REPLICATES:
-        return Entry(claim, claim.paper(), ours, found, "", margins, theirs)
-    tested = (
-        words_or_reason(claim.experiment, "The experiment that tests a reason was not run yet, ")
-        if claim.experiment
-        else NO_EXPERIMENT
-    )
-    return Entry(
-        claim, claim.paper(), ours, found, f"{shortfall(margins)}. {tested}", margins, theirs
+    why = "" if found == REPLICATES else f"{shortfall(margins)}. {_tested(claim)}"
+    return Entry(claim, theirs, results, found, why, margins, _paper_margins(claim, theirs))
+
+
+def _estimates(quantities: dict[str, Quantity]) -> dict[str, Estimate]:
+    return {label: quantity.estimate() for label, quantity in quantities.items()}
+
+
+def _margins(
+    claim: Claim, results: dict[str, Estimate], theirs: dict[str, float]
+) -> dict[str, Estimate]:
+    """Return what must be above zero for the claim's relation to hold."""
+    if claim.relation == BELOW_PAPER:
+        return {label: found.scaled(-1, theirs[label]) for label, found in results.items()}
+    if claim.relation == AS_PAPER:
+        return {
+            label: Estimate.exactly(EXACT - abs(found.value - theirs[label]))
+            for label, found in results.items()
+        }
+    return _estimates(claim.margins) if claim.margins else results
+
+
+def _paper_margins(claim: Claim, theirs: dict[str, float]) -> dict[str, float]:
+    """Return the margins of the paper's own numbers; none where a claim compares with these numbers."""
+    if claim.relation in (BELOW_PAPER, AS_PAPER):
+        return {}
+    margins = claim.margins.items()
+    return {label: margin.value(PAPER) for label, margin in margins} or theirs
+
+
+def _tested(claim: Claim) -> str:
+    """Return the experiments on why a claim fails, as sentences."""
+    if not claim.experiments:
+        return NO_EXPERIMENT
+    return words_or_reason(
+        lambda: ". ".join(experiment.words() for experiment in claim.experiments),
+        "The experiment that tests a reason was not run yet, ",
     )
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """All lines, in the order of the paper."""
-    return tuple(map(judge, CLAIMS))
+    """Return all lines, in the order of the paper."""
+    return tuple(map(evaluate, CLAIMS))
 
 
 def ledger_table() -> str:
-    """The ledger as a markdown table; in its margin stands where the paper contradicts itself."""
+    """Return the ledger as a markdown table; its last column says where the paper contradicts itself."""
     head = [
         "§",
         "claim",
@@ -125,7 +154,7 @@ def ledger_table() -> str:
 
 
 def by_units(part: str) -> list[list[Entry]]:
-    """The lines of one of SECTIONS as its figure shows them: a group for each of UNITS, in the order of the paper."""
+    """Return the lines of one of SECTIONS as its figure shows them: a group for each of UNITS, in the order of the paper."""
     return [
         [
             entry
@@ -137,12 +166,12 @@ def by_units(part: str) -> list[list[Entry]]:
 
 
 def in_order() -> list[Entry]:
-    """All lines as the figures show them, one after the other."""
+    """Return all lines in the order of the figures."""
     return [entry for part in SECTIONS for group in by_units(part) for entry in group]
 
 
-def noted() -> dict[str, int]:
-    """The number of the note of each claim that is not told by its verdict alone, by what it says, in the order of the figures."""
+def note_numbers() -> dict[str, int]:
+    """Return the number of each claim's note, by what the claim says; a claim that replicates has none."""
     return {
         entry.claim.says: number
         for number, entry in enumerate((found for found in in_order() if found.why), 1)
@@ -150,14 +179,14 @@ def noted() -> dict[str, int]:
 
 
 def notes(*numbers: int) -> str:
-    """The notes below the ledger's figures, all or those of these numbers: why a claim does not hold here or cannot be tested, and the
-    experiments on that, a line each."""
+    """Return the notes below the ledger's figures, all or those of these numbers: why a claim does not hold here or cannot be tested,
+    and the experiments on that, a line each."""
     lines = []
     for entry in in_order():
-        if entry.why and (not numbers or noted()[entry.claim.says] in numbers):
+        if entry.why and (not numbers or note_numbers()[entry.claim.says] in numbers):
             short, *tested = re.split(r"\. (?=[A-Z])", entry.why)
             lines += [
-                f"{noted()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
+                f"{note_numbers()[entry.claim.says]}. **{entry.claim.says}** (section {entry.claim.section}, stated by {entry.claim.stated_by}): "
                 f"{short}.",
                 *(f"    - {sentence}." for sentence in tested),
             ]
@@ -165,7 +194,7 @@ def notes(*numbers: int) -> str:
 
 
 def contradictions() -> str:
-    """Where the paper contradicts itself about a claim, a line each."""
+    """Return where the paper contradicts itself about a claim, a line each."""
     return "\n".join(
         f"- {paper.discrepancy(words)}"
         for entry in entries()
@@ -180,10 +209,10 @@ def _intervals(estimates: dict[str, Estimate], unit: str) -> list[str]:
 def _cells(entry: Entry) -> list[str]:
     claim, unit = entry.claim, entry.claim.unit
     theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
-    ours = _intervals(entry.ours, unit)
+    results = _intervals(entry.results, unit)
     sizes = [
         f"{label} {size_beside_paper(entry.paper[label], found)}".strip()
-        for label, found in entry.ours.items()
+        for label, found in entry.results.items()
         if label in entry.paper
     ]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
@@ -193,7 +222,7 @@ def _cells(entry: Entry) -> list[str]:
         claim.stated_by,
         claim.sense,
         "<br>".join(theirs),
-        "<br>".join(ours),
+        "<br>".join(results),
         f"**{entry.verdict}**",
         "<br>".join(sizes),
         entry.why,
@@ -202,7 +231,7 @@ def _cells(entry: Entry) -> list[str]:
 
 
 def table_1_gains() -> str:
-    """How much longer DSpark accepts than the drafters of Table 1: ours with intervals, the paper's range."""
+    """Return how much longer DSpark accepts than the drafters of Table 1: our results with intervals, the paper's range."""
     rows = []
     for name, recipe in TABLE_1.items():
         if name == "dspark":
@@ -226,7 +255,7 @@ def table_1_gains() -> str:
 
 
 def settings_table() -> str:
-    """The settings, the paper's and ours."""
+    """Return the settings, the paper's and ours, as a markdown table."""
     rows = [
         [setting.section, setting.name, setting.paper(), words_or_reason(setting.here)]
         for setting in SETTINGS
@@ -235,7 +264,7 @@ def settings_table() -> str:
 
 
 def words_or_reason(find, otherwise: str = "") -> str:
-    """`find()`, or, where a measurement is missing, `otherwise` and the sentence that names it."""
+    """Return `find()` or, where a measurement is missing, `otherwise` and the sentence that names it."""
     try:
         return find()
     except DSparkLiteError as error:

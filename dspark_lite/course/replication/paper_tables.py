@@ -1,78 +1,95 @@
-"""Tables of the paper's Table 1 and Figures 2 to 4 as markdown, ours beside the paper's, for assets/figures/tables.md."""
+"""Tables of the paper's Table 1 and Figures 2 to 4 as markdown, our results beside the paper's, for assets/figures/tables.md."""
+
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from dspark_lite.course import paper
+from dspark_lite.course.estimates import PAPER, RESULTS, Estimate
 from dspark_lite.course.formats import interval, markdown, number
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from ..measure import studies
-from . import experiments, experiment_results
+from ..measure.studies import LENGTHS, PAPER_DEPTHS
+from . import experiments
+from .experiment_results import (
+    DEPTHS,
+    DRAFT_LENGTHS,
+    FULL_DEPTH,
+    FULL_DFLASH,
+    PLACES,
+    TABLE_1,
+    Length,
+    acceptance_by_position,
+    longer_round,
+    of_table_1,
+)
 
 
-def _beside(labels: list[str], ours, theirs, unit: str) -> list[list[str]]:
-    """Two rows: our estimates, and the paper's numbers."""
+def _cells(estimates: Iterable[Estimate | None], source: str, unit: str) -> list[str]:
+    """Return our estimates with their intervals, or the paper's numbers."""
+    if source == PAPER:
+        return [number(found.value, unit) for found in estimates]
+    return [interval(found, unit) for found in estimates]
+
+
+def _both(labels: list[str], estimates: Callable[[str], Iterable], unit: str) -> list[list[str]]:
+    """Return two rows of `estimates(source)`: our results, and the paper's numbers."""
     return [
-        [*labels, "here", *(interval(found, unit) for found in ours)],
-        [*labels, "paper", *(number(value, unit) for value in theirs)],
+        [*labels, title, *_cells(estimates(source), source, unit)]
+        for source, title in ((RESULTS, "here"), (PAPER, "paper"))
     ]
 
 
 def accepted_length_table() -> str:
-    """Accepted length by drafter and domain: ours with intervals, then the paper's domain means on each target."""
-    rows = []
-    for name, recipe in studies.TABLE_1.items():
-        ours = experiment_results.accepted_lengths(recipe)
-        rows.append(
-            [
-                DRAFTER_LABELS[name],
-                "here",
-                *(interval(ours[place], "tokens") for place in experiment_results.PLACES.values()),
-            ]
-        )
-    for target in paper.TARGETS:
-        for name, label in paper.LABELS.items():
-            means = list(paper.domain_means(target, name).values())
-            rows.append(
-                [label, target, *(number(value, "tokens") for value in (*means, np.mean(means)))]
-            )
-    return markdown(["drafter", "target", *DOMAINS, "mean"], rows)
+    """Return accepted length by drafter and domain: our results, then the paper's domain means on each target."""
+    drafts = [(RESULTS, "here", draft) for draft in TABLE_1.values()]
+    drafts += [
+        (PAPER, target, of_table_1(name, target=target))
+        for target in paper.TARGETS
+        for name in paper.LABELS
+    ]
+    rows = [
+        [
+            DRAFTER_LABELS[draft.drafter],
+            title,
+            *_cells(
+                [Length(draft, place).estimate(source) for place in PLACES.values()],
+                source,
+                "tokens",
+            ),
+        ]
+        for source, title, draft in drafts
+    ]
+    return markdown(["drafter", "target", *PLACES], rows)
 
 
 def paper_benchmarks_table() -> str:
-    """The paper's Table 1 as printed, by benchmark, with the mean of each domain after its three and that of all nine at the end."""
+    """Return the paper's Table 1 as printed, by benchmark, with the mean of each domain after its three and that of all nine at the end."""
     domains, rows = paper.numbers()["table1"]["domains"], []
     for target in paper.TARGETS:
         for name, label in paper.LABELS.items():
             lengths, means = paper.table1(target, name), paper.domain_means(target, name)
-            cells = [
+            by_domain = [
                 value
-                for domain, names in domains.items()
-                for value in (*(lengths[one] for one in names), means[domain])
+                for domain, benchmarks in domains.items()
+                for value in (*(lengths[benchmark] for benchmark in benchmarks), means[domain])
             ]
-            rows.append(
-                [
-                    label,
-                    target,
-                    *(
-                        number(value, "tokens")
-                        for value in (*cells, np.mean(list(lengths.values())))
-                    ),
-                ]
-            )
+            values = [*by_domain, np.mean(list(lengths.values()))]
+            rows.append([label, target, *(number(value, "tokens") for value in values)])
     heads = [head for domain, names in domains.items() for head in (*names, f"{domain}, mean")]
     return markdown(["drafter", "target", *heads, "mean"], rows)
 
 
 def conditional_acceptance_table() -> str:
-    """Conditional acceptance by position."""
+    """Return conditional acceptance by position."""
     rows = [
         row
         for domain in DOMAINS
         for name, label in paper.LABELS.items()
-        for row in _beside(
+        for row in _both(
             [domain, label],
-            experiment_results.conditional_acceptance(studies.TABLE_1[name], domain),
-            paper.conditional_acceptance(name, domain),
+            lambda source, draft=TABLE_1[name], domain=domain: acceptance_by_position(
+                draft, domain, source
+            ),
             "share",
         )
     ]
@@ -82,73 +99,60 @@ def conditional_acceptance_table() -> str:
 
 
 def depth_table() -> str:
-    """Accepted length by depth."""
-    rows = []
-    ours = [("dspark", *depth) for depth in studies.DEPTHS.items()]
-    for name, layers, recipe in [*ours, ("dflash", max(studies.DEPTHS), studies.TABLE_1["dflash"])]:
-        found = experiment_results.accepted_lengths(recipe)
-        rows.append(
-            [
-                DRAFTER_LABELS[name],
-                f"here, {layers}",
-                *(interval(found[domain], "tokens") for domain in DOMAINS),
-            ]
-        )
-    for name, layers in (("dspark", 1), ("dspark", 2), ("dspark", 5), ("dflash", 5)):
-        theirs = paper.by_depth(name, layers)
-        rows.append(
-            [
-                DRAFTER_LABELS[name],
-                f"paper, {layers}",
-                *(number(theirs[domain], "tokens") for domain in DOMAINS),
-            ]
-        )
+    """Return accepted length by depth, our results before the paper's."""
+    rows = [
+        [
+            DRAFTER_LABELS[draft.drafter],
+            f"{title}, {layers if source == RESULTS else PAPER_DEPTHS[layers]}",
+            *_cells(
+                [Length(draft, domain).estimate(source) for domain in DOMAINS], source, "tokens"
+            ),
+        ]
+        for source, title in ((RESULTS, "here"), (PAPER, "paper"))
+        for layers, draft in (*DEPTHS.items(), (FULL_DEPTH, FULL_DFLASH))
+    ]
     return markdown(["drafter", "layers", *DOMAINS], rows)
 
 
 def draft_length_table() -> str:
-    """Accepted length by draft length."""
-    rows = []
-    for domain in DOMAINS:
-        for name in paper.STUDY:
-            ours = (
-                experiment_results.accepted_lengths(studies.LENGTH_STUDY[name, length])[domain]
-                for length in studies.LENGTHS
-            )
-            rows += _beside(
-                [domain, DRAFTER_LABELS[name]],
-                ours,
-                paper.by_draft_length(name, domain).values(),
-                "tokens",
-            )
+    """Return accepted length by draft length."""
+    rows = [
+        row
+        for domain in DOMAINS
+        for name in paper.STUDY
+        for row in _both(
+            [domain, DRAFTER_LABELS[name]],
+            lambda source, name=name, domain=domain: (
+                Length(DRAFT_LENGTHS[name, length], domain).estimate(source) for length in LENGTHS
+            ),
+            "tokens",
+        )
+    ]
     return markdown(
-        ["domain", "drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows
+        ["domain", "drafter", "", *(f"draft length {length}" for length in LENGTHS)], rows
     )
 
 
 def latency_table() -> str:
-    """How much longer a full round takes than DFlash's."""
-    measured, rows = experiment_results.measured(studies.LATENCY), []
-    for name in ("dspark", "dspark_rnn"):
-        ours = (experiment_results.overhead(measured, name, length) for length in studies.LENGTHS)
-        rows += _beside([DRAFTER_LABELS[name]], ours, paper.overhead(name).values(), "percent")
-    return markdown(
-        ["drafter", "", *(f"draft length {length}" for length in studies.LENGTHS)], rows
-    )
+    """Return how much longer a full round takes than DFlash's."""
+    rows = [
+        row
+        for name in ("dspark", "dspark_rnn")
+        for row in _both(
+            [DRAFTER_LABELS[name]],
+            lambda source, name=name: (
+                longer_round(name, length).estimate(source) for length in LENGTHS
+            ),
+            "percent",
+        )
+    ]
+    return markdown(["drafter", "", *(f"draft length {length}" for length in LENGTHS)], rows)
 
 
 def head_and_losses_table() -> str:
-    """What the head and what the losses bring, over all seeds."""
-    return markdown(
-        ["what is exchanged", *experiment_results.PLACES],
-        [
-            [
-                title,
-                *(
-                    interval(found[place], "percent")
-                    for place in experiment_results.PLACES.values()
-                ),
-            ]
-            for title, found in experiments.head_and_losses().items()
-        ],
-    )
+    """Return what the head and what the losses bring, over all seeds."""
+    rows = [
+        [title, *_cells((found[place] for place in PLACES.values()), RESULTS, "percent")]
+        for title, found in experiments.head_and_losses().items()
+    ]
+    return markdown(["what is exchanged", *PLACES], rows)

@@ -1,4 +1,4 @@
-"""What was measured of drafters beside lesson 13: assets/measurements/production.json, written by tools/measure/production.py."""
+"""Results on the drafters of lesson 13: assets/measurements/production.json, written by tools/measure/production.py."""
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import read
@@ -7,5 +7,5 @@ PRODUCTION = ROOT / "assets" / "measurements" / "production.json"
 
 
 def production_rows(part: str) -> list[dict]:
-    """The rows of a part: "v4", "heads", "trees" or "wrong_heads"."""
+    """Return the rows of a part: "v4", "heads", "trees" or "wrong_heads"."""
     return read(PRODUCTION, "make production")[part]["rows"]

@@ -1,8 +1,7 @@
 """The paper's settings beside ours. A setting is a choice: there is nothing in it to replicate.
 
-What a recipe or a measurement holds as it stands here is read from it; what has to be counted or put in words is written down, and a
-test counts it again. The paper's are those of its text_claims or, where its text has no number, what it says in words or what the
-released configs hold.
+Our values come from a recipe or a measurement; values to be counted or put in words are typed here, and a test counts them again.
+The paper's are those of its text_claims or, where its text has no number, its words or the released configs.
 """
 
 from typing import NamedTuple
@@ -12,21 +11,21 @@ from . import experiment_results
 
 
 class Setting(NamedTuple):
-    """A choice of the paper's authors and ours. `ours` names fields of measurements as {measurement[field]}; `theirs` is None where the
-    text claim named `name` has it."""
+    """A choice of the paper's authors and ours. `results` names fields of measurements as {measurement[field]}; `words` is the paper's
+    value, None where the text claim `name` has it."""
 
     section: str
     name: str
-    ours: str
-    theirs: str | None = None
+    results: str
+    words: str | None = None
 
     def paper(self) -> str:
-        """The paper's value in words."""
-        return self.theirs or listed(paper.claim(self.name))
+        """Return the paper's value in words."""
+        return self.words or listed(paper.claim(self.name))
 
     def here(self) -> str:
-        """Our value in words; raises DSparkLiteError where a measurement is missing."""
-        return self.ours.format_map(_Measurements())
+        """Return our value in words. Raise DSparkLiteError if a measurement is missing."""
+        return self.results.format_map(_Measurements())
 
 
 class _Measurements(dict):
@@ -37,7 +36,7 @@ class _Measurements(dict):
 
 
 def listed(value) -> str:
-    """A number or a list of numbers in words."""
+    """Return a number or a list of numbers in words."""
     return ", ".join(
         f"{number:,.10g}" for number in (value if isinstance(value, list) else [value])
     )

@@ -6,12 +6,13 @@ from dspark_lite.decoding import Generation, Round
 
 
 def number(generator, low: int, high: int) -> int:
-    """A whole number from `low` to `high`."""
+    """Return a whole number from `low` to `high`."""
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
 def check_speculate(generator):
-    """Other models, starts, lengths and blocks; no length is more than what the watched models allow."""
+    """Return other models, starts, lengths and blocks; no length is more than what the watched
+    models allow."""
     return [
         [
             (
@@ -26,7 +27,7 @@ def check_speculate(generator):
 
 
 def answer(generator, rounds: int) -> Generation:
-    """An answer of some rounds, the last cut short now and then."""
+    """Return an answer of some rounds, the last cut short now and then."""
     made = []
     for _ in range(rounds):
         accepted = number(generator, 0, 7)
@@ -43,7 +44,7 @@ def answer(generator, rounds: int) -> Generation:
 
 
 def check_accepted_length(generator):
-    """Two to five answers."""
+    """Return two to five answers."""
     return [
         [
             ([answer(generator, number(generator, 1, 6)) for _ in range(number(generator, 2, 5))],)

@@ -4,12 +4,12 @@ import torch
 
 
 def scaled(generator, low: float, high: float) -> float:
-    """A number from `low` to `high`, evenly by its logarithm."""
+    """Return a number from `low` to `high`, evenly by its logarithm."""
     return float(low * (high / low) ** torch.rand((), generator=generator, dtype=torch.float64))
 
 
 def check_pass_seconds(generator):
-    """Data sheets of GPUs that nobody sells, on both sides of the ridge."""
+    """Return data sheets of GPUs that nobody sells, on both sides of the ridge."""
     return [
         [
             (
@@ -25,7 +25,7 @@ def check_pass_seconds(generator):
 
 
 def check_speedup(generator):
-    """Rounds that gain and rounds that lose."""
+    """Return rounds that gain and rounds that lose."""
     return [
         [
             tuple(scaled(generator, low, high) for low, high in ((1, 8), (0.5, 9), (3, 12), (3, 9)))

@@ -4,29 +4,29 @@ import torch
 
 
 def distributions(generator, *shape: int) -> torch.Tensor:
-    """Distributions [..., V] without a zero."""
+    """Return distributions [..., V] without a zero."""
     values = 0.05 + torch.rand(shape, generator=generator)
     return values / values.sum(-1, keepdim=True)
 
 
 def pairs(generator):
-    """Twenty pairs of distributions over three to nine tokens."""
+    """Return twenty pairs of distributions over three to nine tokens."""
     sizes = torch.randint(3, 10, (20,), generator=generator).tolist()
     return [tuple(distributions(generator, 2, size)) for size in sizes]
 
 
 def check_keep(generator):
-    """Pairs of distributions."""
+    """Return pairs of distributions."""
     return [pairs(generator)]
 
 
 def check_residual(generator):
-    """Pairs of distributions."""
+    """Return pairs of distributions."""
     return [pairs(generator)]
 
 
 def check_next_distribution(generator):
-    """Whole blocks first, then refusals at any place."""
+    """Return whole blocks first, then refusals at any place."""
     whole, refused = [], []
     for _ in range(12):
         gamma, size = torch.randint(2, 7, (2,), generator=generator).tolist()

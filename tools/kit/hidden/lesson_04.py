@@ -6,13 +6,13 @@ from dspark_lite.course.exercises.lesson_04 import SmallDraft
 
 
 def distribution(generator, *shape: int) -> torch.Tensor:
-    """Probabilities without a zero that sum to 1 over all places."""
+    """Return probabilities without a zero that sum to 1 over all places."""
     values = 0.02 + torch.rand(shape, generator=generator)
     return values / values.sum()
 
 
 def check_kept(generator):
-    """Pairs of two to five first and second words."""
+    """Return pairs of two to five first and second words."""
     sizes = torch.randint(2, 6, (20, 2), generator=generator).tolist()
     return [
         [
@@ -23,7 +23,7 @@ def check_kept(generator):
 
 
 def check_block_pass(generator):
-    """Drafts of other weights, blocks and contexts."""
+    """Return drafts of other weights, blocks and contexts."""
     numbers = [
         (
             int(torch.randint(2, 6, (), generator=generator)),

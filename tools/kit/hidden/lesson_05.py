@@ -8,7 +8,7 @@ from dspark_lite.course.exercises.lesson_05 import W1, W2
 
 
 def check_transition_bias(generator):
-    """Matrices of other vocabularies and ranks, and any previous token."""
+    """Return matrices of other vocabularies and ranks, and any previous token."""
     cases = []
     for _ in range(20):
         vocab, rank = torch.randint(3, 12, (2,), generator=generator).tolist()

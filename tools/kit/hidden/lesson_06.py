@@ -6,12 +6,12 @@ from dspark_lite.course.exercises.lesson_06 import chain_case, loss_case
 
 
 def seed(generator) -> int:
-    """A number that a case is drawn from."""
+    """Return a number that a case is drawn from."""
     return int(torch.randint(10**6, (), generator=generator))
 
 
 def check_pairs(generator):
-    """Texts of two to nine tokens and features of other widths."""
+    """Return texts of two to nine tokens and features of other widths."""
     sizes = torch.randint(2, 10, (20, 2), generator=generator).tolist()
     return [
         [
@@ -25,7 +25,7 @@ def check_pairs(generator):
 
 
 def check_draft_chain(generator):
-    """Caches, waiting pairs and blocks of other lengths."""
+    """Return caches, waiting pairs and blocks of other lengths."""
     sizes = torch.stack(
         [
             torch.randint(0, 9, (12,), generator=generator),
@@ -37,7 +37,7 @@ def check_draft_chain(generator):
 
 
 def check_chain_loss(generator):
-    """Other chains, decays and numbers of passes."""
+    """Return other chains, decays and numbers of passes."""
     return [
         [
             loss_case(
@@ -51,7 +51,8 @@ def check_chain_loss(generator):
 
 
 def check_after_round(generator):
-    """Caches, blocks and accepted drafts of any number, whole blocks and refused ones among them."""
+    """Return caches, blocks and accepted drafts of any number, whole blocks and refused ones among
+    them."""
     cases = []
     for _ in range(20):
         cached, gamma = (

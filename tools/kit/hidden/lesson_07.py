@@ -6,7 +6,7 @@ from dspark_lite.course.exercises.lesson_07 import COUNTED, KEYS, SLOTS
 
 
 def distributions(generator, *shape: int) -> torch.Tensor:
-    """Probabilities [..., V]; some tokens have none."""
+    """Return probabilities [..., V]; some tokens have none."""
     values = (
         torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) > 0.2)
         + 1e-3 * torch.eye(shape[-1])[0]
@@ -15,14 +15,14 @@ def distributions(generator, *shape: int) -> torch.Tensor:
 
 
 def check_acceptance(generator):
-    """Two slots of three tokens each, some of them impossible."""
+    """Return two slots of three tokens each, some of them impossible."""
     return [
         [(distributions(generator, 2, 1, 3), distributions(generator, 2, 1, 3)) for _ in range(20)]
     ]
 
 
 def check_sees(generator):
-    """Three blocks of two slots behind other anchors of the same five tokens."""
+    """Return three blocks of two slots behind other anchors of the same five tokens."""
     return [
         [
             (torch.randperm(5, generator=generator)[:3].sort().values, 5, 2, SLOTS, KEYS)
@@ -32,7 +32,7 @@ def check_sees(generator):
 
 
 def check_dspark_loss(generator):
-    """Other logits, tokens and factors; the same slots count."""
+    """Return other logits, tokens and factors; the same slots count."""
     cases = []
     for _ in range(6):
         factors = dict(

@@ -10,19 +10,19 @@ NAMES = [
 
 
 def shapes(generator) -> dict:
-    """Some of the names, with one of few shapes each."""
+    """Return some of the names, with one of few shapes each."""
     drawn = torch.rand(len(NAMES), generator=generator).tolist()
     sizes = torch.randint(2, 4, (len(NAMES), 2), generator=generator).tolist()
     return {name: tuple(size) for name, chance, size in zip(NAMES, drawn, sizes) if chance < 0.7}
 
 
 def check_place(generator):
-    """What a module asks for and what a file has."""
+    """Return what a module asks for and what a file has."""
     return [[(shapes(generator), shapes(generator)) for _ in range(20)]]
 
 
 def check_is_tie(generator):
-    """Three of six logits near the top, any two of them asked about."""
+    """Return three of six logits near the top, any two of them asked about."""
     cases = []
     for _ in range(60):
         logits = torch.cat(
@@ -34,7 +34,7 @@ def check_is_tie(generator):
 
 
 def check_first_difference(generator):
-    """Traces of six tensors, from any place on different, or nowhere."""
+    """Return traces of six tensors, from any place on different, or nowhere."""
     cases = []
     for _ in range(20):
         ours = {f"tensor {n}": torch.randn(3, generator=generator) for n in range(6)}

@@ -9,7 +9,7 @@ from dspark_lite.scheduling.calibration import ece, survived
 
 
 def check_survival(generator):
-    """Blocks of two to seven drafts of other heads."""
+    """Return blocks of two to seven drafts of other heads."""
     cases = []
     for _ in range(10):
         gamma = int(torch.randint(2, 8, (), generator=generator))
@@ -26,7 +26,7 @@ def check_survival(generator):
 
 
 def check_ece(generator):
-    """Three to ten bins."""
+    """Return three to ten bins."""
     sizes = torch.randint(3, 11, (20,), generator=generator).tolist()
     return [
         [
@@ -40,7 +40,7 @@ def check_ece(generator):
 
 
 def check_sequential(generator):
-    """Two heads of three positions, each too sure or too unsure by a factor of its own."""
+    """Return two heads of three positions, each too sure or too unsure by a factor of its own."""
     cases = []
     for _ in range(2):
         rng = np.random.default_rng(int(torch.randint(10**6, (), generator=generator)))

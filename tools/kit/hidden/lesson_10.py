@@ -6,7 +6,7 @@ from dspark_lite.scheduling.cost_table import CostTable
 
 
 def speeds(generator, tokens: int) -> list[float]:
-    """Falling steps per second of 1 to `tokens` tokens, jagged."""
+    """Return falling steps per second of 1 to `tokens` tokens, jagged."""
     return (
         (1 / (1 + torch.rand(tokens, generator=generator, dtype=torch.float64)).cumsum(0))
         .mul(100)
@@ -15,7 +15,7 @@ def speeds(generator, tokens: int) -> list[float]:
 
 
 def check_theta(generator):
-    """Some survivals, some requests, a table that is just long enough."""
+    """Return some survivals, some requests, a table that is just long enough."""
     cases = []
     for _ in range(20):
         requests, admitted = (int(torch.randint(low, 6, (), generator=generator)) for low in (1, 0))
@@ -35,12 +35,12 @@ class Speeds:
 
 
 def blocks(generator, requests: int, gamma: int) -> torch.Tensor:
-    """Survivals [R, gamma]."""
+    """Return survivals [R, gamma]."""
     return (0.3 + 0.7 * torch.rand(requests, gamma, generator=generator)).cumprod(1)
 
 
 def check_algorithm_1(generator):
-    """One to five requests with blocks of one to six drafts."""
+    """Return one to five requests with blocks of one to six drafts."""
     cases = []
     for _ in range(40):
         requests, gamma = (int(torch.randint(1, high, (), generator=generator)) for high in (6, 7))
@@ -51,7 +51,7 @@ def check_algorithm_1(generator):
 
 
 def check_lagged(generator):
-    """Three or four requests, old and current survivals drawn apart."""
+    """Return three or four requests, old and current survivals drawn apart."""
     cases = []
     for _ in range(20):
         requests, gamma = (int(torch.randint(2, 5, (), generator=generator)) for _ in range(2))

@@ -7,7 +7,8 @@ from dspark_lite.course.exercises.small_engine import index_tensors
 
 
 def check_indices(generator):
-    """Seven tokens, as the checker wants them, of two to five requests that start anywhere."""
+    """Return seven tokens, as the checker wants them, of two to five requests that start
+    anywhere."""
     cases = []
     for _ in range(20):
         requests = int(torch.randint(2, 6, (), generator=generator))
@@ -19,7 +20,7 @@ def check_indices(generator):
 
 
 def check_mask(generator):
-    """Steps of two to four requests over a cache in which some keys are nobody's."""
+    """Return steps of two to four requests over a cache in which some keys are nobody's."""
     cases = []
     for _ in range(20):
         requests = int(torch.randint(2, 5, (), generator=generator))
@@ -34,7 +35,7 @@ def check_mask(generator):
 
 
 def check_throughput_at(generator):
-    """Frontiers of four to eight loads, asked within and above what they reach."""
+    """Return frontiers of four to eight loads, asked within and above what they reach."""
     cases = []
     for size in torch.randint(4, 9, (20,), generator=generator).tolist():
         users = torch.arange(1, size + 1) * (1 + torch.rand((), generator=generator))

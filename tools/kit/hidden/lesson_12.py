@@ -5,7 +5,7 @@ import torch
 
 
 def tallies(generator, prompts: int) -> np.ndarray:
-    """Tokens and rounds of each prompt, [N, 2]."""
+    """Return tokens and rounds of each prompt, [N, 2]."""
     rounds = torch.randint(1, 30, (prompts,), generator=generator)
     return (
         torch.stack([rounds + torch.randint(0, 90, (prompts,), generator=generator), rounds], 1)
@@ -15,7 +15,7 @@ def tallies(generator, prompts: int) -> np.ndarray:
 
 
 def check_resampled_gain(generator):
-    """Other drafters on three to eight prompts, some of them drawn twice."""
+    """Return other drafters on three to eight prompts, some of them drawn twice."""
     cases = []
     for _ in range(20):
         prompts = int(torch.randint(3, 9, (), generator=generator))
@@ -30,7 +30,7 @@ def check_resampled_gain(generator):
 
 
 def check_verdict(generator):
-    """One to four margins each, many of them near zero."""
+    """Return one to four margins each, many of them near zero."""
     cases = []
     for _ in range(60):
         middles = torch.randn(

@@ -5,13 +5,15 @@ import torch
 
 
 def check_lag(generator):
-    """Times in quarters of a millisecond, exact in binary, so that fits to the last digit occur."""
+    """Return times in quarters of a millisecond, exact in binary, so that fits to the last digit
+    occur."""
     drawn = torch.randint(1, 40, (30, 4), generator=generator).double() / 4
     return [[tuple(times) for times in drawn.tolist()]]
 
 
 def check_machines(generator):
-    """Frontiers whose speeds fall while throughput rises; promises that one machine keeps and some that none does."""
+    """Return frontiers whose speeds fall while throughput rises; promises that one machine keeps
+    and some that none does."""
     cases = []
     for _ in range(20):
         steps = torch.randint(10, 60, (2, 4), generator=generator).double()

@@ -4,7 +4,7 @@ import torch
 
 
 def check_by_round(generator):
-    """Two to six answers of one to eight rounds."""
+    """Return two to six answers of one to eight rounds."""
     return [
         [
             (
@@ -21,7 +21,7 @@ def check_by_round(generator):
 
 
 def check_excess(generator):
-    """Distributions of two to six tokens, and how often they are drawn."""
+    """Return distributions of two to six tokens, and how often they are drawn."""
     cases = []
     for _ in range(20):
         size = int(torch.randint(2, 7, (), generator=generator))

@@ -1,8 +1,9 @@
 """A policy that crosses the steps of a cost table and stays lossless: Algorithm 1 with hope.
 
-Algorithm 1 ends at the first token that does not pay, even where the next one would be nearly free. This one asks of each token
-whether it would pay together with up to a tile of followers. Of these it knows nothing but that none survives likelier than the token
-itself, so it supposes that each survives a little less than the one before. What it asks depends on the token's own survival and on
+Algorithm 1 ends at the first token that does not pay, even where the next one would be nearly free.
+This one asks of each token whether it would pay together with up to a tile of followers. Of these
+it knows nothing but that none survives likelier than the token itself, so it supposes that each
+survives a little less than the one before. What it asks depends on the token's own survival and on
 those ranked before it, never on a later draw, so the argument of lesson 10 holds as it stands.
 """
 
@@ -14,7 +15,7 @@ AHEAD, FALL = 16, 0.9  # followers that are hoped for, and how much less each su
 
 
 def policy(cost_table):
-    """Lengths [R] for a proposal of R requests."""
+    """Return lengths [R] for a proposal of R requests."""
 
     def lengths(proposal):
         alive = survival(proposal.confidence)

@@ -14,7 +14,8 @@ NAMES = ["Ann", "Bob", "Cleo", "Dan", "Eve", "Finn"]
 
 
 def example(rng):
-    """(prompt, answer, check): somebody buys three things; `check` is what is left of the money."""
+    """Return (prompt, answer, check): somebody buys three things; `check` is what is left of the
+    money."""
     name, bought = rng.choice(NAMES), rng.sample(sorted(THINGS), 3)
     counts = [rng.randint(1, 6) for _ in bought]
     costs = [count * THINGS[thing] for thing, count in zip(bought, counts)]
@@ -37,5 +38,5 @@ def example(rng):
 
 
 def is_right(check, answer):
-    """Whether the last line ends in the right number."""
+    """Return whether the last line ends in the right number."""
     return answer.strip().rstrip(".").split()[-1:] == [str(check)]
