@@ -19,7 +19,9 @@ def made(monkeypatch):
     functions = (over.acceptances, over.lead, over.rise)
     for function in functions:
         function.cache_clear()
-    monkeypatch.setattr(over, "counts_by_position", lambda name, _: np.array(COUNTS[name], float))
+    monkeypatch.setattr(
+        over.experiment_results, "counts_by_position", lambda name, _: np.array(COUNTS[name], float)
+    )
     yield
     for function in functions:
         function.cache_clear()

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -24,6 +25,7 @@ from dspark_lite.course.replication import (
     serving_results,
     settings,
 )
+from dspark_lite.course.replication.experiment_results import Acceptance, Draft, gain
 from dspark_lite.losslessness import toys
 from dspark_lite.scheduling import policies
 
@@ -443,3 +445,33 @@ def test_no_failure_is_left_without_an_experiment_that_was_run():
         for entry in ledger.entries()
         if ledger.NO_EXPERIMENT in entry.why or "not run yet" in entry.why
     ]
+
+
+ONE, OTHER = Draft(("one",), "dspark"), Draft(("other",), "dflash")
+THREE = Draft(("one", "two", "three"), "dspark")
+
+
+@pytest.mark.parametrize(
+    "compared, one_training, sound",
+    [
+        ((ONE, OTHER), False, False),
+        ((THREE, OTHER), False, False),  # one seed on one side is luck as well
+        ((ONE, OTHER), True, True),
+        ((THREE, Draft(("4", "5"), "dflash")), False, True),
+        ((THREE, Draft(("4", "5"), "dflash")), True, False),  # says less than was measured
+        ((ONE, ONE), False, True),  # domains of one draft: no comparison of trainings
+    ],
+)
+def test_a_comparison_of_trainings_has_several_seeds_or_says_that_it_has_one(
+    compared, one_training, sound
+):
+    ours, theirs = compared
+    expected = nullcontext() if sound else pytest.raises(DSparkLiteError, match="one_training")
+    with expected:
+        claim = claims.Claim(
+            "made", "0", "ours accepts longer", "percent", "each > 0",
+            results={"math": gain(ours, theirs, "math")},
+            margins={"first": Acceptance(ours, "math", 1) - Acceptance(theirs, "math", 1)},
+            one_training=one_training,
+        )  # fmt: skip
+        assert ("one training" in claim.sentence) == one_training

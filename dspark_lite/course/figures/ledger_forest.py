@@ -100,7 +100,8 @@ def _head(fig, axes, title: str) -> None:
         bbox_to_anchor=(0.01, 1 - 0.33 * inch),
         ncols=len(KEY),
     )
-    fig.text(0.99, 1 - 0.45 * inch, "† an inequality of this course", ha="right", fontsize=MEDIUM)
+    marks = "† an inequality of this course   ‡ one training of each"
+    fig.text(0.99, 1 - 0.45 * inch, marks, ha="right", fontsize=MEDIUM)
 
 
 def lines(entry: ledger.Entry) -> float:
@@ -109,8 +110,11 @@ def lines(entry: ledger.Entry) -> float:
 
 
 def said(entry: ledger.Entry) -> str:
-    """Return the sentence of a claim; a dagger marks the course's own inequalities."""
-    return entry.claim.says + ("\u00a0†" if entry.claim.stated_by == THIS_COURSE else "")
+    """Return the sentence of a claim; marks tell the course's own inequalities and comparisons of one training each."""
+    marks = ("†" if entry.claim.stated_by == THIS_COURSE else "") + (
+        "‡" if entry.claim.one_training else ""
+    )
+    return entry.claim.says + ("\u00a0" + marks if marks else "")
 
 
 def margin_rows(entry: ledger.Entry, top: float) -> list[Row]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dspark_lite.course import paper
+from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.estimates import PAPER, Quantity
 from dspark_lite.course.names import DOMAINS
 from . import experiments, quantities
@@ -24,6 +25,7 @@ from .experiment_results import (
     TABLE_1,
     Acceptance,
     Length,
+    drafts_of,
     gain,
     longer_round,
 )
@@ -32,6 +34,7 @@ from .quantities import FIRST, LAST, SERVED, fall, length_gain, longer, static_l
 from .serving_results import HEAVY, LIGHT, FrontierGain, Served, speed_gain, throughput_gain
 
 THE_PAPER, THIS_COURSE = "the paper", "this course"
+ONE_TRAINING = "here one training of each"
 ABOVE_ZERO, BELOW_PAPER, AS_PAPER = "above zero", "below the paper's", "equal to the paper's"
 
 
@@ -45,6 +48,8 @@ class Claim:
     (without them, the results) are ABOVE_ZERO; `relation` may compare the results with the paper's numbers of the same label
     instead. `covers` are names of text claims without a number of their own, `discrepancies` words of the paper's contradictions
     with itself that concern the claim.
+
+    A comparison of trainings must be one of several seeds each, or say that it is of `one_training`; else DSparkLiteError is raised.
     """
 
     id: str
@@ -62,6 +67,23 @@ class Claim:
     needs: str = ""
     covers: tuple[str, ...] = ()
     discrepancies: tuple[str, ...] = ()
+    one_training: bool = False
+
+    def __post_init__(self):
+        compared = drafts_of(*self.results.values(), *self.margins.values())
+        single = [draft.runs[0] for draft in compared if len(draft.runs) == 1]
+        if len(compared) > 1 and bool(single) != self.one_training:
+            raise DSparkLiteError(
+                f"the claim {self.id!r} compares trainings, one seed each of {', '.join(single)}; give it several seeds, or say "
+                "one_training=True"
+                if single
+                else f"the claim {self.id!r} compares several seeds of each training; leave out one_training"
+            )
+
+    @property
+    def sentence(self) -> str:
+        """Return what the claim says, and whether it is of one training."""
+        return f"{self.says} ({ONE_TRAINING})" if self.one_training else self.says
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -88,9 +110,8 @@ V4 = (
     ("Pro, moderate:", 35, "Pro"),
     ("Pro, strict:", 50, "Pro"),
 )
-DSPARK, DFLASH, EAGLE3, SMALL_LM = (
-    TABLE_1[name] for name in ("dspark", "dflash", "eagle3", "small_lm")
-)
+DSPARK, DFLASH, EAGLE3 = (SEEDS[name] for name in ("dspark", "dflash", "eagle3"))
+SMALL_LM = TABLE_1["small_lm"]
 RNN = ("dspark_rnn", "dspark")  # drafters that a gain of the RNN head compares
 EACH_AND_ALL = {**{domain: (domain,) for domain in DOMAINS}, "mean": DOMAINS}
 MATH_AND_CHAT, CODE_AND_CHAT = ("math", "chat"), ("code", "chat")
@@ -110,12 +131,12 @@ GAINS_BY_LENGTH = {
 }
 RNN_GAINS = {f"length {length}:": length_gain("all", length, *RNN) for length in (4, 16)}
 FALLS = {
-    f"{place} {paper.LABELS[name]}:": fall(TABLE_1[name], domains)
+    f"{place} {paper.LABELS[name]}:": fall(SEEDS[name], domains)
     for place, domains in EACH_AND_ALL.items()
     for name in ("dflash", "dspark")
 }
 FIRST_DRAFTS = {
-    f"{domain} {paper.LABELS[name]}:": Acceptance(TABLE_1[name], domain, FIRST)
+    f"{domain} {paper.LABELS[name]}:": Acceptance(SEEDS[name], domain, FIRST)
     for domain in DOMAINS
     for name in ("dspark", "dflash")
 }
@@ -131,10 +152,7 @@ CLAIMS = (
         "DSpark accepts longer than Eagle3 in the mean and in every domain (Qwen3-4B)",
         "percent",
         "each > 0",
-        results={
-            f"{title}:": gain(SEEDS["dspark"], SEEDS["eagle3"], place)
-            for title, place in PLACES.items()
-        },
+        results={f"{title}:": gain(DSPARK, EAGLE3, place) for title, place in PLACES.items()},
         text={"mean:": MACRO.format("Eagle3", "Qwen3-4B")},
         figure=DOMAIN_LABELS,
         experiments=(experiments.MEMORY, experiments.DEPTH),
@@ -145,10 +163,7 @@ CLAIMS = (
         "DSpark accepts longer than DFlash in the mean and in every domain (Qwen3-4B)",
         "percent",
         "each > 0",
-        results={
-            f"{title}:": gain(SEEDS["dspark"], SEEDS["dflash"], place)
-            for title, place in PLACES.items()
-        },
+        results={f"{title}:": gain(DSPARK, DFLASH, place) for title, place in PLACES.items()},
         text={"mean:": MACRO.format("DFlash", "Qwen3-4B")},
         figure=DOMAIN_LABELS,
         experiments=(experiments.HEAD_OR_LOSSES,),
@@ -175,6 +190,7 @@ CLAIMS = (
         THIS_COURSE,
         results={f"{title}:": gain(DSPARK, SMALL_LM, place) for title, place in PLACES.items()},
         experiments=(experiments.RIVAL_BY_DOMAIN,),
+        one_training=True,
     ),
     Claim(
         "order of domains",
@@ -296,6 +312,7 @@ CLAIMS = (
         figure=DOMAIN_LABELS,
         experiments=(experiments.HEAD_OR_LOSSES,),
         covers=("2-layer DSpark above 5-layer DFlash in every domain",),
+        one_training=True,
     ),
     Claim(
         "depth",
@@ -310,6 +327,7 @@ CLAIMS = (
             "first over second": DEPTH_STEPS["1 to 2 layers:"] - DEPTH_STEPS["2 to full:"],
         },
         covers=("accepted length grows with depth, largest step from 1 to 2 layers",),
+        one_training=True,
     ),
     Claim(
         "draft lengths",
@@ -331,6 +349,7 @@ CLAIMS = (
             },
         },
         experiments=(experiments.HEAD_OR_LOSSES,),
+        one_training=True,
     ),
     Claim(
         "cost of the head",
@@ -366,6 +385,7 @@ CLAIMS = (
         },
         experiments=(experiments.RNN_OVER_MARKOV,),
         covers=("RNN head gain over the Markov head is marginal, mostly at long draft lengths",),
+        one_training=True,
     ),
     Claim(
         "confidence threshold",

@@ -111,7 +111,8 @@ class Length(Sampled):
 class Acceptance(Sampled):
     """Conditional acceptance in a domain at a draft position (from 1): of the rounds that reached it, the share that accepted it.
 
-    Figure 2 has it for the drafters of Table 1.
+    Over several trainings it is their mean; a resample redraws prompts, and the trainings. Figure 2 has it for the drafters of
+    Table 1.
     """
 
     draft: Draft
@@ -119,24 +120,31 @@ class Acceptance(Sampled):
     position: int
 
     def rows(self, source: str) -> dict:
-        """Return accepted and reached drafts [N, 2]. Raise DSparkLiteError if fewer than MIN_ROUNDS rounds reached the position."""
+        """Return accepted and reached drafts: [N, S, 2] in the domain, and the numbers of the S trainings if there are several.
+
+        Raise DSparkLiteError if fewer than MIN_ROUNDS rounds of a training reached the position.
+        """
         if source == PAPER:
             rates = paper.conditional_acceptance(self.draft.drafter, self.domain)
-            return {self.domain: np.array([[rates[self.position - 1], 1.0]])}
-        (run,) = self.draft.runs
-        counts = counts_by_position(run, self.domain)[:, self.position - 1]
-        if counts[:, 1].sum() < MIN_ROUNDS:
-            label = DRAFTER_LABELS.get(self.draft.drafter, run)
+            return {self.domain: np.array([[[rates[self.position - 1], 1.0]]])}
+        runs = self.draft.runs
+        counts = [counts_by_position(run, self.domain)[:, self.position - 1] for run in runs]
+        if min(reached.sum() for _, reached in map(np.transpose, counts)) < MIN_ROUNDS:
+            label = DRAFTER_LABELS.get(self.draft.drafter, runs[0])
             raise DSparkLiteError(
                 f"hardly a round of {label} came to position {self.position} on {self.domain}; "
                 "measure more prompts"
             )
-        return {self.domain: counts}
+        trainings = {runs: np.arange(len(runs))} if len(runs) > 1 else {}
+        return {self.domain: np.stack(counts, 1), **trainings}
 
     def values(self, drawn: dict) -> np.ndarray:
         """Return the shares [R]."""
-        (counts,) = drawn[self]
-        return share_of_rows(counts)
+        counts, *trainings = drawn[self]
+        by_seed = share_of_rows(np.moveaxis(counts, -2, -3))  # [R, S]
+        if trainings:
+            by_seed = np.take_along_axis(by_seed, trainings[0], -1)
+        return by_seed.mean(-1)
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,14 @@ class RoundTime(Sampled):
         """Return the times [R]."""
         (times,) = drawn[self]
         return full_round(times)
+
+
+def drafts_of(*quantities: Quantity) -> list[Draft]:
+    """Return the drafts that quantities compare, each once, in the order in which they stand."""
+    parts = [part for each in quantities if isinstance(each, Sampled) for part in each.parts()]
+    return list(
+        dict.fromkeys(part.draft for part in parts if isinstance(part, Length | Acceptance))
+    )
 
 
 def gain(draft: Draft, rival: Draft, place: str) -> Quantity:
@@ -235,12 +251,17 @@ def conditional_acceptance(recipe: str, domain: str) -> list[Estimate | None]:
 def acceptance_by_position(
     draft: Draft, domain: str, source: str = RESULTS
 ) -> list[Estimate | None]:
-    """Return `conditional_acceptance` of a draft, measured or as Figure 2 shows it."""
+    """Return, by position, the share of rounds that accepted it among those that reached it, measured or as Figure 2 shows it;
+    None where few rounds of a training reached it."""
     if source == PAPER:
         rates = paper.conditional_acceptance(draft.drafter, domain)
         return list(map(Estimate.exactly, rates))
-    (run,) = draft.runs
-    return conditional_acceptance(run, domain)
+    counts = np.stack([counts_by_position(run, domain) for run in draft.runs])
+    enough = counts[..., 1].sum(1).min(0) >= MIN_ROUNDS
+    return [
+        Acceptance(draft, domain, position).estimate() if reached else None
+        for position, reached in enumerate(enough, 1)
+    ]
 
 
 def contexts(latency: dict) -> list[int]:

@@ -10,7 +10,16 @@ from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTHS, LOSSES, SEEDS
 from ..measure.round_latency import LATENCY_CONTEXTS
 from . import experiment_results, serving_results
-from .experiment_results import TABLE_1, Acceptance, Draft, Length, gain, longer_round
+from .experiment_results import SEEDS as SEEDED
+from .experiment_results import (
+    TABLE_1,
+    Acceptance,
+    Draft,
+    Length,
+    drafts_of,
+    gain,
+    longer_round,
+)
 from .quantities import FIRST, LAST, Computed, fall, length_gain
 
 MANY = 4096  # requests under way, to which the costs of a step are extended
@@ -35,7 +44,11 @@ class Experiment:
             f"{condition} {', '.join(_shown(*outcome) for outcome in outcomes)}"
             for condition, outcomes in self.outcomes.items()
         )
-        return f"{self.varied}: {'; '.join(shown)}"
+        quantities = [quantity for outcomes in self.outcomes.values() for quantity, _ in outcomes]
+        compared = drafts_of(*quantities)
+        single = [draft.runs[0] for draft in compared if len(draft.runs) == 1]
+        of_one = f" (one training: {', '.join(single)})" if len(compared) > 1 and single else ""
+        return f"{self.varied}{of_one}: {'; '.join(shown)}"
 
 
 def form(spec: str, *quantities: Quantity) -> tuple[tuple[Quantity, str], ...]:
@@ -56,12 +69,17 @@ def percent(found: Estimate) -> str:
 
 def first_draft(run: str, domain: str) -> Quantity:
     """Return the share of a run's first drafts that are accepted in a domain."""
-    return Acceptance(Draft((run,)), domain, FIRST)
+    return Acceptance(over_seeds(run), domain, FIRST)
 
 
 def first_drafts(run: str) -> Quantity:
     """Return the share of a run's first drafts that are accepted, in the mean over the domains."""
     return mean_of(first_draft(run, domain) for domain in DOMAINS)
+
+
+def over_seeds(run: str) -> Draft:
+    """Return a run with the other seeds of its training, where there are some."""
+    return Draft(next((runs for runs in SEEDS.values() if run in runs), (run,)))
 
 
 def head_and_losses() -> dict[str, dict[str, Estimate]]:
@@ -127,18 +145,18 @@ def costlier_token() -> float:
     return request * (seven - one) / (token * (8 * one - 2 * seven))
 
 
-EAGLE3 = TABLE_1["eagle3"]
+EAGLE3 = SEEDED["eagle3"]
 DEPTH = Experiment(
     "Depth in layers, first drafts accepted in the mean over the domains",
     {
         **{f"{layers} ({run})": form(".2f", first_drafts(run)) for layers, run in DEPTHS.items()},
-        "Eagle3's 1": form(".2f", first_drafts(*EAGLE3.runs)),
+        "Eagle3's 1": form(".2f", first_drafts(EAGLE3.runs[0])),
     },
 )
 MEMORY = Experiment(
     "The head's memory, mean gain over Eagle3",
     {
-        DRAFTER_LABELS[head]: form("percent", gain(Draft((HEADS[head],)), EAGLE3, "all"))
+        DRAFTER_LABELS[head]: form("percent", gain(over_seeds(HEADS[head]), EAGLE3, "all"))
         for head in ("dspark", "dspark_rnn")
     },
 )
@@ -153,7 +171,7 @@ FALL_BY_HEAD = Experiment(
     f"The head, fall of conditional acceptance on {', '.join(DOMAINS)}",
     {
         f"{DRAFTER_LABELS[head]} ({run})": form(
-            "+.2f", *(fall(Draft((run,)), (domain,)) for domain in DOMAINS)
+            "+.2f", *(fall(over_seeds(run), (domain,)) for domain in DOMAINS)
         )
         for head, run in HEADS.items()
     },
@@ -184,14 +202,14 @@ LENGTHS_BY_DRAFTER = Experiment(
     f"The drafter, tokens per round on {', '.join(DOMAINS)}",
     {
         DRAFTER_LABELS[name]: form(".2f", *(Length(draft, domain) for domain in DOMAINS))
-        for name, draft in TABLE_1.items()
+        for name, draft in (TABLE_1 | SEEDED).items()
     },
 )
 RIVAL_BY_DOMAIN = Experiment(
     "The domain, the small LM's first draft and DSpark's gain over it",
     {
         domain: form(".3f", Acceptance(TABLE_1["small_lm"], domain, FIRST))
-        + form("+.0%", gain(TABLE_1["dspark"], TABLE_1["small_lm"], domain))
+        + form("+.0%", gain(SEEDED["dspark"], TABLE_1["small_lm"], domain))
         for domain in DOMAINS
     },
 )
