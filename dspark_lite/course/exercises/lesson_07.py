@@ -682,6 +682,11 @@ def teaches_the_head(function) -> None:
         raise Mistake(LOST_GRADIENT)
 
 
+def unpacked(batch):
+    """What the checker's backbone gives of a batch: its parts."""
+    return batch
+
+
 def head_case(generator):
     """A backbone's output and a head's table of other sizes."""
     logits, wanted, tokens, counted, _, _ = loss_case(generator)
@@ -691,14 +696,14 @@ def head_case(generator):
         (logits, wanted, torch.cat([anchors, tokens], 1), counted),
         torch.randn(vocab, vocab, generator=generator),
     )
-    return lambda _: batch, lambda previous: table[previous], None
+    return unpacked, lambda previous: table[previous], batch
 
 
 head_loss = losing_head()
 check_head_loss = Exercise(
     head_loss,
     Step(
-        Cases([(lambda batch: HEAD_BATCH, lambda previous: HEAD_TABLE[previous], None)], head_case),
+        Cases([(unpacked, lambda previous: HEAD_TABLE[previous], HEAD_BATCH)], head_case),
         {
             "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].": losing_head(
                 before=lambda tokens: tokens[:, 1:]
