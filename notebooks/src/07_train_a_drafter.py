@@ -603,13 +603,16 @@ for name in ("DFlash", "DFlash and your head", "the lab's DSpark"):
 
 # %% tags=["claim"]
 totals = {name: sum(refused for refused, _ in found.values()) for name, found in counts.items()}
+at_digits = {domain: sum(found[domain][1] for found in counts.values()) / sum(found[domain][0] for found in counts.values())
+             for domain in domains}
 claims({"the lab's DSpark is refused far less often": 1.5 * totals["the lab's DSpark"] < min(totals["DFlash"], totals["DFlash and your head"]),
-        "on math many refusals are at digits": all(4 * digits >= refused for refused, digits in (found["math"] for found in counts.values()))})
+        "on math refusals are at digits far more often than elsewhere": at_digits["math"] > 2 * max(
+            share for domain, share in at_digits.items() if domain != "math")})
 
 # %% [markdown]
-# The lab's DSpark is refused far less often than DFlash, with your head or without. On math many refusals are at digits, which have to be
-# computed: only one token is right there, and a head that looks one token back does not compute. Elsewhere both tokens of a pair often
-# would do, and a refusal is the price of drawing.
+# The lab's DSpark is refused far less often than DFlash, with your head or without. On math refusals are at digits far more often than
+# elsewhere. Digits have to be computed: only one token is right there, and a head that looks one token back does not compute. Elsewhere
+# both tokens of a pair often would do, and a refusal is the price of drawing.
 #
 # > **How sure are we?** Ten held-out answers per domain for the head, three prompts per domain for the list of refusals (⟦whole_prompts:words⟧
 # > for the recorded trainings), one training each: enough to see a large difference, not a small one.
