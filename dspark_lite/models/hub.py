@@ -5,7 +5,6 @@ The client follows HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE.
 
 import hashlib
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +20,6 @@ FILES = [
     "merges.txt",
     "*.jinja",
 ]
-PROBED = 32e6  # bytes after which `transfer_rate` stops reading
 # The Hub gives Git's SHA-1 of a small file and SHA-256 of a large file.
 HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -82,20 +80,6 @@ def cached(name: str) -> Path | None:
         return None
 
 
-def file_sizes(name: str) -> dict[str, int]:
-    """Return the bytes of each file that `download` would fetch. Raise what the client raises."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.utils import filter_repo_objects
-
-    wanted = _wanted(name, FILES)
-    listed = HfApi().model_info(wanted["repo_id"], revision=wanted["revision"], files_metadata=True)
-    sizes = {file.rfilename: file.size for file in listed.siblings}
-    return {
-        path: sizes[path]
-        for path in filter_repo_objects(sizes, allow_patterns=FILES, ignore_patterns="*/*")
-    }
-
-
 def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
     """Return shape and bytes of each tensor of a model on the Hub.
 
@@ -122,28 +106,6 @@ def fetch_header(name: str) -> dict[str, tuple[tuple[int, ...], int]]:
         tensor: (tuple(entry.shape), entry.data_offsets[1] - entry.data_offsets[0])
         for tensor, entry in tensors.items()
     }
-
-
-def transfer_rate(name: str, file: str, seconds: float) -> float:
-    """Return the bytes a second of a download. Reads a file for `seconds`, or up to PROBED bytes.
-
-    Raise what the client raises.
-    """
-    from huggingface_hub import get_session, hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
-
-    wanted = _wanted(name, FILES)
-    url = hf_hub_url(wanted["repo_id"], file, revision=wanted["revision"])
-    with get_session().stream(
-        "GET", url, headers={**build_hf_headers(), "Range": "bytes=0-"}, follow_redirects=True
-    ) as reply:
-        reply.raise_for_status()
-        started, received = time.perf_counter(), 0
-        for piece in reply.iter_raw(2**16):
-            received += len(piece)
-            if received >= PROBED or time.perf_counter() - started >= seconds:
-                break
-    return received / (time.perf_counter() - started)
 
 
 def _snapshot(**wanted) -> Path:

@@ -223,7 +223,8 @@ def fit_sts(
         errors = [ece(predicted, observed[:, k], bins) for predicted in tried]
         best = int(np.argmin(errors))
         alive = tried[best]
-        temperatures.append(float(grid[best])), after.append(errors[best])
+        temperatures.append(float(grid[best]))
+        after.append(errors[best])
     return STS(
         temperatures,
         [ece(before[:, k], observed[:, k], bins) for k in range(logits.shape[1])],
