@@ -167,7 +167,7 @@ def test_what_is_drawn_outside_the_path_is_noticed(rule, capsys):
         ),
         (
             lambda p, q, drafts, generator: [draw(p[len(drafts)] - 0 * q[len(drafts)], generator)],
-            "you read a row that does not exist",
+            "you read a row or a draft that does not exist",
         ),
         (lambda p, q, drafts, generator: 5, "return the list of tokens"),
         (

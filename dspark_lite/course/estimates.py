@@ -15,7 +15,7 @@ RESULTS, PAPER = "results", "paper"  # sources of a quantity: what we measured, 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over rounds and its bootstrap interval over prompts; nan where there was nothing to count."""
+    """A value with its bootstrap interval, over prompts and, where there are several, trainings; nan where nothing was counted."""
 
     value: float
     low: float

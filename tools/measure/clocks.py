@@ -15,7 +15,9 @@ from dspark_lite.course.measure.lab import setup
 from tools.errors import report_errors
 
 REPEATS = 30  # the least of so many times counts
-RECORDINGS = 3  # minutes apart, so that a busy moment spoils no drafter alone; the least of them counts
+RECORDINGS = (
+    3  # minutes apart, so that a busy moment spoils no drafter alone; the least of them counts
+)
 
 
 def least(found):

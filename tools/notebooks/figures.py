@@ -1,5 +1,5 @@
-"""Write every figure and table of lessons 06, 09, 11 and 12 from the measurements, and the README's
-picture: `make figures`.
+"""Write the paper's figures and tables from our measurements, and the README's picture: `make
+figures`.
 
 Figures go to assets/figures as PNG, tables and the ledger to assets/figures/tables.md. Nothing is
 measured here: what was not measured is named in one sentence, on the screen and in tables.md.

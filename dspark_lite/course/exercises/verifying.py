@@ -291,7 +291,7 @@ def judge_verify(learners):
         found, length = visited(texts, learners)
     except IndexError:
         raise Mistake(
-            "you read a row that does not exist: for g drafts p has the rows 0 to g and q the rows 0 to g - 1; "
+            "you read a row or a draft that does not exist: for g drafts p has the rows 0 to g, q and the drafts 0 to g - 1; "
             "after a whole block nothing was refused, so no row of q is needed"
         ) from None
     distance, (_, possible) = total_variation(found, target_texts()), texts(verify)

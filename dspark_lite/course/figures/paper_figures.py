@@ -17,6 +17,7 @@ from ..replication.experiment_results import (
     FULL_DEPTH,
     FULL_DFLASH,
     PLACES,
+    SEEDS,
     TABLE_1,
     TARGET,
     Draft,
@@ -83,20 +84,20 @@ def legend_below(fig, axes) -> None:
 
 
 def figure_2():
-    """Draw conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3."""
+    """Draw conditional acceptance by draft position, a panel a domain: DSpark, DFlash and Eagle3, three trainings of each."""
     fig, panels = figure(len(DOMAINS), width=3.9, height=3.9, sharey=True)
     for axes, domain in zip(panels, DOMAINS):
         for index, name in enumerate(paper.LABELS):
             style, shift = drafter_style(name), 0.1 * (index - 1)
-            draw_positions(axes, acceptance_by_position(TABLE_1[name], domain), style, shift)
-            theirs = acceptance_by_position(TABLE_1[name], domain, PAPER)
+            draw_positions(axes, acceptance_by_position(SEEDS[name], domain), style, shift)
+            theirs = acceptance_by_position(SEEDS[name], domain, PAPER)
             axes.plot(
                 np.arange(1, len(theirs) + 1) + shift,
                 [found.value for found in theirs],
                 **hollow(style),
             )
         axes.set(xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
-        dflash, dspark = (-fall(TABLE_1[name], (domain,)).value() for name in ("dflash", "dspark"))
+        dflash, dspark = (-fall(SEEDS[name], (domain,)).value() for name in ("dflash", "dspark"))
         axes.set_title(f"{domain}: from first to last {dflash:+.2f} DFlash, {dspark:+.2f} DSpark")
         axes.label_outer()
     measured_on(panels[-1], device())

@@ -172,7 +172,7 @@ def draw_estimates(axes, x, estimates: list[Estimate | None], style: dict) -> No
 
 
 def draw_positions(axes, estimates: list, style: dict, shift: float = 0.0) -> None:
-    """Draw conditional acceptance by draft position (evaluation.count_estimates) as a line with intervals; `shift` moves it off
+    """Draw conditional acceptance by draft position (experiment_results.acceptance_by_position) as a line with intervals; `shift` moves it off
     other lines' intervals."""
     draw_estimates(axes, [k + shift for k in range(1, len(estimates) + 1)], estimates, style)
     axes.set(

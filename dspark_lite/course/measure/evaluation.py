@@ -1,7 +1,7 @@
 """Accepted length and conditional acceptance, by domain or by benchmark, with intervals.
 
-Everything comes from rollouts of `generate`, never from teacher forcing. Intervals are percentile bootstraps over
-prompts.
+Everything comes from answers that were decoded, by `generate` or, with several slots, by the serving engine; never from
+teacher forcing. Intervals are percentile bootstraps over prompts.
 """
 
 import hashlib
