@@ -17,7 +17,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
 from dspark_lite.models.draft_config import parse_draft_config
 from dspark_lite.training.blocks import TrainingBatch, block_targets, draw_anchors
-from dspark_lite.training.drafts import OBJECTIVES, new_draft, objective
+from dspark_lite.training.drafts import OBJECTIVES, class_and_loss, new_draft
 from dspark_lite.training.optimisers import trainable
 from dspark_lite.training.recipe import LossWeights, given
 from dspark_lite.training.train import train_draft
@@ -330,7 +330,7 @@ def test_an_unknown_drafter_of_a_recipe_is_refused():
 )
 def test_the_recipes_share_data_and_cache_of_dspark(name, kind, taps):
     recipe, base = load_recipe(name), load_recipe("tiny-dspark")
-    assert objective(recipe)[0] is kind
+    assert class_and_loss(recipe)[0] is kind
     shape = dict.fromkeys(
         (
             "vocab_size",

@@ -174,7 +174,7 @@ def test_the_class_and_its_loss_are_those_the_shape_names(tmp_path):
             else {"num_hidden_layers": 1, "target_layer_ids": [2], "drafter": name}
         )
         made = read_fields(DraftRecipe, {**FIELDS, "config": config, "steps": 1}, "recipe")
-        assert drafts.objective(made) == (kind, loss)
+        assert drafts.class_and_loss(made) == (kind, loss)
         assert (
             type(
                 train_draft(
@@ -379,9 +379,9 @@ def test_a_precision_is_that_of_the_products_of_training_and_judging_and_float16
     monkeypatch.setattr(
         training,
         "update",
-        lambda accelerator, objective, optimisers, scaler, *rest: (
+        lambda accelerator, loss_module, optimisers, scaler, *rest: (
             plans.append(scaler.get_scale())
-            or work(accelerator, objective, optimisers, scaler, *rest)
+            or work(accelerator, loss_module, optimisers, scaler, *rest)
         ),
     )
     monkeypatch.setattr(

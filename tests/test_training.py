@@ -511,9 +511,9 @@ def test_the_optimisers_have_the_plans_rates_and_a_loss_that_takes_it_the_progre
     monkeypatch.setattr(
         training,
         "update",
-        lambda accelerator, objective, optimisers, *rest: (
+        lambda accelerator, loss_module, optimisers, *rest: (
             rates.append([group["lr"] for one in optimisers for group in one.param_groups])
-            or work(accelerator, objective, optimisers, *rest)
+            or work(accelerator, loss_module, optimisers, *rest)
         ),
     )
     run.run(lambda batch, progress: seen.append(progress) or run.loss(None, batch, progress))

@@ -25,7 +25,7 @@ from dspark_lite.training import train as training
 from dspark_lite.training.blocks import TrainingBatch, dense_mask, draw_anchors, sparse_mask
 from dspark_lite.training.devices import processes
 from dspark_lite.training.recipe import LossWeights
-from dspark_lite.training.train import Objective
+from dspark_lite.training.train import LossModule
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
@@ -62,11 +62,11 @@ class Problem:
         """The recorded losses and the gradients of the first batch, which an optimiser that does nothing leaves."""
         accelerator = processes()
         (idle,) = optimisers.make_optimisers(self.drafter, 0.0)
-        objective, idle = accelerator.prepare(Objective(self.drafter, self.loss_of), idle)
+        loss_module, idle = accelerator.prepare(LossModule(self.drafter, self.loss_of), idle)
         idle.zero_grad = lambda **_: None
         record = training.update(
             accelerator,
-            objective,
+            loss_module,
             [idle],
             torch.amp.GradScaler("cpu", enabled=False),
             self.batches[0],
@@ -198,7 +198,7 @@ def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number)
         accelerator = SimpleNamespace(process_index=index, num_processes=count, reduce=reduce)
         record = training.update(
             accelerator,
-            Objective(problem.drafter, problem.loss_of),
+            LossModule(problem.drafter, problem.loss_of),
             [idle],
             torch.amp.GradScaler("cpu", enabled=False),
             problem.batches[number],

@@ -204,18 +204,18 @@ def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Polic
 
 
 def chosen_lengths(
-    policy: Policy | None, proposal: Proposal, block: int | None = None
+    policy: Policy | None, proposal: Proposal, block_size: int | None = None
 ) -> list[int]:
     """Return each request's verification length by a policy (None: all that was drafted).
 
     The host waits for the policy once. Without drafts the policy is not called. Raise RequestError
-    for lengths that are not whole numbers from 0 to `block` (None: to the drafted length, which is
+    for lengths that are not whole numbers from 0 to `block_size` (None: to the drafted length, which is
     shorter near the end of an answer).
     """
     requests, drafted = proposal.tokens.shape
     if policy is None or not requests or not drafted:
         return [drafted] * requests
-    most = drafted if block is None else block
+    most = drafted if block_size is None else block_size
     lengths = policy(proposal)
     if not isinstance(lengths, torch.Tensor):
         raise RequestError(

@@ -56,21 +56,21 @@ class Sequence:
     observe: Callable[[str], AbstractContextManager] = nullcontext
 
     @property
-    def block(self) -> int:
+    def block_size(self) -> int:
         """The number of drafts in a block."""
         return draft_length(self.gamma, self.drafter.gamma) if self.drafter else 0
 
     @property
     def room(self) -> list[int]:
         """For each sequence, the number of drafts in the next block that can still count."""
-        return [self.block] * len(self.anchor)
+        return [self.block_size] * len(self.anchor)
 
     def draft(self) -> Proposal:
         """Draft a block [B, k] after the anchors. It ends where no sequence has room for more, and
         is empty without a drafter."""
         with self.observe("draft"):
             room = self.room
-            length = min(self.block, max(room))
+            length = min(self.block_size, max(room))
             if length < 1:
                 vocab_size, device = self.target.vocab_size, self.anchor.device
                 return Proposal(
@@ -88,9 +88,9 @@ class Sequence:
             return block.within(room)
 
     def schedule(self, policy: Policy | None, block: Proposal) -> Proposal:
-        """Return the part of a block that the policy has verified (None: all of it)."""
+        """Return a block cut to the verification lengths that the policy chooses (None: whole)."""
         with self.observe("schedule"):
-            return block.scheduled(chosen_lengths(policy, block, self.block), self.room)
+            return block.scheduled(chosen_lengths(policy, block, self.block_size), self.room)
 
     def verify(self, block: Proposal) -> torch.Tensor:
         """Read the anchors and the drafts [B, k] in one pass of the target. Return float32 logits

@@ -12,10 +12,10 @@ from .sequence import Outcome, Sequence
 def schedule_together(
     policy: Policy | None, sequences: list[Sequence], blocks: list[Proposal]
 ) -> list[Proposal]:
-    """Return the part of each sequence's block that the policy has verified. The policy sees all
-    blocks at once."""
+    """Return each sequence's block, cut to the verification lengths that the policy chooses. The
+    policy sees all blocks at once."""
     with sequences[0].observe("schedule"):
-        longest = max(sequence.block for sequence in sequences)
+        longest = max(sequence.block_size for sequence in sequences)
         chosen = iter(chosen_lengths(policy, stack_proposals(blocks), longest))
         return [
             block.scheduled([next(chosen) for _ in block.tokens], sequence.room)

@@ -392,7 +392,7 @@ class _Rows:
         )
         blocks = list(zip(drafting, drafted))
         for row in (row for row in rows if row not in drafting):
-            tokens = self.padding.to(row.anchor).expand(1, min(row.block, *row.room))
+            tokens = self.padding.to(row.anchor).expand(1, min(row.block_size, *row.room))
             blocks.append(
                 (
                     row,

@@ -99,7 +99,7 @@ class Batch(Sequence):
         Return float32 logits [R, k+1, V], zeros where nothing was read."""
         counts = np.array(block.lengths) + 1
         size = next_size(self.runner.buckets, counts.sum())
-        counts = padded_to(counts, size, self.block + 1)
+        counts = padded_to(counts, size, self.block_size + 1)
         self.layout = Layout(self.cache, self.slots, self.starts, counts)
         tokens = torch.cat([self.anchor[:, None], block.tokens], 1)  # [R, k+1]
         offset = self.layout.offset.clamp(max=block.tokens.shape[1])  # padding may be any token

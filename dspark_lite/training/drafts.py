@@ -37,7 +37,7 @@ RESIDUAL = ("o_proj", "down_proj")  # layers that add to the residual stream
 MARKOV_DEVIATION = 0.3  # of a sequential head's first matrix
 
 
-def objective(recipe: DraftRecipe):
+def class_and_loss(recipe: DraftRecipe):
     """Return the drafter class and the loss function of a recipe."""
     return OBJECTIVES[recipe.config.drafter]
 
@@ -49,7 +49,7 @@ def draft_config(recipe: DraftRecipe, target, kind: type | None = None, **fields
     CheckpointError if the pair cannot decode, and DSparkLiteError if the package cannot train such
     a drafter.
     """
-    kind = kind or objective(recipe)[0]
+    kind = kind or class_and_loss(recipe)[0]
     inherited = {name: getattr(target.config, name) for name in INHERITED}
     # The same checks as for a config.json, which ignore fields that the class does not have.
     config = parse_draft_config(
@@ -79,7 +79,7 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
     """
     config = draft_config(recipe, target, kind, **fields)
     with seeded(recipe.seed):
-        drafter = (kind or objective(recipe)[0])(config)
+        drafter = (kind or class_and_loss(recipe)[0])(config)
         if recipe.initialisation == "width":
             initialise(drafter, config.num_hidden_layers)
         else:

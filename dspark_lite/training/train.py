@@ -29,7 +29,7 @@ from ..drafters import DSpark
 from .blocks import TrainingBatch, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .devices import autocast, c_library, precision_on, processes
-from .drafts import new_draft, objective
+from .drafts import class_and_loss, new_draft
 from .optimisers import make_optimisers, trainable
 from .recipe import DraftRecipe, digest_of
 
@@ -153,7 +153,7 @@ class Rows:
 
     def __init__(self, recipe: DraftRecipe, cache: TargetCache | OnlineFeatures):
         self.recipe, self.cache = recipe, cache
-        self.kind, _ = objective(recipe)
+        self.kind, _ = class_and_loss(recipe)
         held_out = recipe.data.held_out if recipe.data else 0
         learned = len(cache.rows) - held_out
         if learned < 1:
@@ -218,7 +218,7 @@ def train_draft(
     check_end(recipe, allowance)
     drafter, device = new_draft(recipe, target, kind, **fields), target.device
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
-    _, loss = objective(recipe)
+    _, loss = class_and_loss(recipe)
     # A fingerprint is a digest of all weights of a model.
     identity = digest_of(
         [
@@ -318,7 +318,7 @@ def held_out_losses(
 ) -> dict[str, float]:
     """Return the losses of a drafter on the held-out rows, in their final form: each by name, and
     their weighted sum as "loss"."""
-    _, loss = objective(recipe)
+    _, loss = class_and_loss(recipe)
     device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
     with autocast(device, precision_on(device, recipe.precision)):
         for batch in Rows(recipe, cache).held_out_batches():
@@ -352,7 +352,7 @@ def optimise(
     path, log_path = folder / "progress.safetensors", folder / "log.jsonl"
     step, finished = load_progress(path, model, optimisers, scaler)
     log, saved_at = read_log(log_path, step), time.monotonic()
-    objective, *optimisers = accelerator.prepare(Objective(model, loss_of), *optimisers)
+    loss_module, *optimisers = accelerator.prepare(LossModule(model, loss_of), *optimisers)
     # With more time than before, a finished training goes on.
     finished = step >= plan.steps or finished and plan.time_over() == 1
     with tqdm(
@@ -369,7 +369,7 @@ def optimise(
                 group["lr"] = peak * plan.rate(step, progress)
             try:
                 record = update(
-                    accelerator, objective, optimisers, scaler, batch_at(step), progress
+                    accelerator, loss_module, optimisers, scaler, batch_at(step), progress
                 )
             except FloatingPointError as error:
                 raise DSparkLiteError(
@@ -396,7 +396,7 @@ def optimise(
     return log
 
 
-class Objective(nn.Module):
+class LossModule(nn.Module):
     """The model and its loss as one module, so that DDP wraps the whole forward pass."""
 
     def __init__(self, model: nn.Module, loss_of):
@@ -409,7 +409,7 @@ class Objective(nn.Module):
 
 
 def update(
-    accelerator, objective, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float
+    accelerator, loss_module, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float
 ) -> dict[str, float]:
     """Update the parameters once, on a batch, and return the losses by name.
 
@@ -419,13 +419,13 @@ def update(
     is not finite; with a scaled loss (float16) the scaler skips such gradients.
     """
     own = tuple(tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch)
-    numerator, weight, record = objective(own, progress)
+    numerator, weight, record = loss_module(own, progress)
     total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
     total = total.clamp(min=1e-6)  # a batch with nothing to predict
     scaler.scale(numerator * accelerator.num_processes / total).backward()
     for optimiser in optimisers:
         scaler.unscale_(optimiser)
-    length = nn.utils.clip_grad_norm_(trainable(objective).values(), 1.0)
+    length = nn.utils.clip_grad_norm_(trainable(loss_module).values(), 1.0)
     record = {name: (value / total).item() for name, value in zip(record, sums)}
     checked = record if scaler.is_enabled() else {**record, "gradient": length.item()}
     if wrong := [f"{name} {value}" for name, value in checked.items() if not math.isfinite(value)]:

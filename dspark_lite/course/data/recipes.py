@@ -28,7 +28,7 @@ from dspark_lite.models.checkpoints import (
 )
 from dspark_lite.training.cache import OnlineFeatures, TargetCache, build_cache
 from dspark_lite.training.devices import processes, training_device
-from dspark_lite.training.drafts import draft_config, new_draft, objective
+from dspark_lite.training.drafts import draft_config, new_draft, class_and_loss
 from dspark_lite.training.recipe import Data, DraftRecipe, given, read_fields
 from dspark_lite.training.train import Allowance, check_end, held_out_losses, train_draft
 from ..world.examples import MAKERS
@@ -363,7 +363,7 @@ def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | Non
     if not (folder / "config.json").is_file():
         return folder
     ours = (
-        objective(recipe)[0].architecture
+        class_and_loss(recipe)[0].architecture
         if isinstance(recipe, DraftRecipe)
         else Qwen3ForCausalLM.__name__
     )
