@@ -6,12 +6,16 @@ import subprocess
 import sys
 from functools import cache
 
+import numpy as np
 import pytest
 from importlinter.cli import lint_imports
 from packaging.requirements import Requirement
 
 from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY
+from dspark_lite.course.measure import studies
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.replication import experiment_results
 from test_wheel import project
 from tools.notebooks import build as notebooks, readme, run_course
 
@@ -73,17 +77,22 @@ def test_readme_table_is_what_the_generator_writes():
     )
 
 
-def test_readmes_drafters_are_the_stored_benchmarks():
-    """The fastest first; each row is what bench.json holds, to the digits shown."""
-    table = [line.split(" | ") for line in readme.drafters().splitlines() if line.startswith("| ")][
-        1:
-    ]
-    overall = readme.benchmark()["macro_speedup"]
-    labels = {readme.DRAFTER_LABELS[name]: name for name in overall}
-    assert [labels[row[0][2:]] for row in table] == sorted(
-        set(overall) - {"plain"}, key=overall.get, reverse=True
-    )
-    assert all(abs(float(speed) - overall[labels[label[2:]]]) <= 0.05 for label, speed, _ in table)
+def test_readmes_drafters_are_the_stored_benchmarks_and_the_studies():
+    """The fastest first; tokens per round are the mean of the trainings that the studies have."""
+    lines = [line for line in readme.drafters().splitlines() if line.startswith("| ")]
+    table = [line.strip("| ").split(" | ") for line in lines[2:]]
+    overall, found = readme.benchmark()["macro_speedup"], readme.benchmark_rows()
+    names = {readme.DRAFTER_LABELS[name]: name for name in overall}
+    drafters = [names[row[0]] for row in table]
+    assert drafters == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
+    for name, (_, speed, *lengths, trainings) in zip(drafters, table, strict=True):
+        assert abs(float(speed) - overall[name]) <= 0.05
+        runs = studies.SEEDS.get(name, [studies.TABLE_1[name]] if name in studies.TABLE_1 else [])
+        assert trainings == (str(len(runs)) if runs else "none")
+        for domain, shown in zip(DOMAINS, lengths, strict=True):
+            means = [experiment_results.accepted_lengths(run)[domain].value for run in runs]
+            expected = np.mean(means) if runs else found[name, domain]["accepted_length"]
+            assert abs(float(shown.split(" ")[0]) - expected) <= 0.05
 
 
 def test_readme_without_markers_is_refused():
