@@ -156,7 +156,8 @@ def test_margins_of_conditional_acceptance_have_their_sign(monkeypatch, words, e
         return 0.5 ** (strength[f"tiny-{drafter}"] * position)
 
     def counts(recipe, domain):
-        shares = [share(recipe.removeprefix("tiny-"), position) for position in range(1, 8)]
+        drafter = recipe.removeprefix("tiny-").partition("-seed-")[0]
+        shares = [share(drafter, position) for position in range(1, 8)]
         return np.array([[[100 * accepted, 100.0] for accepted in shares]])
 
     monkeypatch.setattr(experiment_results, "counts_by_position", counts)
