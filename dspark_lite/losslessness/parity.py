@@ -1,6 +1,7 @@
 """Compare this package with a folder of reference tensors, greedy runs and losses."""
 
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ class Report:
     def compare(self, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> None:
         """Note the largest absolute error of each of our tensors.
 
-        A tensor of another shape has an infinite error.
+        A tensor of another shape has an infinite error, one with a NaN the error NaN.
         """
         for name, tensor in ours.items():
             same_shape = tensor is not None and tensor.shape == reference[name].shape
@@ -36,7 +37,8 @@ class Report:
                 if same_shape
                 else float("inf")
             )
-            self.errors[name] = max(self.errors.get(name, 0.0), error)
+            worst = self.errors.get(name, 0.0)
+            self.errors[name] = worst if error <= worst or math.isnan(worst) else error
 
     @property
     def passed(self) -> bool:
@@ -66,13 +68,24 @@ def check_case(folder: Path) -> Report:
             )
     reference, expected = _read_reference(folder)
     report = Report(folder.name)
+    try:
+        _compare(report, folder, reference, expected)
+    except KeyError as error:
+        raise CheckpointError(
+            f"{folder} has no {error.args[0]} in tensors.safetensors or expected.json; copy it again"
+        ) from None
+    return report
+
+
+def _compare(report: Report, folder: Path, reference, expected) -> None:
+    """Compare all that a case folder has references for."""
     if not (folder / "target").exists():
         if expected.get("greedy_runs"):
             raise CheckpointError(
                 f"{folder} has greedy runs and no target/ to make them with; copy it again"
             )
         _block(report, load_draft_alone(folder / "draft"), reference)
-        return report
+        return
     target = load_target(str(folder / "target"))
     drafter = load_drafter(str(folder / "draft"), target)
     _context(report, target, drafter, reference)
@@ -84,7 +97,6 @@ def check_case(folder: Path) -> Report:
     for run in expected["greedy_runs"]:
         report.runs += 1
         report.equal_runs += _same_run(target, drafter, run)
-    return report
 
 
 def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
