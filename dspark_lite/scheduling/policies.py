@@ -5,7 +5,6 @@ all requests that share a step. It keeps the output distribution exact when the 
 looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
 
-from collections import deque
 from typing import Protocol
 
 import torch
@@ -97,12 +96,12 @@ class LaggedTopK:
 
     def begin(self) -> None:
         """Forget the survivals of earlier steps."""
-        self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
+        self.memory: tuple[torch.Tensor, ...] = ()  # the survivals of the last `lag` steps
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
         current = survival(confidence_of(proposal)).cpu()
-        old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
-        self._past.append(current)
+        old = self.memory[0] if len(self.memory) == self.lag else torch.ones_like(current)
+        self.memory = (*self.memory, current)[-self.lag :]
         return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
 
 
