@@ -1,5 +1,7 @@
 """Zero-overhead scheduling: overlapped and one after another write the same, with budgets of two steps before; passes in buckets."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -140,6 +142,20 @@ def test_the_two_halves_are_the_lagged_policy():
             halves(proposal)
             whole(proposal)
         told.append(survival(proposal.confidence))
+
+
+def test_the_host_does_not_wait_for_the_device(monkeypatch):
+    """`clock` synchronises a GPU, so only the device's thread reads it."""
+    from dspark_lite.serving import pipeline
+
+    threads, clock = set(), pipeline.clock
+    monkeypatch.setattr(
+        pipeline,
+        "clock",
+        lambda device: threads.add(threading.current_thread().name) or clock(device),
+    )
+    served(True)
+    assert threads == {"device_0"}
 
 
 def test_what_the_host_raises_ends_the_serving():

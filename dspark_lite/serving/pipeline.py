@@ -6,6 +6,7 @@ the budget is decided within the step, by its own confidences. Here the device i
 first one work meanwhile.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple
@@ -61,15 +62,15 @@ def serve(
     """Step the engine until it is idle and return what was done when.
 
     `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
-    off. It leaves the engine alone, which may be in a step. It and the search for a budget are done while the next step runs or,
-    not `overlapped`, after it: the same work with the same results, one after another. What `deliver` raises ends the serving, when
-    the step under way has ended.
+    off. It must not touch the engine, which may be running a step. With `overlapped`, `deliver` and the budget search run during
+    the next step, otherwise after it. The results are the same. An error in `deliver` ends the serving after the step under way,
+    whose report is not delivered.
     """
     policy, budget, before, events = PlannedTopK(cost_table), None, None, []
     engine.set_policy(policy)
 
     def note(lane, part, step, began):
-        events.append(StepEvent(lane, part, step, began, now := clock(engine.target.device)))
+        events.append(StepEvent(lane, part, step, began, now := time.perf_counter()))
         return now
 
     def step(number):
@@ -92,7 +93,7 @@ def serve(
                 report, told = (
                     before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
                 )
-                began = clock(engine.target.device)
+                began = time.perf_counter()
                 budget = None if told is None else policy.plan(told)
                 began = note("host", "plan", number - 1, began)
                 deliver(report)
