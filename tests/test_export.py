@@ -93,6 +93,13 @@ def test_a_dflash_gets_a_markov_head_that_adds_nothing(drafts, tmp_path, engine)
     ]
 
 
+@pytest.mark.parametrize("name", ["it's mine", 'a "quoted" one', "Entwürfe"])
+def test_the_command_of_vllm_quotes_every_folder(drafts, tmp_path, name):
+    _, folder = drafts
+    command = export(str(folder / "dspark"), "vllm", tmp_path / name)
+    assert json.loads(shlex.split(command)[-1])["model"] == str(tmp_path / name)
+
+
 def test_an_eagle3_gets_the_names_that_vllm_knows(drafts, tmp_path):
     _, folder = drafts
     command = export(str(folder / "eagle3"), "vllm", tmp_path / "out")

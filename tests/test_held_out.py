@@ -245,6 +245,14 @@ def test_the_losses_are_those_of_all_rows_held_out_at_once(target, cache, tmp_pa
     )
 
 
+def test_held_out_answers_without_two_supervised_tokens_are_one_sentence(cache, monkeypatch):
+    drafter = SimpleNamespace(embed_tokens=torch.nn.Embedding(2, 2))
+    nothing = lambda *given: (torch.zeros(()), torch.zeros(()), {})  # noqa: E731
+    monkeypatch.setattr(training, "class_and_loss", lambda recipe: (DSpark, nothing))
+    with pytest.raises(DSparkLiteError, match="no held-out answer has two supervised tokens"):
+        held_out_losses(drafter, RECIPE, cache)
+
+
 def test_a_search_trains_each_rate_once_and_gives_its_loss(target, cache, tmp_path, monkeypatch):
     trained, changed = [], [0.01]
     monkeypatch.setattr(

@@ -227,6 +227,8 @@ def test_a_table_in_buckets_pays_for_the_size_that_is_run():
     assert buckets.max_batch_tokens == 24
     for tokens in range(1, 25):
         assert buckets.sps(2, tokens) == TABLE.sps(2, next_size((8, 16, 24), tokens))
+    repeated = TABLE.in_buckets((16, 8, 24, 8, 24))
+    assert repeated.batch_tokens.equal(buckets.batch_tokens)
     alive = torch.full((4, 4), 0.9).cumprod(1)
     assert PlannedTopK(buckets).plan(alive) + 4 in (8, 16, 20), (
         "the end of a bucket, or of the drafts"
