@@ -142,7 +142,7 @@ def test_an_eagle3_that_taps_the_embedding_keeps_that_tap(drafts, tmp_path):
         ("dspark_rnn", "llama.cpp", "has a rnn head, and llama.cpp runs vanilla heads alone"),
         ("eagle3", "sglang", "an Eagle3 whose attention norms queries and keys"),
         ("eagle3", "llama.cpp", "an Eagle3 whose attention"),
-        ("mtp", "vllm", "is an MTP layer"),
+        ("mtp", "vllm", "is an MTP trained by this course"),
         ("target", "vllm", "needs no export: an engine loads a language model as it is"),
         ("nowhere", "vllm", "there is no checkpoint"),
     ],

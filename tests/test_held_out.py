@@ -194,17 +194,18 @@ def test_a_changed_recipe_target_or_class_trains_anew_and_says_so(target, cache,
     recipe = replace(RECIPE, learning_rate=0.02, steps=3)
     changed = train_draft(recipe, target, cache, tmp_path)
     assert (
-        "of another recipe or another target; the training starts anew" in capsys.readouterr().out
+        "belong to another recipe or target and are deleted; training starts from the beginning"
+        in capsys.readouterr().out
     )
     assert len(read_log(tmp_path / "log.jsonl")) == 3 < steps
     fresh = train_draft(recipe, target, cache, tmp_path / "fresh")
     assert all(ours.equal(theirs) for ours, theirs in zip(changed.parameters(), fresh.parameters()))
     other = toy_models(vocab_size=VOCAB, seed=4)[0]
     train_draft(recipe, other, cache, tmp_path)
-    assert "starts anew" in capsys.readouterr().out
+    assert "starts from the beginning" in capsys.readouterr().out
     assert (
         isinstance(train_draft(recipe, other, cache, tmp_path, kind=Other), Other)
-        and "starts anew" in capsys.readouterr().out
+        and "starts from the beginning" in capsys.readouterr().out
     )
 
 

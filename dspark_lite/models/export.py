@@ -130,8 +130,8 @@ def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
     runs = ENGINES[engine]
     if kind is MTP:
         raise CheckpointError(
-            f"{name} is an MTP layer of this course's own training, which {engine} reads with a target of its own kind alone; "
-            "export a DSpark, a DFlash or an Eagle3"
+            f"{name} is an MTP trained by this course, and {engine} runs an MTP only with a target that was released with "
+            "one; export a DSpark, a DFlash or an Eagle3"
         )
     if kind is Eagle3:
         if not runs.eagle3:

@@ -1,4 +1,4 @@
-"""A step's seconds as SGLang's second cost table adds them up: a bias, what the requests cost, what the tokens cost.
+"""SGLang's additive cost table: a step takes a fixed time, plus a time for its requests, plus a time for its tokens.
 
 The table by tokens alone (cost_table.py) knows one price for a batch of B tokens; a step of few requests with long blocks
 and one of many requests with short ones differ. This form holds both as a sum and is read with the same option,

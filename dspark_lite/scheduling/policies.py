@@ -78,10 +78,10 @@ class LaggedTopK:
     drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
     requests as there are now (`as_many`).
 
-    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for the same reason,
-    that no draw takes part in deciding whether it is verified: there because the search ends at the first token that does
-    not pay, before any confidence that its own draw has shaped; here because the budget is older than all draws of the
-    step, and in the ranking no later position of a block, being less likely to survive, can push out an earlier one.
+    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for one reason: no draw
+    helps decide whether it is verified. Algorithm 1 stops at the first token that does not pay, before it reads a
+    confidence that this token's draw has shaped. Here the budget is older than all draws of the step, and a later
+    position never outranks an earlier one of its block.
     Algorithm 1 sees what is drafted now and gives up whatever lies behind a bump of the cost table; this policy crosses
     bumps and gives up what the last two steps would have told it, such as that a request has just become easy.
     """

@@ -525,7 +525,8 @@ def forget_others(folder: Path, identity: str) -> None:
         ]
         if others:
             print(
-                f"{folder.name}: what was saved in {folder} is of another recipe or another target; the training starts anew"
+                f"{folder.name}: the saves in {folder} belong to another recipe or target and are deleted; training "
+                "starts from the beginning"
             )
         for path in others:
             path.unlink()
