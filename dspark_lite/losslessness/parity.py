@@ -84,16 +84,16 @@ def _compare(report: Report, folder: Path, reference, expected) -> None:
             raise CheckpointError(
                 f"{folder} has greedy runs and no target/ to make them with; copy it again"
             )
-        _block(report, load_draft_alone(folder / "draft"), reference)
+        _compare_blocks(report, load_draft_alone(folder / "draft"), reference)
         return
     target = load_target(str(folder / "target"))
     drafter = load_drafter(str(folder / "draft"), target)
-    _context(report, target, drafter, reference)
+    _compare_prefill(report, target, drafter, reference)
     if isinstance(drafter, Autoregressive):
-        _chain(report, drafter, reference)
+        _compare_chain(report, drafter, reference)
     else:
-        _block(report, drafter, reference)
-        _training(report, target, drafter, reference, expected)
+        _compare_blocks(report, drafter, reference)
+        _compare_training(report, target, drafter, reference, expected)
     for run in expected["greedy_runs"]:
         report.runs += 1
         report.equal_runs += _same_run(target, drafter, run)
@@ -114,7 +114,7 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
         ) from None
 
 
-def _context(report: Report, target, drafter, reference) -> None:
+def _compare_prefill(report: Report, target, drafter, reference) -> None:
     """Compare the target's pass over the prompt."""
     step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
     report.compare(
@@ -122,7 +122,7 @@ def _context(report: Report, target, drafter, reference) -> None:
     )
 
 
-def _chain(report: Report, drafter, reference) -> None:
+def _compare_chain(report: Report, drafter, reference) -> None:
     """Compare a chain of an Eagle3 or MTP draft."""
     state = drafter.begin(reference["prompt_ids"], reference["context_features"])
     tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
@@ -132,7 +132,7 @@ def _chain(report: Report, drafter, reference) -> None:
     )
 
 
-def _block(report: Report, drafter, reference) -> None:
+def _compare_blocks(report: Report, drafter, reference) -> None:
     """Compare a block draft's first block, and its block after more committed tokens."""
     state = _context_cache(drafter, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
@@ -172,7 +172,7 @@ def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
     return cache
 
 
-def _training(report: Report, target, drafter, reference, expected) -> None:
+def _compare_training(report: Report, target, drafter, reference, expected) -> None:
     """Compare the training pass over packed blocks, and its losses."""
     ids, anchors = reference["train_input_ids"], reference["train_anchors"]
     supervised, valid = (

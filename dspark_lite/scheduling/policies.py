@@ -76,7 +76,7 @@ class LaggedTopK:
     The budget is the optimum of the old survivals, found without an early stop; the draws of this step take no part in
     it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
     drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
-    requests as there are now (`as_many`).
+    requests as there are now (`resample_rows`).
 
     SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for one reason: no draw
     helps decide whether it is verified. Algorithm 1 stops at the first token that does not pay, before it reads a
@@ -102,10 +102,12 @@ class LaggedTopK:
         current = survival(confidence_of(proposal)).cpu()
         old = self.memory[0] if len(self.memory) == self.lag else torch.ones_like(current)
         self.memory = (*self.memory, current)[-self.lag :]
-        return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
+        return top_k(
+            current, global_optimum(resample_rows(old, len(current)), self.cost_table).sum()
+        )
 
 
-def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
+def resample_rows(survival: torch.Tensor, requests: int) -> torch.Tensor:
     """Resample the rows of survivals [R, g] evenly to `requests` rows."""
     held = len(survival)
     return (

@@ -32,7 +32,7 @@ class StepEvent(NamedTuple):
 
 class PlannedTopK:
     """`LaggedTopK` in two halves: `plan` searches a budget, when the host finds time; the call spends the `budget` that it was given
-    (None: whole blocks) and keeps the survivals [R, g] of its step in `told`."""
+    (None: whole blocks) and keeps the survivals [R, g] of its step in `survivals`."""
 
     def __init__(self, cost_table: Costs):
         self.cost_table = cost_table
@@ -41,15 +41,15 @@ class PlannedTopK:
     def begin(self) -> None:
         """Forget budget and survivals."""
         self.budget: int | None = None
-        self.told: torch.Tensor | None = None
+        self.survivals: torch.Tensor | None = None
 
-    def plan(self, told: torch.Tensor) -> int:
+    def plan(self, survivals: torch.Tensor) -> int:
         """How many drafts to verify in all where the requests survive as these did, [R, g]: the optimum, without an early stop."""
-        return int(global_optimum(told, self.cost_table).sum())
+        return int(global_optimum(survivals, self.cost_table).sum())
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        self.told = survival(confidence_of(proposal)).cpu()
-        return top_k(self.told, self.told.numel() if self.budget is None else self.budget)
+        self.survivals = survival(confidence_of(proposal)).cpu()
+        return top_k(self.survivals, self.survivals.numel() if self.budget is None else self.budget)
 
 
 def serve(
@@ -85,20 +85,20 @@ def serve(
     with ThreadPoolExecutor(1, "device") as device:
         number = 0
         while not engine.idle:
-            policy.budget, policy.told = budget, None
+            policy.budget, policy.survivals = budget, None
             running = device.submit(step, number)
             if not overlapped:
                 wait([running])
             if before is not None:
-                report, told = (
+                report, survivals = (
                     before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
                 )
                 began = time.perf_counter()
-                budget = None if told is None else policy.plan(told)
+                budget = None if survivals is None else policy.plan(survivals)
                 began = note("host", "plan", number - 1, began)
                 deliver(report)
                 note("host", "deliver", number - 1, began)
-            before = running.result(), policy.told
+            before = running.result(), policy.survivals
             number += 1
         if before is not None:
             deliver(before[0])
