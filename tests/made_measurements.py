@@ -9,7 +9,7 @@ from dspark_lite.course import estimates, result_files
 from dspark_lite.common.files import write_json
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.data.recipes import load_recipe
-from dspark_lite.training.recipe import given
+from dspark_lite.training.recipe import without_nones
 from dspark_lite.course.measure import round_latency, studies
 from dspark_lite.course.measure.evaluation import _row
 from dspark_lite.course.replication import (
@@ -51,7 +51,7 @@ def measurement(run: str, acceptance: float, seed: int = 0) -> dict:
         _row(run, domain, [rounds(rng, gamma, acceptance) for _ in range(PROMPTS)], gamma)
         for domain in DOMAINS
     ]
-    return {**HEADER, "temperature": 1.0, "recipe": given(recipe), "rows": rows}
+    return {**HEADER, "temperature": 1.0, "recipe": without_nones(recipe), "rows": rows}
 
 
 def latency(extra: dict[str, float], seed: int = 0) -> dict:

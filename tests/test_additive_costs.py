@@ -86,6 +86,12 @@ def test_steps_that_are_a_sum_are_found_exactly(rises_of_requests, rises_of_toke
     assert (np.diff(fitted.alpha_seconds) >= 0).all() and (np.diff(fitted.theta_seconds) >= 0).all()
 
 
+def test_a_fit_has_a_bias_however_dear_the_largest_step_is():
+    """The best sum of these steps would have a bias of 0."""
+    fitted = AdditiveCosts.fit([1, 2, 2, 2], [2, 1, 2, 2], [1.0, 1.0, 3.0, 3.0])
+    assert fitted.bias_seconds == 1e-3
+
+
 def test_too_few_or_impossible_steps_are_refused():
     with pytest.raises(RequestError, match="there are 3 measured steps"):
         AdditiveCosts.fit([1, 1, 1], [1, 2, 3], [1.0, 1.0, 1.0])

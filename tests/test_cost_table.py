@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
-from dspark_lite.common.origin import Origin, check_origin, stale
+from dspark_lite.common.origin import Origin, check_origin, why_stale
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import step_time
 from dspark_lite.course.measure.step_time import profile, profiled_tokens
@@ -227,7 +227,7 @@ def test_a_table_keeps_where_it_was_measured_beside_what_sglang_reads(tmp_path):
     } < held.keys() and "bias_seconds" not in json.dumps(held)
     assert (
         CostTable.load(tmp_path / "sps.json").origin == table.origin
-        and stale(table.origin, target) is None
+        and why_stale(table.origin, target) is None
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 from dspark_lite.__main__ import main
-from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
 from dspark_lite.course.measure.lab import NEW_TOKENS
@@ -51,6 +51,16 @@ def test_the_time_of_all_runs_of_a_recipe_is_counted_together(tmp_path):
     clock.now += 40
     assert second.spent() == second.spent(ANSWERING, 1) == 1
     assert Allowance(tmp_path / "seconds.json", 100, "a changed recipe", clock).spent() == 0
+
+
+@pytest.mark.parametrize(
+    "damaged", ["{", "[]", '{"identity": ""}', '{"seconds": "x", "identity": ""}']
+)
+def test_a_damaged_file_of_seconds_is_one_sentence(tmp_path, damaged):
+    (tmp_path / "seconds.json").write_text(damaged)
+    with pytest.raises(CheckpointError, match="seconds.json") as error:
+        Allowance(tmp_path / "seconds.json", 100)
+    assert "\n" not in str(error.value)
 
 
 def test_no_time_and_time_without_end_are_refused(tmp_path):

@@ -93,6 +93,13 @@ def test_a_dflash_gets_a_markov_head_that_adds_nothing(drafts, tmp_path, engine)
     ]
 
 
+@pytest.mark.parametrize("name", ["it's mine", 'a "quoted" one', "Entwürfe"])
+def test_the_command_of_vllm_quotes_every_folder(drafts, tmp_path, name):
+    _, folder = drafts
+    command = export(str(folder / "dspark"), "vllm", tmp_path / name)
+    assert json.loads(shlex.split(command)[-1])["model"] == str(tmp_path / name)
+
+
 def test_an_eagle3_gets_the_names_that_vllm_knows(drafts, tmp_path):
     _, folder = drafts
     command = export(str(folder / "eagle3"), "vllm", tmp_path / "out")
@@ -135,7 +142,7 @@ def test_an_eagle3_that_taps_the_embedding_keeps_that_tap(drafts, tmp_path):
         ("dspark_rnn", "llama.cpp", "has a rnn head, and llama.cpp runs vanilla heads alone"),
         ("eagle3", "sglang", "an Eagle3 whose attention norms queries and keys"),
         ("eagle3", "llama.cpp", "an Eagle3 whose attention"),
-        ("mtp", "vllm", "is an MTP layer"),
+        ("mtp", "vllm", "is an MTP trained by this course"),
         ("target", "vllm", "needs no export: an engine loads a language model as it is"),
         ("nowhere", "vllm", "there is no checkpoint"),
     ],

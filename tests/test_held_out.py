@@ -194,17 +194,18 @@ def test_a_changed_recipe_target_or_class_trains_anew_and_says_so(target, cache,
     recipe = replace(RECIPE, learning_rate=0.02, steps=3)
     changed = train_draft(recipe, target, cache, tmp_path)
     assert (
-        "of another recipe or another target; the training starts anew" in capsys.readouterr().out
+        "belong to another recipe or target and are deleted; training starts from the beginning"
+        in capsys.readouterr().out
     )
     assert len(read_log(tmp_path / "log.jsonl")) == 3 < steps
     fresh = train_draft(recipe, target, cache, tmp_path / "fresh")
     assert all(ours.equal(theirs) for ours, theirs in zip(changed.parameters(), fresh.parameters()))
     other = toy_models(vocab_size=VOCAB, seed=4)[0]
     train_draft(recipe, other, cache, tmp_path)
-    assert "starts anew" in capsys.readouterr().out
+    assert "starts from the beginning" in capsys.readouterr().out
     assert (
         isinstance(train_draft(recipe, other, cache, tmp_path, kind=Other), Other)
-        and "starts anew" in capsys.readouterr().out
+        and "starts from the beginning" in capsys.readouterr().out
     )
 
 
@@ -243,6 +244,14 @@ def test_the_losses_are_those_of_all_rows_held_out_at_once(target, cache, tmp_pa
     assert at_once["loss"] == pytest.approx(
         0.1 * at_once["cross_entropy"] + 0.9 * at_once["l1"] + at_once["confidence"]
     )
+
+
+def test_held_out_answers_without_two_supervised_tokens_are_one_sentence(cache, monkeypatch):
+    drafter = SimpleNamespace(embed_tokens=torch.nn.Embedding(2, 2))
+    nothing = lambda *given: (torch.zeros(()), torch.zeros(()), {})  # noqa: E731
+    monkeypatch.setattr(training, "class_and_loss", lambda recipe: (DSpark, nothing))
+    with pytest.raises(DSparkLiteError, match="no held-out answer has two supervised tokens"):
+        held_out_losses(drafter, RECIPE, cache)
 
 
 def test_a_search_trains_each_rate_once_and_gives_its_loss(target, cache, tmp_path, monkeypatch):

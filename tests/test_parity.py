@@ -27,7 +27,9 @@ GIVEN = {
 
 def errors_of(line):
     """{tensor: largest absolute error} of one line of the report."""
-    return {name: float(error) for name, error in re.findall(r"(\w+) (\d\.\de[+-]\d+|inf)", line)}
+    return {
+        name: float(error) for name, error in re.findall(r"(\w+) (\d\.\de[+-]\d+|inf|nan)", line)
+    }
 
 
 @pytest.fixture
@@ -41,6 +43,18 @@ def alter(folder, tensor, change):
     tensors = load_file(folder / "tensors.safetensors")
     tensors[tensor] = change(tensors[tensor])
     save_file(tensors, folder / "tensors.safetensors")
+
+
+def without(path, field):
+    """Removes a tensor or field from a file of a case."""
+    if path.suffix == ".json":
+        content = json.loads(path.read_text())
+        del content[field]
+        path.write_text(json.dumps(content))
+    else:
+        tensors = load_file(path)
+        del tensors[field]
+        save_file(tensors, path)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,6 +97,8 @@ def test_drafts_without_a_target_pass_and_fail(capsys, tmp_path):
         ("draft_tokens", lambda t: t.roll(1, -1)),
         ("train_draft_logits", lambda t: t[:, :, :-1].contiguous()),
         ("train_target_ids", lambda t: t + 1),
+        ("block_hidden", lambda t: t * float("nan")),
+        ("cycle2_block_hidden", lambda t: t * float("nan")),
     ],
 )
 def test_an_altered_tensor_fails_and_is_shown(case, capsys, tensor, change):
@@ -90,7 +106,9 @@ def test_an_altered_tensor_fails_and_is_shown(case, capsys, tensor, change):
     assert main(["parity", str(case)]) == 1
     (altered,) = capsys.readouterr().out.splitlines()
     assert altered.startswith("FAIL dflash")
-    assert [name for name, error in errors_of(altered).items() if error > TOLERANCE] == [tensor]
+    assert [name for name, error in errors_of(altered).items() if not error <= TOLERANCE] == [
+        tensor
+    ]
 
 
 @pytest.mark.parametrize("field", ["output", "acceptance_lengths", "proposal_lengths"])
@@ -129,6 +147,22 @@ def test_a_loss_that_differs_fails(case, capsys):
                 (case / "tensors.safetensors").read_bytes()[:-9]
             ),
             "are damaged",
+        ),
+        (
+            lambda case: without(case / "tensors.safetensors", "block_hidden"),
+            "has no block_hidden in tensors.safetensors or expected.json",
+        ),
+        (
+            lambda case: without(case / "tensors.safetensors", "prompt_ids"),
+            "has no prompt_ids in tensors.safetensors or expected.json",
+        ),
+        (
+            lambda case: without(case / "expected.json", "greedy_runs"),
+            "has no greedy_runs in tensors.safetensors or expected.json",
+        ),
+        (
+            lambda case: without(case / "expected.json", "loss"),
+            "has no loss in tensors.safetensors or expected.json",
         ),
     ],
 )

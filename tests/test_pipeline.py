@@ -1,5 +1,7 @@
 """Zero-overhead scheduling: overlapped and one after another write the same, with budgets of two steps before; passes in buckets."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -142,6 +144,20 @@ def test_the_two_halves_are_the_lagged_policy():
         told.append(survival(proposal.confidence))
 
 
+def test_the_host_does_not_wait_for_the_device(monkeypatch):
+    """`clock` synchronises a GPU, so only the device's thread reads it."""
+    from dspark_lite.serving import pipeline
+
+    threads, clock = set(), pipeline.clock
+    monkeypatch.setattr(
+        pipeline,
+        "clock",
+        lambda device: threads.add(threading.current_thread().name) or clock(device),
+    )
+    served(True)
+    assert threads == {"device_0"}
+
+
 def test_what_the_host_raises_ends_the_serving():
     def fails(report):
         raise OSError("the client is gone")
@@ -211,6 +227,8 @@ def test_a_table_in_buckets_pays_for_the_size_that_is_run():
     assert buckets.max_batch_tokens == 24
     for tokens in range(1, 25):
         assert buckets.sps(2, tokens) == TABLE.sps(2, next_size((8, 16, 24), tokens))
+    repeated = TABLE.in_buckets((16, 8, 24, 8, 24))
+    assert repeated.batch_tokens.equal(buckets.batch_tokens)
     alive = torch.full((4, 4), 0.9).cumprod(1)
     assert PlannedTopK(buckets).plan(alive) + 4 in (8, 16, 20), (
         "the end of a bucket, or of the drafts"

@@ -311,7 +311,9 @@ def test_a_training_begins_from_its_initial_draft_and_anew_where_that_has_been_r
         begun, name = initial(seed)
         for _ in range(2):  # the second finds the first's save and returns it
             found = train(tmp_path / "run", initial=name, steps=1, learning_rate=1e-6)
-            assert ("starts anew" in capsys.readouterr().out) == (round_number == 1 and _ == 0)
+            assert ("starts from the beginning" in capsys.readouterr().out) == (
+                round_number == 1 and _ == 0
+            )
             for ours, theirs in zip(found.parameters(), begun.parameters(), strict=True):
                 torch.testing.assert_close(
                     ours, theirs, atol=2e-2, rtol=1e-2
@@ -753,9 +755,9 @@ def test_what_was_saved_of_another_recipe_is_forgotten_in_every_phase(planned, t
     own = planned(phases=TWO)[0].identity
     save(own)
     planned(phases=TWO)
-    assert len(left()) == 4 and "starts anew" not in capsys.readouterr().out
+    assert len(left()) == 4 and "starts from the beginning" not in capsys.readouterr().out
     planned(phases=TWO, seed=9)
-    assert left() == [] and "starts anew" in capsys.readouterr().out
+    assert left() == [] and "starts from the beginning" in capsys.readouterr().out
 
 
 def test_every_language_model_keeps_what_it_trained_in_float32(tmp_path, tokenizer, monkeypatch):

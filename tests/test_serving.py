@@ -530,9 +530,9 @@ def test_the_policy_sees_all_running_requests_at_once():
 def test_a_policy_that_remembers_starts_anew_with_an_engine():
     policy = scheduling.LaggedTopK(TABLE)
     serve(engine(policy=policy), requests())
-    assert len(policy._past) == policy.lag
+    assert len(policy.memory) == policy.lag
     engine(policy=policy)
-    assert len(policy._past) == 0
+    assert len(policy.memory) == 0
 
 
 # Options -------------------------------------------------------------------------------------------------------------
@@ -836,6 +836,31 @@ def test_a_repeated_step_finds_the_same_draws():
     served.step()
     served.step()
     assert torch.equal(seen[0], seen[1]) and len(seen) == 3
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_a_repeated_step_finds_the_budget_of_a_step_that_did_not_fail(lag):
+    """Else the policy would choose by the very draws that it schedules, after `lag` repetitions."""
+    calls, failing = count(), range(4, 5 + lag)
+
+    def failing_rule(*given):
+        if next(calls) in failing:
+            raise RequestError("this rule fails")
+        return accept(*given)
+
+    def policy():
+        return scheduling.LaggedTopK(TABLE, lag)
+
+    wanted, _ = serve(engine(temperature=1.0, policy=policy()), requests())
+    served, answers = engine(temperature=1.0, policy=policy(), rule=failing_rule), {}
+    ids = [served.submit(request) for request in requests()]
+    while not served.idle:
+        try:
+            answers |= {answer.id: answer for answer in served.step().answers}
+        except RequestError:
+            continue
+    assert next(calls) > failing[-1]
+    assert [counted(answers[index]) for index in ids] == list(map(counted, wanted))
 
 
 def spoil(monkeypatch, number, harm):

@@ -24,7 +24,7 @@ from dspark_lite.scheduling import (
 )
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable, lower_hull
-from dspark_lite.scheduling.policies import as_many
+from dspark_lite.scheduling.policies import resample_rows
 from dspark_lite.course.measure.step_costs import StepCosts
 from dspark_lite.course.measure.simulator import EngineModel, Record, simulate
 
@@ -193,8 +193,8 @@ def test_beyond_what_was_measured_nothing_is_known():
 
 def test_old_survivals_stand_for_as_many_requests_as_there_are_now():
     old = torch.arange(4.0)[:, None].expand(4, 2)
-    assert as_many(old, 4) is old
-    assert [as_many(old, count)[:, 0].tolist() for count in (1, 2, 6)] == [
+    assert resample_rows(old, 4) is old
+    assert [resample_rows(old, count)[:, 0].tolist() for count in (1, 2, 6)] == [
         [0],
         [0, 2],
         [0, 0, 1, 2, 2, 3],
@@ -219,7 +219,7 @@ def test_a_lagged_budget_is_for_the_requests_of_now(before, now, seed):
             )
         )
     old, current = (survival(torch.sigmoid(said.logit())) for said in confidences)
-    _, theta = throughput(as_many(old, now), COSTS)
+    _, theta = throughput(resample_rows(old, now), COSTS)
     assert lengths.sum() == theta.argmax() and torch.equal(
         lengths, top_k(current, int(theta.argmax()))
     )

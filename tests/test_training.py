@@ -439,7 +439,7 @@ def test_a_damaged_or_foreign_save_is_told_and_one_of_something_else_forgotten(t
     assert (
         not path.exists()
         and not path.with_name("log.jsonl").exists()
-        and "starts anew" in capsys.readouterr().out
+        and "starts from the beginning" in capsys.readouterr().out
     )
     path.write_bytes(whole[:-50])
     training.forget_others(tmp_path, "another")
@@ -1282,7 +1282,7 @@ def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_check
     assert (out / "model.safetensors").read_bytes() == first
     recipes.train(str(path), device="cpu", out=out)
     assert (
-        "mine: what was saved in" in capsys.readouterr().out
+        "mine: the saves in" in capsys.readouterr().out
         and (out / "model.safetensors").read_bytes() != first
     )
     other = recipes.train(str(path), device="cpu", changes={"seed": 4})

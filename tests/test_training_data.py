@@ -18,7 +18,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.course.data import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
-from dspark_lite.training.recipe import Data, given
+from dspark_lite.training.recipe import Data, without_nones
 from dspark_lite.course.world import prompts
 from dspark_lite.course.world.example import is_held_out
 from dspark_lite.course.world.tokenizer import chat_ids, train_tokenizer
@@ -401,7 +401,7 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
     recipes.train(
         str(tmp_path / "mini.json"), device="cpu", out=tmp_path / "mini", build=tmp_path / "build"
     )
-    data = given(replace(DATA, dataset=str(dataset), prompts=8))
+    data = without_nones(replace(DATA, dataset=str(dataset), prompts=8))
     (tmp_path / "draft.json").write_text(
         json.dumps({**DRAFT, "target": str(tmp_path / "mini"), "data": data})
     )

@@ -110,7 +110,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 # In the output of json.dumps: a string, a number unknown to JSON, or a (nested) list of numbers.
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|\[[\s\d.,+e\-\[\]]+\]')
+JSON_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|NaN|-?Infinity|\[[\s\d.,+e\-\[\]]+\]')
 
 
 def write_json(path: Path, measured: dict) -> None:
@@ -132,4 +132,4 @@ def write_json(path: Path, measured: dict) -> None:
             f"{path} is not written: a number in it is infinite, and JSON knows no such number"
         )
 
-    write_text(path, TOKEN.sub(rewrite, json.dumps(measured, indent=1)) + "\n")
+    write_text(path, JSON_PIECE.sub(rewrite, json.dumps(measured, indent=1)) + "\n")

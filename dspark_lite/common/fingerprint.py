@@ -22,7 +22,7 @@ def network(model) -> nn.Module | None:
 
 
 @functools.cache
-def _weights(device: torch.device) -> torch.Tensor:
+def _lane_factors(device: torch.device) -> torch.Tensor:
     """Return an odd 64-bit factor for each lane, [LANES], the same on every machine."""
     return torch.from_numpy(
         np.frombuffer(hashlib.shake_256(b"lanes").digest(8 * LANES), "<i8") | 1
@@ -40,7 +40,7 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
         raw = raw.clone()
     if raw.numel() % 8:
         raw = nn.functional.pad(raw, (0, -raw.numel() % 8))
-    words, weights = raw.view(torch.int64), _weights(raw.device)
+    words, weights = raw.view(torch.int64), _lane_factors(raw.device)
     whole = len(words) // LANES * LANES
     rest = (words[whole:] * weights[: len(words) - whole]).sum()
     return rest + (words[:whole].view(-1, LANES).sum(0) * weights).sum() if whole else rest

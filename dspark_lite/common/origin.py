@@ -114,7 +114,7 @@ def _target_name(origin: Origin) -> str:
 ORIGIN_FIELDS = {name: None for name in ("device", "target", "versions", "dtype", "fingerprint")}
 
 
-def stale(origin: Origin | None, target) -> str | None:
+def why_stale(origin: Origin | None, target) -> str | None:
     """Return why a cost table of this origin does not hold for `target` on this machine.
 
     Return None if it holds, or if its origin is unknown.
@@ -129,6 +129,6 @@ def stale(origin: Origin | None, target) -> str | None:
 
 
 def check_origin(origin: Origin | None, target) -> None:
-    """Raise RequestError if a cost table of this origin is `stale` for a target."""
-    if reason := stale(origin, target):
+    """Raise RequestError if a cost table of this origin does not hold for a target."""
+    if reason := why_stale(origin, target):
         raise RequestError(reason)

@@ -3,7 +3,6 @@
 import random
 import time
 
-import numpy as np
 import torch
 
 
@@ -72,14 +71,6 @@ def time_interleaved(
         if shuffled:
             dice.shuffle(order)
     return {name: [times[name] for times in passes[1:]] for name in functions}
-
-
-def milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:
-    """Return the median milliseconds of each of {name: function}, from `time_interleaved`."""
-    return {
-        name: float(np.median(times))
-        for name, times in time_interleaved(functions, device, repeats).items()
-    }
 
 
 def least_milliseconds(functions: dict, device: torch.device, repeats: int = 20) -> dict:

@@ -299,7 +299,7 @@ def _profile(options) -> dict:
 
 def _check_costs(options) -> dict:
     """Whether a stored cost table is of this device, this target and these versions."""
-    from dspark_lite.common.origin import stale
+    from dspark_lite.common.origin import why_stale
     from dspark_lite.scheduling.additive_costs import load_costs
     from .measure.journal import header
 
@@ -309,7 +309,7 @@ def _check_costs(options) -> dict:
             f"{options.check} does not say where it was measured, so nothing can be checked; measure it again with "
             "python -m dspark_lite profile"
         )
-    says = stale(costs.origin, lab.target)
+    says = why_stale(costs.origin, lab.target)
     print(says or f"the cost table was measured here: {lab.target.name} on {lab.device_name}")
     return {**header(lab), "origin": costs.origin.fields(), "fits": says is None}
 

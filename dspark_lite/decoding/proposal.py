@@ -169,6 +169,10 @@ class Policy(Protocol):
 
     The output distribution stays exactly the target's if the choice about position k of a request
     depends on no token drawn at k or later (paper, section 3.2.2 and Appendix A).
+
+    A policy that remembers earlier steps keeps them in an attribute `memory`. It replaces this value
+    and never changes it in place. If a step fails, `play_round` restores the value from before the
+    step: a repeated step makes the same draws and must not find them in the memory.
     """
 
     def begin(self) -> None:

@@ -1,6 +1,7 @@
 """Rounds of several sequences that share every step, and the tokens of one as they come."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -29,16 +30,29 @@ def play_round(sequences: list[Sequence], policy: Policy | None = None) -> list[
 
     All blocks are drafted, then scheduled together, then verified one after the other. Raise
     RequestError for wrong lengths of a policy and for draft probabilities that are not finite;
-    nothing of that sequence is committed then.
+    nothing of that sequence is committed then, and the policy forgets the round.
     """
-    blocks = [sequence.draft() for sequence in sequences]
-    blocks = schedule_together(policy, sequences, blocks)
-    outcomes = []
-    for sequence, block in zip(sequences, blocks):
-        logits = sequence.verify(block)
-        verdict = sequence.accept(block, logits)
-        outcomes += sequence.commit(block, logits, verdict)
+    with forgetting_failures(policy):
+        blocks = [sequence.draft() for sequence in sequences]
+        blocks = schedule_together(policy, sequences, blocks)
+        outcomes = []
+        for sequence, block in zip(sequences, blocks):
+            logits = sequence.verify(block)
+            verdict = sequence.accept(block, logits)
+            outcomes += sequence.commit(block, logits, verdict)
     return outcomes
+
+
+@contextmanager
+def forgetting_failures(policy: Policy | None) -> Iterator[None]:
+    """Restore a policy's `memory`, if it has one, after an error inside the context."""
+    memory = getattr(policy, "memory", None)
+    try:
+        yield
+    except BaseException:
+        if memory is not None:
+            policy.memory = memory
+        raise
 
 
 @torch.inference_mode()

@@ -1,6 +1,7 @@
 """Compare this package with a folder of reference tensors, greedy runs and losses."""
 
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ class Report:
     def compare(self, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> None:
         """Note the largest absolute error of each of our tensors.
 
-        A tensor of another shape has an infinite error.
+        A tensor of another shape has an infinite error, one with a NaN the error NaN.
         """
         for name, tensor in ours.items():
             same_shape = tensor is not None and tensor.shape == reference[name].shape
@@ -36,7 +37,8 @@ class Report:
                 if same_shape
                 else float("inf")
             )
-            self.errors[name] = max(self.errors.get(name, 0.0), error)
+            worst = self.errors.get(name, 0.0)
+            self.errors[name] = worst if error <= worst or math.isnan(worst) else error
 
     @property
     def passed(self) -> bool:
@@ -66,25 +68,35 @@ def check_case(folder: Path) -> Report:
             )
     reference, expected = _read_reference(folder)
     report = Report(folder.name)
+    try:
+        _compare(report, folder, reference, expected)
+    except KeyError as error:
+        raise CheckpointError(
+            f"{folder} has no {error.args[0]} in tensors.safetensors or expected.json; copy it again"
+        ) from None
+    return report
+
+
+def _compare(report: Report, folder: Path, reference, expected) -> None:
+    """Compare all that a case folder has references for."""
     if not (folder / "target").exists():
         if expected.get("greedy_runs"):
             raise CheckpointError(
                 f"{folder} has greedy runs and no target/ to make them with; copy it again"
             )
-        _block(report, load_draft_alone(folder / "draft"), reference)
-        return report
+        _compare_blocks(report, load_draft_alone(folder / "draft"), reference)
+        return
     target = load_target(str(folder / "target"))
     drafter = load_drafter(str(folder / "draft"), target)
-    _context(report, target, drafter, reference)
+    _compare_prefill(report, target, drafter, reference)
     if isinstance(drafter, Autoregressive):
-        _chain(report, drafter, reference)
+        _compare_chain(report, drafter, reference)
     else:
-        _block(report, drafter, reference)
-        _training(report, target, drafter, reference, expected)
+        _compare_blocks(report, drafter, reference)
+        _compare_training(report, target, drafter, reference, expected)
     for run in expected["greedy_runs"]:
         report.runs += 1
         report.equal_runs += _same_run(target, drafter, run)
-    return report
 
 
 def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
@@ -102,7 +114,7 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
         ) from None
 
 
-def _context(report: Report, target, drafter, reference) -> None:
+def _compare_prefill(report: Report, target, drafter, reference) -> None:
     """Compare the target's pass over the prompt."""
     step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
     report.compare(
@@ -110,7 +122,7 @@ def _context(report: Report, target, drafter, reference) -> None:
     )
 
 
-def _chain(report: Report, drafter, reference) -> None:
+def _compare_chain(report: Report, drafter, reference) -> None:
     """Compare a chain of an Eagle3 or MTP draft."""
     state = drafter.begin(reference["prompt_ids"], reference["context_features"])
     tokens, logits, _ = drafter.draw_chain(state, reference["anchor"], drafter.gamma, 0.0, None)
@@ -120,7 +132,7 @@ def _chain(report: Report, drafter, reference) -> None:
     )
 
 
-def _block(report: Report, drafter, reference) -> None:
+def _compare_blocks(report: Report, drafter, reference) -> None:
     """Compare a block draft's first block, and its block after more committed tokens."""
     state = _context_cache(drafter, reference["context_features"])
     hidden = drafter.block_hidden(state, reference["anchor"])
@@ -160,7 +172,7 @@ def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
     return cache
 
 
-def _training(report: Report, target, drafter, reference, expected) -> None:
+def _compare_training(report: Report, target, drafter, reference, expected) -> None:
     """Compare the training pass over packed blocks, and its losses."""
     ids, anchors = reference["train_input_ids"], reference["train_anchors"]
     supervised, valid = (

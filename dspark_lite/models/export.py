@@ -38,8 +38,7 @@ ENGINES = {
         ("vanilla",),
         True,
         True,
-        """vllm serve {target} --speculative-config '{{"method": "{method}", "model": "{folder}", """
-        """"num_speculative_tokens": {gamma}}}'""",
+        "vllm serve {target} --speculative-config {speculative}",
     ),
     "sglang": EngineFormat(
         ("vanilla", "gated", "rnn"),
@@ -101,11 +100,18 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
     else:
         fields, added = _engine_changes(draft)
         config, tensors = flattened(config) | fields, tensors | added
+        eagle3 = draft.kind is Eagle3
+        gamma = draft.config.ttt_length if eagle3 else draft.config.block_size
+        speculative = {
+            "method": "eagle3" if eagle3 else "dspark",
+            "model": str(folder),
+            "num_speculative_tokens": gamma,
+        }
         command = ENGINES[engine].command.format(
             target=quote(target),
-            folder=folder if engine == "vllm" else quote(str(folder)),
-            method="eagle3" if draft.kind is Eagle3 else "dspark",
-            gamma=draft.config.ttt_length if draft.kind is Eagle3 else draft.config.block_size,
+            folder=quote(str(folder)),
+            gamma=gamma,
+            speculative=quote(json.dumps(speculative, ensure_ascii=False)),
         )
     _write_folder(folder, config, tensors, model_card(config, engine, command, target))
     return command
@@ -124,8 +130,8 @@ def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
     runs = ENGINES[engine]
     if kind is MTP:
         raise CheckpointError(
-            f"{name} is an MTP layer of this course's own training, which {engine} reads with a target of its own kind alone; "
-            "export a DSpark, a DFlash or an Eagle3"
+            f"{name} is an MTP trained by this course, and {engine} runs an MTP only with a target that was released with "
+            "one; export a DSpark, a DFlash or an Eagle3"
         )
     if kind is Eagle3:
         if not runs.eagle3:

@@ -52,10 +52,3 @@ def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
         + sum(value.nbytes for model in models[1:] for value in model.buffers()),
         "keys and values": token_bytes * tokens,
     }
-
-
-def peak(device: torch.device) -> str:
-    """Return in words the most memory that tensors have taken on a GPU since the process began."""
-    if device.type != "cuda":
-        return "on a CPU nobody counts the peak"
-    return f"{torch.cuda.max_memory_allocated(device) / 1e9:.2f} GB at the peak so far"

@@ -1,4 +1,4 @@
-"""A step's seconds as SGLang's second cost table adds them up: a bias, what the requests cost, what the tokens cost.
+"""SGLang's additive cost table: a step takes a fixed time, plus a time for its requests, plus a time for its tokens.
 
 The table by tokens alone (cost_table.py) knows one price for a batch of B tokens; a step of few requests with long blocks
 and one of many requests with short ones differ. This form holds both as a sum and is read with the same option,
@@ -16,6 +16,8 @@ from ..common.files import load_fields, read_object, write_text
 from ..common.origin import ORIGIN_FIELDS, Origin
 from .cost_table import CostTable
 
+# A fit's bias is at least this share of the shortest step: every step takes some time
+LEAST_BIAS = 1e-3
 ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds")
 
 
@@ -99,7 +101,8 @@ class AdditiveCosts:
         """The sum nearest to measured steps: `seconds` [n] of steps of so many `requests` [n] and `tokens` [n].
 
         Least squares of the relative errors, with a probe at each number that occurs; neither more requests nor more
-        tokens ever cost less. Raise RequestError for fewer than four steps, or one that took no time.
+        tokens ever cost less, and the bias is at least LEAST_BIAS of the shortest step. Raise RequestError for fewer than
+        four steps, or one that took no time.
         """
         from scipy.optimize import nnls  # slow to import, and needed here only
 
@@ -121,7 +124,8 @@ class AdditiveCosts:
             np.concatenate([[0.0], part.cumsum()])
             for part in np.split(found[1:], [len(bs_probes) - 1])
         )
-        return cls(found[0], bs_probes, alpha, m_probes, theta, origin)
+        bias = max(found[0], LEAST_BIAS * seconds.min())
+        return cls(bias, bs_probes, alpha, m_probes, theta, origin)
 
     def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
         """How far the sum is from measured steps, as shares of their seconds [n]."""

@@ -110,7 +110,7 @@ class CostTable:
     def in_buckets(self, sizes) -> "CostTable":
         """What an engine pays that fills each pass up to the next of these `sizes`: the speed of that size, for every batch up to
         the largest that the table covers."""
-        held = sorted(size for size in sizes if size <= self.max_batch_tokens)
+        held = sorted({size for size in sizes if size <= self.max_batch_tokens})
         if not held or held[0] < 1:
             raise RequestError(
                 f"no size of {list(sizes)} lies between 1 and {self.max_batch_tokens}, the batches that the cost table covers"

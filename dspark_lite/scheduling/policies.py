@@ -5,7 +5,6 @@ all requests that share a step. It keeps the output distribution exact when the 
 looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
 
-from collections import deque
 from typing import Protocol
 
 import torch
@@ -77,12 +76,12 @@ class LaggedTopK:
     The budget is the optimum of the old survivals, found without an early stop; the draws of this step take no part in
     it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
     drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
-    requests as there are now (`as_many`).
+    requests as there are now (`resample_rows`).
 
-    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for the same reason,
-    that no draw takes part in deciding whether it is verified: there because the search ends at the first token that does
-    not pay, before any confidence that its own draw has shaped; here because the budget is older than all draws of the
-    step, and in the ranking no later position of a block, being less likely to survive, can push out an earlier one.
+    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for one reason: no draw
+    helps decide whether it is verified. Algorithm 1 stops at the first token that does not pay, before it reads a
+    confidence that this token's draw has shaped. Here the budget is older than all draws of the step, and a later
+    position never outranks an earlier one of its block.
     Algorithm 1 sees what is drafted now and gives up whatever lies behind a bump of the cost table; this policy crosses
     bumps and gives up what the last two steps would have told it, such as that a request has just become easy.
     """
@@ -97,16 +96,18 @@ class LaggedTopK:
 
     def begin(self) -> None:
         """Forget the survivals of earlier steps."""
-        self._past: deque[torch.Tensor] = deque(maxlen=self.lag)
+        self.memory: tuple[torch.Tensor, ...] = ()  # the survivals of the last `lag` steps
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
         current = survival(confidence_of(proposal)).cpu()
-        old = self._past[0] if len(self._past) == self.lag else torch.ones_like(current)
-        self._past.append(current)
-        return top_k(current, global_optimum(as_many(old, len(current)), self.cost_table).sum())
+        old = self.memory[0] if len(self.memory) == self.lag else torch.ones_like(current)
+        self.memory = (*self.memory, current)[-self.lag :]
+        return top_k(
+            current, global_optimum(resample_rows(old, len(current)), self.cost_table).sum()
+        )
 
 
-def as_many(survival: torch.Tensor, requests: int) -> torch.Tensor:
+def resample_rows(survival: torch.Tensor, requests: int) -> torch.Tensor:
     """Resample the rows of survivals [R, g] evenly to `requests` rows."""
     held = len(survival)
     return (

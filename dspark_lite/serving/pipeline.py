@@ -6,6 +6,7 @@ the budget is decided within the step, by its own confidences. Here the device i
 first one work meanwhile.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class StepEvent(NamedTuple):
 
 class PlannedTopK:
     """`LaggedTopK` in two halves: `plan` searches a budget, when the host finds time; the call spends the `budget` that it was given
-    (None: whole blocks) and keeps the survivals [R, g] of its step in `told`."""
+    (None: whole blocks) and keeps the survivals [R, g] of its step in `survivals`."""
 
     def __init__(self, cost_table: Costs):
         self.cost_table = cost_table
@@ -40,15 +41,15 @@ class PlannedTopK:
     def begin(self) -> None:
         """Forget budget and survivals."""
         self.budget: int | None = None
-        self.told: torch.Tensor | None = None
+        self.survivals: torch.Tensor | None = None
 
-    def plan(self, told: torch.Tensor) -> int:
+    def plan(self, survivals: torch.Tensor) -> int:
         """How many drafts to verify in all where the requests survive as these did, [R, g]: the optimum, without an early stop."""
-        return int(global_optimum(told, self.cost_table).sum())
+        return int(global_optimum(survivals, self.cost_table).sum())
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
-        self.told = survival(confidence_of(proposal)).cpu()
-        return top_k(self.told, self.told.numel() if self.budget is None else self.budget)
+        self.survivals = survival(confidence_of(proposal)).cpu()
+        return top_k(self.survivals, self.survivals.numel() if self.budget is None else self.budget)
 
 
 def serve(
@@ -61,15 +62,15 @@ def serve(
     """Step the engine until it is idle and return what was done when.
 
     `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
-    off. It leaves the engine alone, which may be in a step. It and the search for a budget are done while the next step runs or,
-    not `overlapped`, after it: the same work with the same results, one after another. What `deliver` raises ends the serving, when
-    the step under way has ended.
+    off. It must not touch the engine, which may be running a step. With `overlapped`, `deliver` and the budget search run during
+    the next step, otherwise after it. The results are the same. An error in `deliver` ends the serving after the step under way,
+    whose report is not delivered.
     """
     policy, budget, before, events = PlannedTopK(cost_table), None, None, []
     engine.set_policy(policy)
 
     def note(lane, part, step, began):
-        events.append(StepEvent(lane, part, step, began, now := clock(engine.target.device)))
+        events.append(StepEvent(lane, part, step, began, now := time.perf_counter()))
         return now
 
     def step(number):
@@ -84,20 +85,20 @@ def serve(
     with ThreadPoolExecutor(1, "device") as device:
         number = 0
         while not engine.idle:
-            policy.budget, policy.told = budget, None
+            policy.budget, policy.survivals = budget, None
             running = device.submit(step, number)
             if not overlapped:
                 wait([running])
             if before is not None:
-                report, told = (
+                report, survivals = (
                     before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
                 )
-                began = clock(engine.target.device)
-                budget = None if told is None else policy.plan(told)
+                began = time.perf_counter()
+                budget = None if survivals is None else policy.plan(survivals)
                 began = note("host", "plan", number - 1, began)
                 deliver(report)
                 note("host", "deliver", number - 1, began)
-            before = running.result(), policy.told
+            before = running.result(), policy.survivals
             number += 1
         if before is not None:
             deliver(before[0])

@@ -1,9 +1,10 @@
 """Requests of different lengths in one pass: keys and values in slots, a step's tokens in one sequence.
 
-A step is one sequence [1, N] of independent tokens, each with a position and a slot in index tensors. All that looks at
-one token alone runs on that sequence as it is. Attention follows the block-diagonal causal mask `sees`; only its diagonal
-blocks are computed. Shapes: N tokens, R requests, L the most tokens that one of them brings, S the
-longest context, n query heads, m key heads, d head size, H hidden size.
+A step is one sequence [1, N] of independent tokens, each with a position and a slot in index tensors.
+Operations on single tokens run on this sequence unchanged. Attention uses the block-diagonal causal
+mask `sees` and computes only its diagonal blocks. Shapes: N tokens, R requests, L the most tokens
+that one of them brings, S the longest context, n query heads, m key heads, d head size, H hidden
+size.
 """
 
 from functools import cached_property

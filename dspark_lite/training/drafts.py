@@ -13,7 +13,7 @@ from ..models.draft_config import parse_draft_config
 from ..models.weights import of_target
 from .blocks import block_loss
 from .chains import eagle3_loss, mtp_loss
-from .recipe import DraftRecipe, given
+from .recipe import DraftRecipe, without_nones
 
 # The class and the loss of each kind of drafter.
 OBJECTIVES = {
@@ -53,7 +53,7 @@ def draft_config(recipe: DraftRecipe, target, kind: type | None = None, **fields
     inherited = {name: getattr(target.config, name) for name in INHERITED}
     # The same checks as for a config.json, which ignore fields that the class does not have.
     config = parse_draft_config(
-        kind, {**inherited, "num_target_layers": target.num_layers, **given(recipe.config)}
+        kind, {**inherited, "num_target_layers": target.num_layers, **without_nones(recipe.config)}
     )
     config = replace(config, **fields)
     if issubclass(kind, DSpark) and not config.sample_from_anchor:

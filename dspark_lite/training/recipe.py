@@ -117,7 +117,7 @@ def in_words(hint) -> str:
     return WORDS[hint]
 
 
-def given(fields) -> dict:
+def without_nones(fields) -> dict:
     """Return the fields of a dataclass that are not None, by name. Inner dataclasses become dicts,
     too."""
     return dataclasses.asdict(
@@ -148,7 +148,7 @@ class Data:
     held_out: Natural = 0  # the last answers: they measure the loss and train nothing
     chunk: Count | None = None  # answers between two saves; None: answers.py chooses
 
-    written = None  # the JSON object that these values were read from, where there is one
+    source_fields = None  # the JSON object that these values were read from, where there is one
 
     @property
     def count(self) -> int:
@@ -162,7 +162,7 @@ class Data:
         They hash the object as its file writes it, with the defaults left out there: stored answers
         are named so.
         """
-        return digest_of(self.written or dataclasses.asdict(self))[:8]
+        return digest_of(self.source_fields or dataclasses.asdict(self))[:8]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch import nn
 from tqdm import tqdm
 
 from ..common.errors import CheckpointError, DSparkLiteError
-from ..common.files import write_atomically, write_json, write_tensors, write_text
+from ..common.files import load_fields, write_atomically, write_json, write_tensors, write_text
 from ..common.fingerprint import fingerprint
 from ..drafters import DSpark
 from .blocks import TrainingBatch, draw_anchors
@@ -48,7 +48,7 @@ class Allowance:
 
     The file `path` keeps those of earlier runs under the `identity` of the training; another
     training has its whole time. `clock` returns seconds. Raise DSparkLiteError for a time that is
-    not above 0 or not finite.
+    not above 0 or not finite, CheckpointError if the file is damaged.
     """
 
     def __init__(
@@ -65,8 +65,13 @@ class Allowance:
             )
         self.path, self.seconds, self.identity = path, seconds, identity
         self.clock, self.started = clock, clock()
-        earlier = json.loads(path.read_text()) if path.exists() else {}
-        self.before = earlier["seconds"] if earlier.get("identity") == identity else 0.0
+        self.before = 0.0
+        if path.exists():
+            self.before = load_fields(self._earlier, path, "seconds", identity=None)
+
+    def _earlier(self, seconds: float, identity: str | None) -> float:
+        """Return the seconds of earlier runs of this training."""
+        return float(seconds) if identity == self.identity else 0.0
 
     def spent(self, start: float = 0.0, end: float = 1.0) -> float:
         """Return the share, from 0 to 1, that is over of the time between its shares `start` and
@@ -317,7 +322,8 @@ def held_out_losses(
     drafter, recipe: DraftRecipe, cache: TargetCache | OnlineFeatures
 ) -> dict[str, float]:
     """Return the losses of a drafter on the held-out rows, in their final form: each by name, and
-    their weighted sum as "loss"."""
+    their weighted sum as "loss". Raise DSparkLiteError if no held-out answer has two supervised
+    tokens."""
     _, loss = class_and_loss(recipe)
     device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
     with autocast(device, precision_on(device, recipe.precision)):
@@ -328,6 +334,11 @@ def held_out_losses(
             for name, value in {"loss": numerator, **terms}.items():
                 totals[name] = totals.get(name, 0.0) + float(value)
             weight += float(share)
+    if not weight:
+        raise DSparkLiteError(
+            f"recipe {recipe.name}: no held-out answer has two supervised tokens, so there is no loss to "
+            'judge by; raise "held_out" in its data'
+        )
     return {name: value / weight for name, value in totals.items()}
 
 
@@ -514,7 +525,8 @@ def forget_others(folder: Path, identity: str) -> None:
         ]
         if others:
             print(
-                f"{folder.name}: what was saved in {folder} is of another recipe or another target; the training starts anew"
+                f"{folder.name}: the saves in {folder} belong to another recipe or target and are deleted; training "
+                "starts from the beginning"
             )
         for path in others:
             path.unlink()

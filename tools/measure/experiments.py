@@ -17,7 +17,7 @@ from dspark_lite.common.files import ROOT, write_json
 from dspark_lite.course.formats import duration
 from tools.errors import report_errors
 from dspark_lite.training.devices import keep_freed_memory, training_device
-from dspark_lite.training.recipe import given
+from dspark_lite.training.recipe import without_nones
 from dspark_lite.course.data.estimate import seconds, target_config
 from dspark_lite.course.data.recipes import BUILD, load_recipe, parse_recipe, train
 from dspark_lite.course.measure.evaluation import evaluate
@@ -45,7 +45,7 @@ def measure(name, prompts):
     found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
     measured = {
         **found,
-        "recipe": given(recipe),
+        "recipe": without_nones(recipe),
         **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {}),
     }
     write_json(path, measured)

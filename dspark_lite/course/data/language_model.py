@@ -23,7 +23,14 @@ from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training.devices import autocast, precision_on
 from dspark_lite.training.drafts import initialise, seeded
-from dspark_lite.training.recipe import Count, NonNegative, Precision, Seed, digest_of, given
+from dspark_lite.training.recipe import (
+    Count,
+    NonNegative,
+    Precision,
+    Seed,
+    digest_of,
+    without_nones,
+)
 from dspark_lite.training.train import Allowance, Plan, by_length, forget_others, optimise
 from ..world.examples import MAKERS, examples
 from ..world.tokenizer import chat_ids
@@ -173,7 +180,7 @@ def train_language_model(
     DSparkLiteError if a loss is not finite.
     """
     config = Qwen3Config(
-        **given(recipe.config),
+        **without_nones(recipe.config),
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,

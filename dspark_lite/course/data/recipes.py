@@ -29,7 +29,7 @@ from dspark_lite.models.checkpoints import (
 from dspark_lite.training.cache import OnlineFeatures, TargetCache, build_cache
 from dspark_lite.training.devices import processes, training_device
 from dspark_lite.training.drafts import draft_config, new_draft, class_and_loss
-from dspark_lite.training.recipe import Data, DraftRecipe, given, read_fields
+from dspark_lite.training.recipe import Data, DraftRecipe, without_nones, read_fields
 from dspark_lite.training.train import Allowance, check_end, held_out_losses, train_draft
 from ..world.examples import MAKERS
 from ..world.tokenizer import train_tokenizer
@@ -211,7 +211,7 @@ def _tokenizer(recipe: LanguageModelRecipe, out: Path):
         raise DSparkLiteError(
             f'recipe {recipe.name} says nothing of a tokenizer; give it a "tokenizer" or a "tokenizer_of"'
         )
-    return train_tokenizer(**given(recipe.tokenizer))
+    return train_tokenizer(**without_nones(recipe.tokenizer))
 
 
 def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | LanguageModelRecipe:
@@ -325,7 +325,7 @@ def parse_recipe(fields: dict, where: str) -> DraftRecipe | LanguageModelRecipe:
             )
     _check_data(recipe.data, where)
     # What Data.digest hashes. A frozen dataclass takes an attribute in no other way.
-    object.__setattr__(recipe.data, "written", fields["data"])
+    object.__setattr__(recipe.data, "source_fields", fields["data"])
     return recipe
 
 
