@@ -109,7 +109,7 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
     shared = {id(tensor): tensor for tensor in tensors}
     # The copy begins without prepared passes.
     made = {
-        id(vars(model)[name]): {} for name in ("fast_parts", "fast_parts_of") if name in vars(model)
+        id(vars(model)[name]): {} for name in ("prepared", "prepared_for") if name in vars(model)
     }
     try:
         second = copy.deepcopy(model, shared | made)
@@ -262,7 +262,7 @@ class FastDrafter(Drafter):
         self.drafter, self.backend = column_major(drafter), backend
         self.make_static = make_static
         self.name, self.gamma, self.taps = drafter.name, gamma, drafter.taps
-        self.room, self.state, self.drafting = drafter.gamma + 1, None, {}
+        self.slots, self.state, self.drafting = drafter.gamma + 1, None, {}
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor):
         """Return the state after prompts [1, n]. It overwrites the last text's state."""
@@ -271,9 +271,9 @@ class FastDrafter(Drafter):
             self.state = self.make_static(state)
             self.anchor, self.token_ids = (
                 torch.zeros(shape, dtype=torch.long, device=device)
-                for shape in ((1,), (1, self.room))
+                for shape in ((1,), (1, self.slots))
             )
-            self.features = features.new_zeros(1, self.room, features.shape[2])
+            self.features = features.new_zeros(1, self.slots, features.shape[2])
             self.extending = Pass(self._extend, self.state.context, self.backend, device)
         self.state.load(state)
         return self.state
@@ -298,7 +298,7 @@ class FastDrafter(Drafter):
                 "torch's own"
             )
         self.anchor.copy_(anchor)
-        limit = state.enter(self.room)
+        limit = state.enter(self.slots)
         if temperature not in self.drafting:
             if len(self.drafting) == KEPT_TEMPERATURES:
                 del self.drafting[next(iter(self.drafting))]
@@ -311,7 +311,7 @@ class FastDrafter(Drafter):
         are padding."""
         count = token_ids.shape[1]
         self.token_ids[:, :count], self.features[:, :count] = token_ids, features
-        hidden = self.extending(state.enter(self.room))
+        hidden = self.extending(state.enter(self.slots))
         if hidden is not None:
             state.hidden = hidden  # set here, because a replayed pass runs no Python
         state.commit(count)
@@ -391,7 +391,7 @@ class FastAccept:
         )
 
 
-def fast_parts(
+def prepare_fast_path(
     target: Target, drafter, gamma: int | None, backend: str | bool
 ) -> tuple[FastTarget, object, FastAccept]:
     """Return the fast path's target, drafter (None without one) and accept rule.
@@ -404,7 +404,7 @@ def fast_parts(
         raise RequestError(
             f"the target is on {target.device.type}; the fast path runs on a CPU or with CUDA: decode with fast=False"
         )
-    for one, needed in ((target, "fast_parts"), (drafter, "fast")):
+    for one, needed in ((target, "prepared"), (drafter, "fast")):
         if one is not None and not hasattr(one, needed):
             raise RequestError(f"a {type(one).__name__} has no fast path; decode with fast=False")
     length = draft_length(gamma, drafter.gamma) if drafter else 0
@@ -417,13 +417,13 @@ def fast_parts(
     for owner in (target, drafter) if drafter else (target,):
         model = network(owner)
         made_of = None if model is None else snapshot(model, owner.name)
-        if vars(owner).get("fast_parts_of", ()) != made_of:
-            owner.fast_parts, owner.fast_parts_of = {}, made_of
+        if vars(owner).get("prepared_for", ()) != made_of:
+            owner.prepared, owner.prepared_for = {}, made_of
 
     def held(owner, key, make, *arguments):
-        if (key, backend) not in owner.fast_parts:
-            owner.fast_parts[key, backend] = make(*arguments, backend)
-        return owner.fast_parts[key, backend]
+        if (key, backend) not in owner.prepared:
+            owner.prepared[key, backend] = make(*arguments, backend)
+        return owner.prepared[key, backend]
 
     return (
         held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),

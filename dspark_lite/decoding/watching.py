@@ -24,8 +24,8 @@ PASSED_OVER = {
     "_forward_hooks",
     "_forward_pre_hooks",
     "_output_capturing_hooks_installed",
-    "fast_parts",
-    "fast_parts_of",
+    "prepared",
+    "prepared_for",
     "forward",
 }
 PASSED_OVER |= {name for name in vars(nn.Module()) if "hook" in name} | {"_compiled_call_impl"}

@@ -16,7 +16,7 @@ from ..common.errors import RequestError
 from ..common.timing import clock
 from ..decoding.answer import Generation, Round, Stopwatch
 from ..decoding.checks import check_request
-from ..decoding.proposal import Drafter, Policy, Proposal, started
+from ..decoding.proposal import Drafter, Policy, Proposal, start_policy
 from ..decoding.sampling import (
     LEAST_TEMPERATURE,
     Randomness,
@@ -130,7 +130,7 @@ class CustomGenerate:
         with in_its_modes(model):
             model.eval()
             rows = [
-                _Row(
+                _BatchRow(
                     self.target,
                     self.drafter,
                     prompt.to(self.target.device),
@@ -140,7 +140,7 @@ class CustomGenerate:
                 )
                 for prompt in prompts
             ]
-            batch = _Rows(
+            batch = _Batch(
                 rows,
                 input_ids,
                 logits_processor,
@@ -148,7 +148,7 @@ class CustomGenerate:
                 generation_config,
                 self.generator,
             )
-            policy = started(self.policy)
+            policy = start_policy(self.policy)
             while not all(row.ended for row in rows):
                 tokens = batch.step(policy)
                 if streamer is not None:
@@ -248,11 +248,12 @@ class Warped(RandomSource):
         return draw(self.warp(probs), self.generator)
 
 
-class _Row(Sequence):
+class _BatchRow(Sequence):
     """A row of a batch: its text, and its block with the target's logits.
 
-    `logits` [1, k+1, V] belong to the anchor and to each of the `drafts` [k+1], padded by one. `at`
-    counts the drafts kept so far. The block is `spent` when a token that is no draft follows them.
+    `logits` [1, k+1, V] belong to the anchor and to each of the `drafts` [k+1], padded by one.
+    `position` counts the drafts kept so far. The block is `spent` when a token that is no draft
+    follows them.
     """
 
     def __init__(self, target, drafter, prompt, most: int, temperature: float, source: Randomness):
@@ -278,7 +279,12 @@ class _Row(Sequence):
 
         The position after the drafts gets NO_DRAFT.
         """
-        self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
+        self.logits, self.position, self.spent, self.drafted = (
+            logits,
+            0,
+            False,
+            len(block.tokens[0]),
+        )
         self.drafts, self.probs = (
             F.pad(block.tokens, (0, 1))[0],
             F.pad(block.probs, (0, 0, 0, 1))[0],
@@ -296,16 +302,16 @@ class _Row(Sequence):
         `kept`: the token is a draft; `ended`: it ends the answer.
         """
         self.count += 1
-        self.at, self.spent = self.at + kept, not kept
+        self.position, self.spent = self.position + kept, not kept
         if self.ended:
             return
         self.ended, self.answer.token_ids = ended, [*self.answer.token_ids, token]
         if self.entering is not None and (self.spent or ended):
-            tokens = self.answer.token_ids[-self.at - self.spent :]
+            tokens = self.answer.token_ids[-self.position - self.spent :]
             self.answer.rounds.append(
                 Round(
                     self.drafted,
-                    self.at,
+                    self.position,
                     len(tokens),
                     self.drafts[:-1].tolist(),
                     tokens,
@@ -315,14 +321,16 @@ class _Row(Sequence):
             self.answer.decode_seconds = clock(self.target.device) - self.begun
 
 
-class _Rows:
+class _Batch:
     """The rows of a batch, whose texts, ids [B, n], grow by a token at every step.
 
     As in transformers' own loop, a row continues with padding after an EOS token. The target reads
     the padding only if the caller asks for scores or logits.
     """
 
-    def __init__(self, rows: list[_Row], ids, processors, criteria, config, generator: Randomness):
+    def __init__(
+        self, rows: list[_BatchRow], ids, processors, criteria, config, generator: Randomness
+    ):
         self.rows, self.ids, self.processors, self.criteria, self.generator = (
             rows,
             ids,
@@ -351,7 +359,7 @@ class _Rows:
         idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
         spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
         watch = self._verify(spent, policy) if spent else None
-        logits = torch.cat([row.logits[:, row.at] for row in self.rows]).to(
+        logits = torch.cat([row.logits[:, row.position] for row in self.rows]).to(
             self.ids.device
         )  # [B, V]
         scores = self.processors(self.ids, logits.clone())
@@ -379,7 +387,7 @@ class _Rows:
         for index, row in zip(spent, rows):
             row.anchor = self.ids[index, -1:].to(row.anchor)
             if row.entering is not None:  # after the prompt's pass there is nothing to roll back
-                row.keep([row.at + 1], row.anchor)
+                row.keep([row.position + 1], row.anchor)
         watch, drafting = (
             Stopwatch(rows[0].target.device),
             [row for row in rows if not row.ended or self.padding is None],
@@ -417,13 +425,12 @@ class _Rows:
         padding; it keeps a draft that is padding too.
         """
         drafts, drafted, coins = (
-            torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
+            torch.stack([getattr(row, part)[row.position] for row in self.rows]).to(scores.device)
             for part in ("drafts", "probs", "coins")
         )  # [B], [B, V], [B]
-        probs, at = probabilities(scores, float(self.sampled)), drafts[:, None]
-        keep = torch.where(
-            coins < NO_DRAFT, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0
-        )
+        probs, index = probabilities(scores, float(self.sampled)), drafts[:, None]
+        ratio = (probs.gather(1, index) / drafted.gather(1, index))[:, 0]
+        keep = torch.where(coins < NO_DRAFT, ratio.clamp(max=1), 0)
         tossed = (
             accepted_prefix_length(keep[:, None], self.generator) > 0
             if isinstance(self.generator, RandomSource)
@@ -441,7 +448,7 @@ class _Rows:
             if any(fail and not ended for fail, ended in zip(fails, padded)):
                 raise RequestError(NOT_FINITE.format(name))
         kept = [
-            row.at < row.drafted and pads if ended else toss
+            row.position < row.drafted and pads if ended else toss
             for row, toss, pads, ended in zip(self.rows, tossed, is_padding, padded)
         ]
         tokens = drafts.clone()
