@@ -420,13 +420,22 @@ def prepare_fast_path(
         if vars(owner).get("prepared_for", ()) != made_of:
             owner.prepared, owner.prepared_for = {}, made_of
 
-    def held(owner, key, make, *arguments):
-        if (key, backend) not in owner.prepared:
-            owner.prepared[key, backend] = make(*arguments, backend)
-        return owner.prepared[key, backend]
-
+    taps = drafter.taps if drafter else ()
     return (
-        held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
-        drafter and held(drafter, length, drafter.fast, length),
-        held(target, length, FastAccept, length, target.vocab_size, target.device),
+        _prepared(
+            target, ((length, taps), backend), lambda: FastTarget(target, length + 1, backend)
+        ),
+        drafter and _prepared(drafter, (length, backend), lambda: drafter.fast(length, backend)),
+        _prepared(
+            target,
+            (length, backend),
+            lambda: FastAccept(length, target.vocab_size, target.device, backend),
+        ),
     )
+
+
+def _prepared(owner, key, make):
+    """Return `owner.prepared[key]`. If there is none, store what `make()` returns."""
+    if key not in owner.prepared:
+        owner.prepared[key] = make()
+    return owner.prepared[key]

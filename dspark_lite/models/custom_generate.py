@@ -424,40 +424,65 @@ class _Batch:
         rejection, or without a draft, the token is drawn from the residual. A `padded` row gets
         padding; it keeps a draft that is padding too.
         """
-        drafts, drafted, coins = (
-            torch.stack([getattr(row, part)[row.position] for row in self.rows]).to(scores.device)
-            for part in ("drafts", "probs", "coins")
-        )  # [B], [B, V], [B]
-        probs, index = probabilities(scores, float(self.sampled)), drafts[:, None]
-        ratio = (probs.gather(1, index) / drafted.gather(1, index))[:, 0]
-        keep = torch.where(coins < NO_DRAFT, ratio.clamp(max=1), 0)
-        tossed = (
-            accepted_prefix_length(keep[:, None], self.generator) > 0
-            if isinstance(self.generator, RandomSource)
-            else coins < keep
-        )
-        failed = undefined(scores) if self.sampled else scores.isnan().any(1)
+        drafts, draft_probs, coins = self._next_drafts(scores.device)
+        probs = probabilities(scores, float(self.sampled))  # [B, V]
+        keep = _keep_probabilities(probs, draft_probs, drafts, coins)  # [B]
+        if isinstance(self.generator, RandomSource):
+            tossed = accepted_prefix_length(keep[:, None], self.generator) > 0
+        else:
+            tossed = coins < keep
         is_padding = drafts == (-1 if self.padding is None else self.padding.to(drafts))
-        tossed, is_padding, broken, failed = torch.stack(
-            [tossed, is_padding, keep.isnan(), failed]
-        ).tolist()
-        for fails, name in (
-            (failed, "target's logits, as the request's processors leave them,"),
-            (broken, "drafter's probabilities"),
-        ):
-            if any(fail and not ended for fail, ended in zip(fails, padded)):
-                raise RequestError(NOT_FINITE.format(name))
+        failed = undefined(scores) if self.sampled else scores.isnan().any(1)
+        tossed, is_padding, failed, broken = torch.stack(
+            [tossed, is_padding, failed, keep.isnan()]
+        ).tolist()  # the host waits once for all four
+        _check_finite(failed, broken, padded)
         kept = [
             row.position < row.drafted and pads if ended else toss
             for row, toss, pads, ended in zip(self.rows, tossed, is_padding, padded)
         ]
-        tokens = drafts.clone()
-        if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
-            drawn = torch.tensor(drawn, device=tokens.device)
-            tokens[drawn] = draw(residual(probs[drawn], drafted[drawn]), self.generator)
+        tokens = self._draw_rejected(probs, draft_probs, drafts, kept)
         if any(padded):
             tokens[torch.tensor(padded, device=tokens.device)] = self.padding.to(tokens)
         return tokens.to(self.ids), kept
+
+    def _next_drafts(self, device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return each row's next draft [B], its distribution [B, V] and its coin [B].
+
+        A row without a draft gives token 0, zeros and NO_DRAFT.
+        """
+        drafts = torch.stack([row.drafts[row.position] for row in self.rows])
+        draft_probs = torch.stack([row.probs[row.position] for row in self.rows])
+        coins = torch.stack([row.coins[row.position] for row in self.rows])
+        return drafts.to(device), draft_probs.to(device), coins.to(device)
+
+    def _draw_rejected(self, probs, draft_probs, drafts, kept: list[bool]) -> torch.Tensor:
+        """Return tokens [B]: the draft of each row that keeps it, else a draw from the residual."""
+        tokens = drafts.clone()
+        if rejected := [index for index, keeps in enumerate(kept) if not keeps]:
+            rows = torch.tensor(rejected, device=tokens.device)
+            tokens[rows] = draw(residual(probs[rows], draft_probs[rows]), self.generator)
+        return tokens
+
+
+def _keep_probabilities(probs, draft_probs, drafts, coins) -> torch.Tensor:
+    """Return the probability [B] with which each row keeps its draft [B]; 0 without a draft.
+
+    `probs` and `draft_probs` [B, V] are the distributions of the target and the drafter.
+    """
+    index = drafts[:, None]
+    ratio = (probs.gather(1, index) / draft_probs.gather(1, index))[:, 0]
+    return torch.where(coins < NO_DRAFT, ratio.clamp(max=1), 0)
+
+
+def _check_finite(failed: list[bool], broken: list[bool], padded: list[bool]) -> None:
+    """Raise RequestError if the target `failed` or the drafter is `broken` in an unpadded row."""
+    for fails, name in (
+        (failed, "target's logits, as the request's processors leave them,"),
+        (broken, "drafter's probabilities"),
+    ):
+        if any(fail and not ended for fail, ended in zip(fails, padded)):
+            raise RequestError(NOT_FINITE.format(name))
 
 
 def unpadded(
