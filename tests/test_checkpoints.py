@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models import checkpoints, draft_weights
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
-from dspark_lite.models.weights import of_target
+from dspark_lite.models.weights import target_weights
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import DraftRecipe, DraftShape
 
@@ -88,7 +88,7 @@ def test_a_draft_to_be_trained_shares_them_where_no_number_changes(pair, dtype):
     shape = DraftShape(1, (0,), block_size=3, mask_token_id=1)
     recipe = DraftRecipe("new", 0, 1, 1, learning_rate=0.01, precision="float32", config=shape)
     fresh = new_draft(recipe, target)
-    for name, theirs in of_target(target).items():
+    for name, theirs in target_weights(target).items():
         ours = fresh.get_parameter(name)
         assert (ours.data_ptr() == theirs.data_ptr()) == (dtype == torch.float32)
         assert ours.dtype == torch.float32 and ours.equal(theirs.float()) and not ours.requires_grad

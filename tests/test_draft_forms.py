@@ -34,7 +34,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
 from dspark_lite.models.draft_forms import SPECULATORS, read_draft
 from dspark_lite.models.export import export
-from dspark_lite.models.weights import of_target
+from dspark_lite.models.weights import target_weights
 
 LENT = ("embed_tokens.weight", "lm_head.weight")
 KINDS = ("dspark", "dspark_gated", "dspark_rnn", "dflash", "eagle3", "mtp")
@@ -51,7 +51,7 @@ def lend(target, *drafters) -> None:
     for parameter in target.model.parameters():
         parameter.copy_(parameter.bfloat16())
     for drafter in drafters:
-        for name, weight in of_target(target).items():
+        for name, weight in target_weights(target).items():
             drafter.get_parameter(name).copy_(weight)
 
 
@@ -137,7 +137,7 @@ def test_what_a_draft_leaves_out_is_the_targets(drafts, target, tmp_path, kind):
     drafter = load_drafter(str(folder), target)
     assert all(
         drafter.get_parameter(name).data_ptr() == weight.data_ptr()
-        for name, weight in of_target(target).items()
+        for name, weight in target_weights(target).items()
     )
     assert_refused(
         "tensor embed_tokens.weight of bare has shape none, and its target's cannot be taken: load it with a target",
@@ -158,7 +158,7 @@ def test_written_in_the_form_of_speculators_it_is_the_same_draft(
     )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     read = read_draft("out", config)
-    assert (read.form, read.target, read.max_positions) == (
+    assert (read.publisher, read.target, read.max_positions) == (
         SPECULATORS,
         "org/target",
         target.max_positions,
@@ -858,7 +858,7 @@ def test_with_the_targets_head_come_its_soft_cap_and_in_z_labs_form_its_scale(dr
 
 def test_a_copy_of_a_capped_head_and_none_at_all_draft_the_same(drafts, tmp_path):
     target = gemma(tmp_path, 2.0)
-    copies = {name: value.bfloat16() for name, value in of_target(target).items()}
+    copies = {name: value.bfloat16() for name, value in target_weights(target).items()}
     whole, folder = (
         changed(drafts / "dspark", tmp_path / "whole"),
         bare(drafts / "dspark", tmp_path / "bare"),

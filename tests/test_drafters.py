@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import attend
-from dspark_lite.decoding.proposal import Context, Drafter, Policy, started
+from dspark_lite.decoding.proposal import Context, Drafter, Policy, start_policy
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import DSpark, PromptLookup, SmallLM, prompt_lookup
 from dspark_lite.drafters.layers import ContextCache
@@ -90,7 +90,7 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
         scheduling.algorithm1(table),
         scheduling.retrospective(table),
         scheduling.LaggedTopK(table),
-        started(lambda proposal: torch.zeros(1, dtype=torch.long)),
+        start_policy(lambda proposal: torch.zeros(1, dtype=torch.long)),
     ]
     contexts = [
         ContextCache(1),

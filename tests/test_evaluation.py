@@ -297,7 +297,7 @@ def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
     generate(
         lab.target, drafter, lab.encode(lab.prompts["math"][0]), max_new_tokens=4, fast="eager"
     )
-    (made,) = drafter.fast_parts.values()
+    (made,) = drafter.prepared.values()
     assert weight.stride(1) == 1 and weight.is_inference() is was is (mode is torch.inference_mode)
     assert made.drafter.layers[0].mlp.down_proj.weight.stride(0) == 1
 

@@ -2,6 +2,7 @@
 
 The lessons' own solutions and stubs are marked in test_kit_grade.py."""
 
+import copy
 import importlib
 import re
 
@@ -10,7 +11,13 @@ import pytest
 import torch
 
 from dspark_lite.course.exercises import lesson_00, lesson_02, lesson_08, lesson_09, lesson_12
-from dspark_lite.course.exercises.checking import NOTHING_RETURNED, Exercise, as_values, same
+from dspark_lite.course.exercises.checking import (
+    NOTHING_RETURNED,
+    Exercise,
+    as_values,
+    same,
+    unchanged,
+)
 from dspark_lite.course.exercises.random_cases import Cases, number
 from tools.notebooks import build as notebooks
 
@@ -154,6 +161,23 @@ def test_an_answer_that_changes_its_arguments_is_refused(capsys):
     assert "your function changes what it is given" in refusal(
         lesson_02.check_residual, in_place, capsys
     )
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        torch.tensor([1.0, torch.nan]),
+        torch.tensor([True, False]),
+        torch.tensor([1, 2]),
+        np.array([1.0, np.nan]),
+        np.array(["a", "b"]),
+    ],
+    ids=str,
+)
+def test_an_argument_that_stays_is_unchanged_also_with_nan(argument):
+    changed = copy.deepcopy(argument)
+    changed[0] = changed[1]
+    assert unchanged([argument], [copy.deepcopy(argument)]) and not unchanged(argument, changed)
 
 
 def test_a_way_through_without_a_return_is_named(capsys):

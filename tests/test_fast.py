@@ -160,13 +160,13 @@ def test_an_option_does_the_same_on_both_paths(uncompiled, name):
             )
         return written, rule
 
-    TARGET.fast_parts, DRAFTERS["dspark"].fast_parts = {}, {}
+    TARGET.prepared, DRAFTERS["dspark"].prepared = {}, {}
     fast_answers, slow_answers, usual = (
         answers("eager", OPTIONS[name]),
         answers(False, OPTIONS[name]),
         answers(False, {}),
     )
-    TARGET.fast_parts, DRAFTERS["dspark"].fast_parts = {}, {}
+    TARGET.prepared, DRAFTERS["dspark"].prepared = {}, {}
     assert fast_answers == slow_answers and fast_answers[0] != usual[0]
     assert fast_answers[1] is None or len(fast_answers[1]) > 2
 
@@ -178,9 +178,7 @@ def test_storage_that_is_outgrown_is_exchanged(uncompiled, monkeypatch):
     assert_equal_paths(
         drafters["eagle3"], PROMPTS[:1], "eager", target=target, new=22, temperature=1.0
     )
-    held = [
-        part for (key, _), part in target.fast_parts.items() if isinstance(part, fast.FastTarget)
-    ]
+    held = [part for (key, _), part in target.prepared.items() if isinstance(part, fast.FastTarget)]
     assert [part.context.capacity for part in held] == [32]
 
 
@@ -321,14 +319,14 @@ def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     STS([1.0] * GAMMA).attach(drafter)
     before, made = (
         run(drafter, PROMPTS[1], "eager", **options),
-        (target.fast_parts, drafter.fast_parts),
+        (target.prepared, drafter.prepared),
     )
     assert (
         run(drafter, PROMPTS[1], False, **options)
         == run(drafter, PROMPTS[1], "eager", **options)
         == before
     )
-    assert target.fast_parts is made[0] and drafter.fast_parts is made[1], "nothing has changed"
+    assert target.prepared is made[0] and drafter.prepared is made[1], "nothing has changed"
     with torch.no_grad():
         CHANGES[name](layer, drafter)
     slow = run(drafter, PROMPTS[1], False, **options)
@@ -479,7 +477,7 @@ def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay(uncompil
     drafter = drafters["dflash"]
     for temperature in (0.0, 0.5, 0.6, 0.7, 0.8, 0.9):
         run(drafter, PROMPTS[0], "eager", target=target, new=3, temperature=temperature)
-    (part,) = drafter.fast_parts.values()
+    (part,) = drafter.prepared.values()
     assert len(part.drafting) == fast.KEPT_TEMPERATURES
     alive = weakref.ref(drafter), weakref.ref(part)
     del drafter, drafters, part
@@ -513,25 +511,25 @@ def test_what_has_no_fast_path_is_refused_in_a_sentence():
         RequestError,
         match="is on meta; the fast path runs on a CPU or with CUDA: decode with fast=False",
     ):
-        fast.fast_parts(elsewhere, None, None, True)
-    sliding = SimpleNamespace(**{**TARGET.__dict__, "has_windows": True, "fast_parts": {}})
+        fast.prepare_fast_path(elsewhere, None, None, True)
+    sliding = SimpleNamespace(**{**TARGET.__dict__, "has_windows": True, "prepared": {}})
     with pytest.raises(
         RequestError,
         match="layers with a sliding window or a recurrent state; the fast path holds full attention alone",
     ):
-        fast.fast_parts(sliding, None, None, "eager")
+        fast.prepare_fast_path(sliding, None, None, "eager")
     untold = SimpleNamespace(
-        **{**TARGET.__dict__, "config": SimpleNamespace(num_attention_heads=2), "fast_parts": {}}
+        **{**TARGET.__dict__, "config": SimpleNamespace(num_attention_heads=2), "prepared": {}}
     )
     with pytest.raises(
         RequestError, match="whose config does not tell its key heads; .*decode with fast=False"
     ):
-        fast.fast_parts(untold, None, None, "eager")
+        fast.prepare_fast_path(untold, None, None, "eager")
     with pytest.raises(
         RequestError,
         match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor",
     ):
-        fast.fast_parts(TARGET, None, None, "swift")
+        fast.prepare_fast_path(TARGET, None, None, "swift")
     own = type(
         "Own", (Drafter,), dict(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len)
     )

@@ -499,7 +499,7 @@ def _inspect(options) -> dict:
             + (f"; {fit.reason}" if fit.reason else "")
         )
     return {
-        "form": summary.draft.form,
+        "form": summary.draft.publisher,
         "kind": summary.draft.kind.architecture,
         "bytes": summary.size,
         "targets": [fit._asdict() for fit in found],

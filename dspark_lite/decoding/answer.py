@@ -9,7 +9,7 @@ import torch
 from ..common.errors import RequestError
 from ..common.timing import Moment, clock
 from .checks import check_models, check_request, stop_set, until_stop
-from .fast import fast_parts
+from .fast import prepare_fast_path
 from .proposal import Proposal, draft_length
 from .sampling import Verdict, draw, probabilities, undefined
 from .sequence import NOT_FINITE, Outcome, Sequence
@@ -108,7 +108,7 @@ class AnsweredPrompt(Sequence):
         if drafter:
             draft_length(gamma, drafter.gamma)  # raises for a block that it does not draft
         if fast:
-            target, drafter, compiled_rule = fast_parts(target, drafter, gamma, fast)
+            target, drafter, compiled_rule = prepare_fast_path(target, drafter, gamma, fast)
             rule = compiled_rule if rule is None else rule
         arrived = clock(target.device)
         output, cache = target.prefill(input_ids, drafter.taps if drafter else ())

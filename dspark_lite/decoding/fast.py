@@ -1,10 +1,13 @@
-"""The fast path: the same rounds in fixed shapes, each part of which is one compiled pass and, on CUDA, one captured graph.
+"""The fast path: the same rounds in fixed shapes, each part one compiled pass.
 
-At batch 1 a round is thousands of small operations, and calling them costs more than computing them. So that a part can be
-compiled once and called as a whole, keys and values stand in storage that never moves (static_context.py), a verification
-always has gamma + 1 slots, of which the last ones may be padding, and random numbers are drawn before a pass and not within
-it. The target's and the drafter's own code is what is compiled. Both paths draw from the same random numbers in the same
-order, so they write the same tokens, up to ties that rounding decides.
+On CUDA each part is one captured graph.
+
+At batch 1 a round is thousands of small operations, and calling them costs more than computing
+them. So each part is compiled once and called as a whole. For this, keys and values are in storage
+that never moves (static_context.py), a verification always has gamma + 1 slots, the last ones
+perhaps padding, and random numbers are drawn before a pass. The fast path compiles the target's and
+the drafter's own code. Both paths draw the same random numbers in the same order, so they write the
+same tokens, up to ties that rounding decides.
 """
 
 import copy
@@ -31,18 +34,19 @@ def compile_backend(device: torch.device) -> str:
         return "inductor" if has_triton() else "eager"
     try:
         return "inductor" if get_cpp_compiler() else "eager"
-    except Exception:  # each platform has its own way to say that there is none
+    except Exception:  # without a compiler, each platform raises another error
         return "eager"
 
 
-KEPT_TEMPERATURES = (
-    4  # of which a drafter's compiled passes are kept: each is a compilation of its own
-)
+KEPT_TEMPERATURES = 4  # a drafter keeps a compiled pass for each of the last temperatures
 
 
 class Pass:
-    """A function without arguments, of fixed shapes but for the limit of its context: compiled, on CUDA captured for every
-    limit and replayed. It must give the same when it is called again."""
+    """A compiled function without arguments. Its shapes are fixed, except for the context's limit.
+
+    On CUDA it is captured once for each limit and replayed. Calling it again must not change its
+    result.
+    """
 
     def __init__(self, function, context: StaticContext | None, backend: str, device: torch.device):
         self.function, self.context, self.backend, self.device = function, context, backend, device
@@ -50,7 +54,7 @@ class Pass:
 
     def __call__(self, limit: int = 0):
         capacity = self.context.capacity if self.context else 0
-        if capacity != self.capacity:  # the storage is another one
+        if capacity != self.capacity:  # the context has new storage
             self.capacity, self.graphs, self.compiled = (
                 capacity,
                 {},
@@ -68,7 +72,7 @@ class Pass:
         side, main = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            for _ in range(2):  # what is compiled and allocated at first must not be captured
+            for _ in range(2):  # capture neither compilation nor first allocations
                 self.compiled()
         main.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
@@ -78,8 +82,12 @@ class Pass:
 
 
 def _compiled(method, backend: str):
-    """A bound method, compiled without guards: who made it sees to it that nothing changes but what tensors hold."""
-    # What dynamo has compiled is kept with the code, which all objects of a class share; without guards each needs its own.
+    """Return a bound method, compiled without guards.
+
+    The caller ensures that only the contents of tensors change between calls.
+    """
+    # dynamo stores compilations with the code object, which all objects of a class share.
+    # Without guards each object needs its own code object.
     code = method.__func__.__code__.replace()
     own = types.FunctionType(code, method.__func__.__globals__, closure=method.__func__.__closure__)
     options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
@@ -89,10 +97,11 @@ def _compiled(method, backend: str):
 
 
 def column_major(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a second model whose plain linear layers have copies of the weights, laid out column by column: on a CPU few rows are
-    multiplied faster so. An LM head that is also the embedding stays, and so do all other tensors. Elsewhere return the model itself.
+    """On a CPU, return a copy of the model whose linear weights are column-major, which multiplies
+    few rows faster.
 
-    Raise RequestError for a model that cannot be copied.
+    All other tensors are shared, an LM head tied to the embedding too. On other devices return the
+    model itself. Raise RequestError for a model that cannot be copied.
     """
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors or tensors[0].device.type != "cpu":
@@ -100,7 +109,7 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
     shared = {id(tensor): tensor for tensor in tensors}
     # The copy begins without prepared passes.
     made = {
-        id(vars(model)[name]): {} for name in ("fast_parts", "fast_parts_of") if name in vars(model)
+        id(vars(model)[name]): {} for name in ("prepared", "prepared_for") if name in vars(model)
     }
     try:
         second = copy.deepcopy(model, shared | made)
@@ -124,7 +133,8 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class FastTarget(Target):
-    """A target whose verification has `slots` tokens, whatever it is asked. It holds one text at a time."""
+    """A target that verifies in passes of `slots` tokens, the last ones perhaps padding. It decodes
+    one text at a time."""
 
     def __init__(self, target: Target, slots: int, backend: str):
         self.__dict__.update(target.__dict__)
@@ -144,7 +154,7 @@ class FastTarget(Target):
 
     @torch.inference_mode()
     def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[TargetOutput, "TextHandle"]:
-        """As the target's own, which it is; keys and values then move to static storage."""
+        """Read the prompt as the target does, then copy its keys and values to static storage."""
         step, cache = super().prefill(input_ids, taps)
         pairs = [(layer.keys, layer.values) for layer in cache.layers]
         if self.context is None:
@@ -156,7 +166,7 @@ class FastTarget(Target):
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> TargetOutput:
-        """Logits and features of tokens [1, k], at most as many as there are slots."""
+        """Return logits [1, k, V] and features [1, k, taps * H] of tokens [1, k], k <= `slots`."""
         self._check_newest(cache)
         count = token_ids.shape[1]
         self.token_ids[:, :count] = token_ids
@@ -189,41 +199,48 @@ class FastTarget(Target):
 
 
 class TextHandle:
-    """The newest text of a FastTarget, as its `cache`; it is of no use once another text has begun."""
+    """The `cache` of a FastTarget's newest text. Once another one begins, the target refuses it."""
 
     def __init__(self, context: StaticContext):
         self.context = context
 
     def get_seq_length(self) -> int:
-        """Tokens that have been read, as a small language model asks for them."""
+        """Return the number of tokens read so far. A small language model calls this."""
         return self.context.length
 
 
 class PreparedNoise(RandomSource):
-    """Draws from random numbers that are written down before the pass, in the order in which a pass that has been played
-    asked for them; they are the numbers that a generator would have given it."""
+    """Random numbers drawn before a pass.
+
+    A trial pass records which numbers are needed, in order; `refill` draws them as a generator
+    would have.
+    """
 
     def __init__(self):
-        self.numbers: list[
-            tuple[torch.Tensor, bool]
-        ] = []  # exponential for tokens (True) or uniform for coins
+        # Each with True for exponential numbers (tokens), False for uniform ones (coins).
+        self.numbers: list[tuple[torch.Tensor, bool]] = []
         self.next = 0
 
     def refill(self, generator: torch.Generator | None, positions: int) -> None:
-        """Draw the numbers of the first `positions` drafts of the next pass, which are [1, V] for each or [1, g, V] for all;
-        those of the others stay as they were."""
-        for held, exponential in self.numbers[:positions]:
-            held = held if held.ndim == 2 else held[:, :positions]
-            held.exponential_(generator=generator) if exponential else held.uniform_(
-                generator=generator
-            )
+        """Draw the numbers of the next pass's first `positions` drafts.
+
+        They are [1, V] for each draft, or [1, g, V] for all. Those of later drafts stay as they
+        were.
+        """
+        for numbers, exponential in self.numbers[:positions]:
+            numbers = numbers if numbers.ndim == 2 else numbers[:, :positions]
+            if exponential:
+                numbers.exponential_(generator=generator)
+            else:
+                numbers.uniform_(generator=generator)
 
     def draw(self, probs: torch.Tensor) -> torch.Tensor:
-        """Choose tokens [...] for distributions [..., V]."""
+        """Draw tokens [...] from distributions [..., V]."""
         return first_to_ring(probs, self._take(probs, exponential=True))
 
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
-        """How many of the leading coins [B, g], each true with probability `keep`, come up true; [B]."""
+        """Toss coins [B, g], each true with probability `keep`. Return the number [B] of trues
+        before the first false."""
         return (self._take(keep, exponential=False) < keep).long().cumprod(-1).sum(-1)
 
     def _take(self, like: torch.Tensor, exponential: bool) -> torch.Tensor:
@@ -234,25 +251,29 @@ class PreparedNoise(RandomSource):
 
 
 class FastDrafter(Drafter):
-    """A trained drafter in fixed shapes, with blocks of `gamma` drafts. `hold(state)` makes static what the drafter's `begin`
-    gives, as its `context` or as a whole; that has `load(state)`, which takes over another, and `enter` and `commit` of a
-    StaticContext."""
+    """A trained drafter in fixed shapes, with blocks of `gamma` drafts.
 
-    def __init__(self, drafter, hold, gamma: int, backend: str):
-        self.drafter, self.hold, self.backend = column_major(drafter), hold, backend
+    `make_static(state)` returns a copy of a drafter's state in static storage. The copy has a
+    `context`, `load(state)` to copy another state into it, and a StaticContext's `enter` and
+    `commit`.
+    """
+
+    def __init__(self, drafter, make_static, gamma: int, backend: str):
+        self.drafter, self.backend = column_major(drafter), backend
+        self.make_static = make_static
         self.name, self.gamma, self.taps = drafter.name, gamma, drafter.taps
-        self.room, self.state, self.drafting = drafter.gamma + 1, None, {}
+        self.slots, self.state, self.drafting = drafter.gamma + 1, None, {}
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor):
-        """The state after prompts [1, n], in the place of the last one."""
+        """Return the state after prompts [1, n]. It overwrites the last text's state."""
         state, device = self.drafter.begin(prompt_ids, features), prompt_ids.device
         if self.state is None:
-            self.state = self.hold(state)
+            self.state = self.make_static(state)
             self.anchor, self.token_ids = (
                 torch.zeros(shape, dtype=torch.long, device=device)
-                for shape in ((1,), (1, self.room))
+                for shape in ((1,), (1, self.slots))
             )
-            self.features = features.new_zeros(1, self.room, features.shape[2])
+            self.features = features.new_zeros(1, self.slots, features.shape[2])
             self.extending = Pass(self._extend, self.state.context, self.backend, device)
         self.state.load(state)
         return self.state
@@ -267,15 +288,17 @@ class FastDrafter(Drafter):
         temperature: float,
         generator: Randomness,
     ) -> Proposal:
-        """A block after `anchor` [1], with the draws that the drafter itself would make. A shorter one, near an answer's end, is
-        the beginning of a whole one: nothing is compiled for it."""
+        """Draft a block after `anchor` [1], with the draws that the drafter itself would make.
+
+        A shorter block, near an answer's end, is cut from a whole one, so nothing new is compiled.
+        """
         if isinstance(generator, RandomSource):
             raise RequestError(
                 f"the generator is a {type(generator).__name__}; the fast path draws from a torch.Generator or, with None, from "
                 "torch's own"
             )
         self.anchor.copy_(anchor)
-        limit = state.enter(self.room)
+        limit = state.enter(self.slots)
         if temperature not in self.drafting:
             if len(self.drafting) == KEPT_TEMPERATURES:
                 del self.drafting[next(iter(self.drafting))]
@@ -284,12 +307,13 @@ class FastDrafter(Drafter):
 
     @torch.inference_mode()
     def extend(self, state, token_ids: torch.Tensor, features: torch.Tensor) -> None:
-        """Take in newly committed tokens [1, t] with their features; the rest of the slots is padding."""
+        """Add newly committed tokens [1, t] and their features [1, t, taps * H]. The other slots
+        are padding."""
         count = token_ids.shape[1]
         self.token_ids[:, :count], self.features[:, :count] = token_ids, features
-        hidden = self.extending(state.enter(self.room))
+        hidden = self.extending(state.enter(self.slots))
         if hidden is not None:
-            state.hidden = hidden  # of this pass: one that is replayed runs no Python
+            state.hidden = hidden  # set here, because a replayed pass runs no Python
         state.commit(count)
 
     def _extend(self) -> torch.Tensor | None:
@@ -298,11 +322,11 @@ class FastDrafter(Drafter):
 
 
 class Drafting:
-    """The pass of a FastDrafter that drafts whole blocks at one temperature."""
+    """A FastDrafter's pass that drafts whole blocks at one temperature."""
 
     def __init__(self, fast: FastDrafter, temperature: float, device: torch.device):
         self.fast, self.temperature, self.noise = fast, temperature, PreparedNoise()
-        self._propose()  # shows which random numbers it takes
+        self._propose()  # the trial pass that records its random numbers
         self.run = Pass(self._propose, fast.state.context, fast.backend, device)
 
     def __call__(self, limit: int, length: int, generator) -> Proposal:
@@ -324,7 +348,7 @@ class Drafting:
 
 
 class FastAccept:
-    """`sampling.accept` of blocks of up to `gamma` drafts, in fixed shapes."""
+    """`sampling.accept` in fixed shapes, for blocks of up to `gamma` drafts."""
 
     def __init__(self, gamma: int, vocab_size: int, device: torch.device, backend: str):
         self.target_probs, self.draft_probs = (
@@ -343,7 +367,10 @@ class FastAccept:
     def __call__(
         self, target_probs, draft_probs, draft_tokens, lengths, generator: Randomness
     ) -> Verdict:
-        """One block, whole: target_probs [1, g+1, V], draft_probs [1, g, V], draft_tokens [1, g]; `lengths` is None."""
+        """Return the verdict on a whole block (`lengths` is None).
+
+        Shapes: target_probs [1, g+1, V], draft_probs [1, g, V], draft_tokens [1, g].
+        """
         count = draft_tokens.shape[1]
         (
             self.target_probs[:, : count + 1],
@@ -364,19 +391,20 @@ class FastAccept:
         )
 
 
-def fast_parts(
+def prepare_fast_path(
     target: Target, drafter, gamma: int | None, backend: str | bool
 ) -> tuple[FastTarget, object, FastAccept]:
-    """Return target, drafter and accept rule of the fast path. They are stored with the target and the drafter that they are made
-    of, so that nothing is compiled twice, until one of these is no longer what it was: see watching.py.
+    """Return the fast path's target, drafter (None without one) and accept rule.
 
-    `backend` is one of torch.compile's, or True for the best that is there. Raise RequestError where there is no fast path.
+    They are stored with the target and the drafter, so that nothing is compiled twice. They are
+    made anew after either has changed (watching.py). `backend` is one of torch.compile's, or True
+    for the best one here. Raise RequestError if the target or the drafter has no fast path.
     """
     if target.device.type not in ("cpu", "cuda"):
         raise RequestError(
             f"the target is on {target.device.type}; the fast path runs on a CPU or with CUDA: decode with fast=False"
         )
-    for one, needed in ((target, "fast_parts"), (drafter, "fast")):
+    for one, needed in ((target, "prepared"), (drafter, "fast")):
         if one is not None and not hasattr(one, needed):
             raise RequestError(f"a {type(one).__name__} has no fast path; decode with fast=False")
     length = draft_length(gamma, drafter.gamma) if drafter else 0
@@ -389,16 +417,25 @@ def fast_parts(
     for owner in (target, drafter) if drafter else (target,):
         model = network(owner)
         made_of = None if model is None else snapshot(model, owner.name)
-        if vars(owner).get("fast_parts_of", ()) != made_of:
-            owner.fast_parts, owner.fast_parts_of = {}, made_of
+        if vars(owner).get("prepared_for", ()) != made_of:
+            owner.prepared, owner.prepared_for = {}, made_of
 
-    def held(owner, key, make, *arguments):
-        if (key, backend) not in owner.fast_parts:
-            owner.fast_parts[key, backend] = make(*arguments, backend)
-        return owner.fast_parts[key, backend]
-
+    taps = drafter.taps if drafter else ()
     return (
-        held(target, (length, drafter.taps if drafter else ()), FastTarget, target, length + 1),
-        drafter and held(drafter, length, drafter.fast, length),
-        held(target, length, FastAccept, length, target.vocab_size, target.device),
+        _prepared(
+            target, ((length, taps), backend), lambda: FastTarget(target, length + 1, backend)
+        ),
+        drafter and _prepared(drafter, (length, backend), lambda: drafter.fast(length, backend)),
+        _prepared(
+            target,
+            (length, backend),
+            lambda: FastAccept(length, target.vocab_size, target.device, backend),
+        ),
     )
+
+
+def _prepared(owner, key, make):
+    """Return `owner.prepared[key]`. If there is none, store what `make()` returns."""
+    if key not in owner.prepared:
+        owner.prepared[key] = make()
+    return owner.prepared[key]

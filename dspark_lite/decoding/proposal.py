@@ -137,10 +137,6 @@ class Drafter(ABC):
         """Take the tokens of the last `extend` and the anchor after them as lists on the host, one
         for each row. Does nothing by default."""
 
-    def learn(self, state, verified: int, accepted: int) -> None:  # noqa: B027
-        """Take the result of a round: how many drafts were verified and how many accepted. Called
-        before `extend`; does nothing by default."""
-
 
 @runtime_checkable
 class Context(Protocol):
@@ -197,7 +193,7 @@ class Memoryless:
         return self.choose(proposal)
 
 
-def started(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Policy | None:
+def start_policy(policy: Policy | Callable[[Proposal], torch.Tensor] | None) -> Policy | None:
     """Return the policy, ready for its first step. A function becomes a policy; None (whole blocks)
     stays None."""
     if policy is None:

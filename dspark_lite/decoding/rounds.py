@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from .answer import AnsweredPrompt, Generation
-from .proposal import Policy, started
+from .proposal import Policy, start_policy
 from .sampling import Randomness, Verdict
 
 
@@ -48,7 +48,7 @@ def generate(
         rule=rule,
         fast=fast,
     )
-    policy = started(policy)
+    policy = start_policy(policy)
     while not sequence.finished:
         block = sequence.draft()  # tokens [1, k], each drawn from its row of probs [1, k, V]
         block = sequence.schedule(policy, block)  # only what is worth its place in the batch

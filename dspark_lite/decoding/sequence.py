@@ -154,7 +154,6 @@ class Sequence:
         self.target.roll_back(self.cache, self.entering.shape[1] - count)
         if self.drafter:
             features = None if self.features is None else self.features[:, :count]
-            self.drafter.learn(self.state, self.entering.shape[1] - 1, count - 1)
             with within_memory(f"the context of {self.drafter.name}"):
                 self.drafter.extend(self.state, self.entering[:, :count], features)
         self.anchor = next_token

@@ -1,8 +1,8 @@
-"""Keys and values whose storage never moves and whose shapes never change, for passes that are compiled or captured.
+"""Keys and values in storage of fixed place and shape, for compiled or captured passes.
 
-Every pass attends to the first `limit` entries, of which a mask hides those that nobody has committed. The limit is the
-length rounded up, because attention reads all that it is given, hidden or not. Shapes: T tokens enter, S is the limit, m
-key heads of size d.
+A pass attends to the first `limit` entries; a mask hides entries that are not committed. Attention
+reads hidden entries too, so the limit is the length rounded up, not the capacity. Shapes: T tokens
+enter, S is the limit, m key heads of size d.
 """
 
 import torch
@@ -15,21 +15,22 @@ MIN_CAPACITY = 2048  # entries; storage doubles from here on
 
 
 class StaticContext:
-    """One text's keys and values [1, m, capacity, d] in every layer; its `length` is the host's to count.
+    """The keys and values [1, m, capacity, d] of one text in every layer.
 
-    It is the cache of a target's pass (transformers asks for `update`) and the `Context` of a drafter's. `like` are keys and
-    values [1, m, n, d] of every layer.
+    The host counts its `length`.
+    It is the cache of a target's pass (transformers calls `update`) and the `Context` of a
+    drafter's. `like` gives the shapes: keys and values [1, m, n, d] of every layer.
     """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]]):
         self.like, self.dtype, self.device = like, like[0][0].dtype, like[0][0].device
-        # The length, as the device knows it
-        self.start = torch.zeros(1, 1, dtype=torch.long, device=self.device)
-        self.length = self.ahead = self.capacity = 0
+        # The length in a tensor, because a compiled pass reads only tensors.
+        self.device_length = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        self.length = self.draft_offset = self.capacity = 0
         self._make_room(MIN_CAPACITY)
 
     def _make_room(self, needed: int) -> None:
-        """Grow the storage to at least `needed` entries, with all that is in it."""
+        """Grow the storage to at least `needed` entries, and keep its content."""
         if needed <= self.capacity:
             return
         held = self.pairs if self.capacity else []
@@ -44,77 +45,88 @@ class StaticContext:
             self.take_over(held, self.length)
 
     def take_over(self, pairs: list[tuple[torch.Tensor, torch.Tensor]], length: int) -> None:
-        """Copy the first `length` keys and values of every layer, [1, m, n, d], over whatever is here."""
+        """Replace the text by the first `length` keys and values of every layer, [1, m, n, d]."""
         self._make_room(length)
         for stored, new in zip(
             (part for pair in self.pairs for part in pair),
             (part for pair in pairs for part in pair),
         ):
             stored[:, :, :length] = new[:, :, :length]
-        self.length, self.ahead = length, 0
+        self.length, self.draft_offset = length, 0
 
     def enter(self, tokens: int) -> int:
-        """Prepare for a pass in which `tokens` enter. Return the limit S of what it attends to."""
+        """Prepare a pass over `tokens` new tokens. Return its limit S."""
         self._make_room(self.length + tokens)
         limit = min(self.capacity, _rounded(self.length + tokens, self.device))
         if limit not in self._first:
             self._first[limit] = self.entries[:limit]
             torch._dynamo.mark_dynamic(self._first[limit], 0)  # one compilation serves every limit
-        self.seen = self._first[limit]  # [S]
-        self.start.fill_(self.length)
+        self.entry_index = self._first[limit]  # [S]
+        self.device_length.fill_(self.length)
         return limit
 
     def commit(self, tokens: int) -> None:
-        """Count `tokens` of those that entered as part of the text; a negative number drops the last ones."""
-        self.length, self.ahead = self.length + tokens, 0
+        """Add the first `tokens` of the pass to the text. A negative number drops the text's last
+        tokens."""
+        self.length, self.draft_offset = self.length + tokens, 0
 
     def get_seq_length(self) -> int:
-        """The length, as transformers' caches are asked for it."""
+        """Return the length in tokens. transformers calls this."""
         return self.length
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [1, T] of what enters, [1, T, ...]."""
-        return self.start + torch.arange(
-            self.ahead, self.ahead + entering.shape[1], device=entering.device
+        """Return the absolute positions [1, T] of entering tokens [1, T, ...]."""
+        return self.device_length + torch.arange(
+            self.draft_offset, self.draft_offset + entering.shape[1], device=entering.device
         )
 
     def mask(self, tokens: int) -> torch.Tensor:
-        """Return the mask [1, 1, 1, S] that hides the entries after a block of `tokens` tokens."""
-        return hiding(self.seen < self.start + self.ahead + tokens, self.dtype)[None, None]
+        """Return the mask [1, 1, 1, S] that hides all entries after a block of `tokens` tokens."""
+        return hiding(
+            self.entry_index < self.device_length + self.draft_offset + tokens, self.dtype
+        )[None, None]
 
     def causal_mask(self, positions: torch.Tensor) -> torch.Tensor:
-        """Return the mask [1, 1, T, S] that hides from tokens at positions [1, T] the entries after each."""
-        return hiding(self.seen <= positions[0, :, None], self.dtype)[None, None]
+        """Return the mask [1, 1, T, S] that hides later entries from tokens at positions [1, T]."""
+        return hiding(self.entry_index <= positions[0, :, None], self.dtype)[None, None]
 
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [1, m, T, d] after the context and return everything up to the limit, [1, m, S, d]."""
-        at, limit = self.positions(keys.transpose(1, 2))[0], self.seen.shape[0]
+        """Write keys and values [1, m, T, d] after the context. Return all entries up to the limit,
+        [1, m, S, d]."""
+        positions = self.positions(keys.transpose(1, 2))[0]
+        limit = self.entry_index.shape[0]
         for stored, new in zip(self.pairs[layer], (keys, values)):
-            stored.index_copy_(2, at, new)
+            stored.index_copy_(2, positions, new)
         return tuple(stored[:, :, :limit] for stored in self.pairs[layer])
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """`append` as transformers asks for it."""
+        """Do what `append` does, with transformers' arguments."""
         return self.append(layer, keys, values)
 
     def advance(self, tokens: int) -> None:
-        """Move the draft cursor; `commit` alone counts."""
-        self.ahead += tokens
+        """Move the position of the next `append` by `tokens`. Only `commit` changes the length."""
+        self.draft_offset += tokens
 
 
 def _rounded(needed: int, device: torch.device) -> int:
-    """`needed` up to the next multiple of 64; with CUDA, where each limit is captured, to the next power of two from 256 on."""
+    """Return `needed` rounded up to a multiple of 64; on CUDA to a power of two, at least 256.
+
+    CUDA captures each limit, so fewer limits are better there.
+    """
     if device.type == "cuda":
         return max(256, 1 << (needed - 1).bit_length())
     return -(-needed // 64) * 64
 
 
 def static_attention(module, query, key, value, attention_mask, *, scaling, **options):
-    """transformers' attention interface: query [1, n, T, d], key and value [1, m, S, d]. Return [1, T, n, d], no weights."""
+    """Attend with query [1, n, T, d] to key and value [1, m, S, d].
+
+    The signature is transformers' attention interface: return [1, T, n, d], and None for weights.
+    """
     return attend(query, key, value, attention_mask, scaling).transpose(1, 2), None
 
 

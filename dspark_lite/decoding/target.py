@@ -77,7 +77,7 @@ class Target:
         self.num_layers = self.config.num_hidden_layers
         self.max_positions = self.config.max_position_embeddings
         self.device, self.dtype = model.device, model.dtype
-        self.fast_parts: dict = {}  # passes that decoding/fast.py has prepared
+        self.prepared: dict = {}  # passes that decoding/fast.py has prepared
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

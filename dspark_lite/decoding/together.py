@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from .answer import AnsweredPrompt, Generation, Stopwatch
-from .proposal import Policy, Proposal, chosen_lengths, stack_proposals, started
+from .proposal import Policy, Proposal, chosen_lengths, stack_proposals, start_policy
 from .sequence import Outcome, Sequence
 
 
@@ -74,7 +74,7 @@ def generate_together(
     then verified by itself. A round's `draft_seconds` are those of all requests, and its
     `verify_seconds` end when the request's own tokens are committed.
     """
-    requests, policy = begin_together(target, drafter, prompts, **options), started(policy)
+    requests, policy = begin_together(target, drafter, prompts, **options), start_policy(policy)
     while unfinished := [request for request in requests if not request.finished]:
         play_round(unfinished, policy)
     return [request.answer for request in requests]
@@ -90,7 +90,7 @@ def stream(
     raised when the first list is taken.
     """
     (request,) = begin_together(target, drafter, [input_ids], **options)
-    policy = started(policy)
+    policy = start_policy(policy)
     yield list(request.answer.token_ids)
     while not request.finished:
         play_round([request], policy)

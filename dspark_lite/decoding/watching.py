@@ -1,8 +1,9 @@
-"""What a prepared pass depends on besides its inputs, read anew before each answer of the fast path.
+"""Snapshots of everything that a prepared pass depends on besides its inputs.
 
-A pass that was compiled without guards, or captured, runs no Python of the model. It keeps to the adapters, modules, settings
-and weights of the moment in which it was prepared. So the fast path compares snapshots, and prepares its passes anew when
-they differ. Whatever could change a pass without a trace in the model, such as a hook, is refused.
+A pass that is captured, or compiled without guards, runs no Python of the model. It uses the
+adapters, modules, settings and weights that the model had when it was prepared. So the fast path
+takes a snapshot before each answer, and prepares its passes anew if it differs from the last one.
+It refuses whatever changes a pass unseen, such as a hook.
 """
 
 import functools
@@ -16,14 +17,15 @@ from ..common.errors import RequestError
 from ..common.fingerprint import checksum
 
 REFUSED = "{0}; the fast path {1}: decode with fast=False"
-OWN_HOOKS = "transformers.utils.output_capturing"  # where transformers' hooks are from, with which it collects hidden states
-# What no pass reads, or what is looked at by itself.
+# The module of the hooks with which transformers collects hidden states.
+OWN_HOOKS = "transformers.utils.output_capturing"
+# Attributes that no pass reads, or that are checked by themselves.
 PASSED_OVER = {
     "_forward_hooks",
     "_forward_pre_hooks",
     "_output_capturing_hooks_installed",
-    "fast_parts",
-    "fast_parts_of",
+    "prepared",
+    "prepared_for",
     "forward",
 }
 PASSED_OVER |= {name for name in vars(nn.Module()) if "hook" in name} | {"_compiled_call_impl"}
@@ -39,12 +41,13 @@ CODE = (
 
 
 def snapshot(model: nn.Module, described: str) -> list:
-    """Return everything that a pass of `model` reads, to be compared with `==`.
+    """Return everything that a pass of `model` reads, for comparison with `==`.
 
-    This is: every setting in a module, in its config or in another object that a module has; which modules and adapters there
-    are; place, layout and checksum of each tensor; the precision of matrix products. Objects without settings,
-    such as functions, are compared as they are. All weights are read once, as in one pass. Raise RequestError for a model
-    that cannot be watched, such as one with forward hooks or quantised weights, and under autocast; `described` is its name in that sentence.
+    This is: every setting of a module, of its config or of another object in a module; the modules
+    and adapters; address, layout and checksum of each tensor; the precision of matrix products.
+    Objects without settings, such as functions, are compared by identity. Reads all weights once,
+    as a pass does. Raise RequestError under autocast, and for a model that cannot be watched, such
+    as one with forward hooks or quantised weights. The error calls the model `described`.
     """
     if hooks_of_all_modules._global_forward_hooks or hooks_of_all_modules._global_forward_pre_hooks:
         raise RequestError(
@@ -68,19 +71,19 @@ def snapshot(model: nn.Module, described: str) -> list:
 
 
 class _Reader:
-    """Walks over the objects that a module holds, each once, and notes what it finds."""
+    """Visits every object in a module once. `found` collects values, `tensors` the tensors."""
 
     def __init__(self, described: str):
         self.described, self.found, self.tensors, self.seen = described, [], [], {}
 
     def read(self, path: str, value) -> None:
-        """Note a value and what is in it."""
+        """Record a value and everything in it, under its path in the model."""
         if isinstance(value, PLAIN):
             self.found.append((path, type(value), value))
         elif id(value) in self.seen:
             self.found.append((path, self.seen[id(value)][0]))
         else:
-            self.seen[id(value)] = path, value  # held, so that no other object gets this id
+            self.seen[id(value)] = path, value  # stored, so that no other object gets this id
             self._read_once(path, value)
 
     def _read_once(self, path: str, value) -> None:
@@ -111,15 +114,11 @@ class _Reader:
 
     def _read_items(self, path: str, items) -> None:
         for name, part in list(items):
-            # Modules are told by their name in the model: model.layers.0, not _modules.model._modules.layers.
-            self.read(
-                path
-                if name in ("_modules", "_parameters", "_buffers")
-                else f"{path}.{name}"
-                if path
-                else str(name),
-                part,
-            )
+            # A path names modules as the model does: model.layers.0, not _modules.model.
+            if name in ("_modules", "_parameters", "_buffers"):
+                self.read(path, part)
+            else:
+                self.read(f"{path}.{name}" if path else str(name), part)
 
     def _check_module(self, path: str, module: nn.Module) -> None:
         where = f"{self.described}'s {path or type(module).__name__}"
@@ -138,20 +137,7 @@ class _Reader:
             raise RequestError(REFUSED.format(f"{where} is quantised", "reads plain weights alone"))
 
     def _check_tensor(self, path: str, tensor: torch.Tensor) -> None:
-        kind = (
-            type(tensor).__name__
-            if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer)
-            else "offloaded"
-            if tensor.is_meta
-            else ""
-        )
-        if not kind and (
-            tensor.layout is not torch.strided
-            or tensor.is_floating_point()
-            and tensor.itemsize == 1
-        ):
-            kind = f"{tensor.dtype}, {tensor.layout}"
-        if kind:
+        if kind := _unwatched(tensor):
             raise RequestError(
                 REFUSED.format(
                     f"{self.described}'s {path} is no plain tensor ({kind})",
@@ -160,8 +146,20 @@ class _Reader:
             )
 
 
+def _unwatched(tensor: torch.Tensor) -> str:
+    """Return why a tensor cannot be watched, in brackets of an error; "" if it can."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer):
+        return type(tensor).__name__
+    if tensor.is_meta:
+        return "offloaded"
+    eight_bit_float = tensor.is_floating_point() and tensor.itemsize == 1
+    if tensor.layout is not torch.strided or eight_bit_float:
+        return f"{tensor.dtype}, {tensor.layout}"
+    return ""
+
+
 class _Same:
-    """An object that is compared by what it is, not by what it holds."""
+    """An object that is compared by identity; a bound method by its object and function."""
 
     def __init__(self, value):
         self.value = value

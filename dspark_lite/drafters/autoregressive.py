@@ -81,7 +81,7 @@ class Autoregressive(Draft, Drafter):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList([layer])
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(config.hidden_size, self.outputs, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, self.output_size, bias=False)
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
         """Return the features [..., H] of tapped hidden states [..., taps * H]."""

@@ -44,7 +44,7 @@ class Backbone(Draft):
             self.layer_class(config) for _ in range(config.num_hidden_layers)
         )
         self.norm = nn.RMSNorm(hidden, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(hidden, self.outputs, bias=False)
+        self.lm_head = nn.Linear(hidden, self.output_size, bias=False)
 
     def context(self, features: torch.Tensor) -> torch.Tensor:
         """Return the context vectors [B, T, H] of tapped hidden states [B, T, taps * H]."""
@@ -249,7 +249,7 @@ class DSpark(Backbone, Drafter):
         if config.markov_rank:
             head = SEQUENTIAL_HEADS[config.markov_head_type]
             self.markov_head = head(
-                config.vocab_size, config.markov_rank, config.hidden_size, self.outputs
+                config.vocab_size, config.markov_rank, config.hidden_size, self.output_size
             )
         if config.enable_confidence_head:
             with_markov = config.markov_rank if config.confidence_head_with_markov else 0

@@ -46,11 +46,12 @@ class Draft(nn.Module):
 
     def __init__(self, config: DraftConfig):
         super().__init__()
-        self.config, self.outputs = config, config.draft_vocab_size or config.vocab_size
+        self.config, self.output_size = config, config.draft_vocab_size or config.vocab_size
         self.logit_softcap: float | None = None
         self.embedding_scale: torch.Tensor | None = None
         self.register_buffer(
-            "d2t", torch.zeros(self.outputs, dtype=torch.long) if config.draft_vocab_size else None
+            "d2t",
+            torch.zeros(self.output_size, dtype=torch.long) if config.draft_vocab_size else None,
         )
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
@@ -71,7 +72,7 @@ class Draft(nn.Module):
             logits = self.logit_softcap * torch.tanh(logits / self.logit_softcap)
         if self.d2t is None:
             return logits
-        ids = torch.arange(self.outputs, device=logits.device) + self.d2t
+        ids = torch.arange(self.output_size, device=logits.device) + self.d2t
         return logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf).index_copy(
             -1, ids, logits
         )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.proposal import started
+from ..decoding.proposal import start_policy
 from ..decoding.together import begin_together, play_round
 from ..decoding.sampling import RandomSource
 from ..scheduling.cost_table import CostTable
@@ -154,7 +154,7 @@ def joint_distribution(
             gamma=gamma,
             rule=rule,
         )
-        return requests, started(_copied(policy, *shared))
+        return requests, start_policy(_copied(policy, *shared))
 
     distribution: dict[tuple, float] = {}
     waiting, followed = list(outcomes(begin)), 0

@@ -22,7 +22,7 @@ from ..drafters.layers import Draft
 from .draft_forms import PublishedDraft, read_draft
 from .draft_weights import added_ids, load_draft, widen_embedding, within_vocabulary
 from .hub import download
-from .weights import of_target
+from .weights import target_weights
 
 EMBEDDED = data_folder("checkpoints")
 LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
@@ -420,7 +420,7 @@ def other_head(drafter, target) -> list[str]:
 
     Training copies and freezes that head.
     """
-    head = of_target(target).get("lm_head.weight")
+    head = target_weights(target).get("lm_head.weight")
     if head is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
         return []
     own, head = drafter.lm_head.weight[:4096].float(), head[:4096].float()

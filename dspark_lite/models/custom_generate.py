@@ -16,7 +16,7 @@ from ..common.errors import RequestError
 from ..common.timing import clock
 from ..decoding.answer import Generation, Round, Stopwatch
 from ..decoding.checks import check_request
-from ..decoding.proposal import Drafter, Policy, Proposal, started
+from ..decoding.proposal import Drafter, Policy, Proposal, start_policy
 from ..decoding.sampling import (
     LEAST_TEMPERATURE,
     Randomness,
@@ -130,7 +130,7 @@ class CustomGenerate:
         with in_its_modes(model):
             model.eval()
             rows = [
-                _Row(
+                _BatchRow(
                     self.target,
                     self.drafter,
                     prompt.to(self.target.device),
@@ -140,7 +140,7 @@ class CustomGenerate:
                 )
                 for prompt in prompts
             ]
-            batch = _Rows(
+            batch = _Batch(
                 rows,
                 input_ids,
                 logits_processor,
@@ -148,7 +148,7 @@ class CustomGenerate:
                 generation_config,
                 self.generator,
             )
-            policy = started(self.policy)
+            policy = start_policy(self.policy)
             while not all(row.ended for row in rows):
                 tokens = batch.step(policy)
                 if streamer is not None:
@@ -248,11 +248,12 @@ class Warped(RandomSource):
         return draw(self.warp(probs), self.generator)
 
 
-class _Row(Sequence):
+class _BatchRow(Sequence):
     """A row of a batch: its text, and its block with the target's logits.
 
-    `logits` [1, k+1, V] belong to the anchor and to each of the `drafts` [k+1], padded by one. `at`
-    counts the drafts kept so far. The block is `spent` when a token that is no draft follows them.
+    `logits` [1, k+1, V] belong to the anchor and to each of the `drafts` [k+1], padded by one.
+    `position` counts the drafts kept so far. The block is `spent` when a token that is no draft
+    follows them.
     """
 
     def __init__(self, target, drafter, prompt, most: int, temperature: float, source: Randomness):
@@ -278,7 +279,12 @@ class _Row(Sequence):
 
         The position after the drafts gets NO_DRAFT.
         """
-        self.logits, self.at, self.spent, self.drafted = logits, 0, False, len(block.tokens[0])
+        self.logits, self.position, self.spent, self.drafted = (
+            logits,
+            0,
+            False,
+            len(block.tokens[0]),
+        )
         self.drafts, self.probs = (
             F.pad(block.tokens, (0, 1))[0],
             F.pad(block.probs, (0, 0, 0, 1))[0],
@@ -296,16 +302,16 @@ class _Row(Sequence):
         `kept`: the token is a draft; `ended`: it ends the answer.
         """
         self.count += 1
-        self.at, self.spent = self.at + kept, not kept
+        self.position, self.spent = self.position + kept, not kept
         if self.ended:
             return
         self.ended, self.answer.token_ids = ended, [*self.answer.token_ids, token]
         if self.entering is not None and (self.spent or ended):
-            tokens = self.answer.token_ids[-self.at - self.spent :]
+            tokens = self.answer.token_ids[-self.position - self.spent :]
             self.answer.rounds.append(
                 Round(
                     self.drafted,
-                    self.at,
+                    self.position,
                     len(tokens),
                     self.drafts[:-1].tolist(),
                     tokens,
@@ -315,14 +321,16 @@ class _Row(Sequence):
             self.answer.decode_seconds = clock(self.target.device) - self.begun
 
 
-class _Rows:
+class _Batch:
     """The rows of a batch, whose texts, ids [B, n], grow by a token at every step.
 
     As in transformers' own loop, a row continues with padding after an EOS token. The target reads
     the padding only if the caller asks for scores or logits.
     """
 
-    def __init__(self, rows: list[_Row], ids, processors, criteria, config, generator: Randomness):
+    def __init__(
+        self, rows: list[_BatchRow], ids, processors, criteria, config, generator: Randomness
+    ):
         self.rows, self.ids, self.processors, self.criteria, self.generator = (
             rows,
             ids,
@@ -351,7 +359,7 @@ class _Rows:
         idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
         spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
         watch = self._verify(spent, policy) if spent else None
-        logits = torch.cat([row.logits[:, row.at] for row in self.rows]).to(
+        logits = torch.cat([row.logits[:, row.position] for row in self.rows]).to(
             self.ids.device
         )  # [B, V]
         scores = self.processors(self.ids, logits.clone())
@@ -379,7 +387,7 @@ class _Rows:
         for index, row in zip(spent, rows):
             row.anchor = self.ids[index, -1:].to(row.anchor)
             if row.entering is not None:  # after the prompt's pass there is nothing to roll back
-                row.keep([row.at + 1], row.anchor)
+                row.keep([row.position + 1], row.anchor)
         watch, drafting = (
             Stopwatch(rows[0].target.device),
             [row for row in rows if not row.ended or self.padding is None],
@@ -416,41 +424,65 @@ class _Rows:
         rejection, or without a draft, the token is drawn from the residual. A `padded` row gets
         padding; it keeps a draft that is padding too.
         """
-        drafts, drafted, coins = (
-            torch.stack([getattr(row, part)[row.at] for row in self.rows]).to(scores.device)
-            for part in ("drafts", "probs", "coins")
-        )  # [B], [B, V], [B]
-        probs, at = probabilities(scores, float(self.sampled)), drafts[:, None]
-        keep = torch.where(
-            coins < NO_DRAFT, (probs.gather(1, at) / drafted.gather(1, at))[:, 0].clamp(max=1), 0
-        )
-        tossed = (
-            accepted_prefix_length(keep[:, None], self.generator) > 0
-            if isinstance(self.generator, RandomSource)
-            else coins < keep
-        )
-        failed = undefined(scores) if self.sampled else scores.isnan().any(1)
+        drafts, draft_probs, coins = self._next_drafts(scores.device)
+        probs = probabilities(scores, float(self.sampled))  # [B, V]
+        keep = _keep_probabilities(probs, draft_probs, drafts, coins)  # [B]
+        if isinstance(self.generator, RandomSource):
+            tossed = accepted_prefix_length(keep[:, None], self.generator) > 0
+        else:
+            tossed = coins < keep
         is_padding = drafts == (-1 if self.padding is None else self.padding.to(drafts))
-        tossed, is_padding, broken, failed = torch.stack(
-            [tossed, is_padding, keep.isnan(), failed]
-        ).tolist()
-        for fails, name in (
-            (failed, "target's logits, as the request's processors leave them,"),
-            (broken, "drafter's probabilities"),
-        ):
-            if any(fail and not ended for fail, ended in zip(fails, padded)):
-                raise RequestError(NOT_FINITE.format(name))
+        failed = undefined(scores) if self.sampled else scores.isnan().any(1)
+        tossed, is_padding, failed, broken = torch.stack(
+            [tossed, is_padding, failed, keep.isnan()]
+        ).tolist()  # the host waits once for all four
+        _check_finite(failed, broken, padded)
         kept = [
-            row.at < row.drafted and pads if ended else toss
+            row.position < row.drafted and pads if ended else toss
             for row, toss, pads, ended in zip(self.rows, tossed, is_padding, padded)
         ]
-        tokens = drafts.clone()
-        if drawn := [index for index, keeps in enumerate(kept) if not keeps]:
-            drawn = torch.tensor(drawn, device=tokens.device)
-            tokens[drawn] = draw(residual(probs[drawn], drafted[drawn]), self.generator)
+        tokens = self._draw_rejected(probs, draft_probs, drafts, kept)
         if any(padded):
             tokens[torch.tensor(padded, device=tokens.device)] = self.padding.to(tokens)
         return tokens.to(self.ids), kept
+
+    def _next_drafts(self, device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return each row's next draft [B], its distribution [B, V] and its coin [B].
+
+        A row without a draft gives token 0, zeros and NO_DRAFT.
+        """
+        drafts = torch.stack([row.drafts[row.position] for row in self.rows])
+        draft_probs = torch.stack([row.probs[row.position] for row in self.rows])
+        coins = torch.stack([row.coins[row.position] for row in self.rows])
+        return drafts.to(device), draft_probs.to(device), coins.to(device)
+
+    def _draw_rejected(self, probs, draft_probs, drafts, kept: list[bool]) -> torch.Tensor:
+        """Return tokens [B]: the draft of each row that keeps it, else a draw from the residual."""
+        tokens = drafts.clone()
+        if rejected := [index for index, keeps in enumerate(kept) if not keeps]:
+            rows = torch.tensor(rejected, device=tokens.device)
+            tokens[rows] = draw(residual(probs[rows], draft_probs[rows]), self.generator)
+        return tokens
+
+
+def _keep_probabilities(probs, draft_probs, drafts, coins) -> torch.Tensor:
+    """Return the probability [B] with which each row keeps its draft [B]; 0 without a draft.
+
+    `probs` and `draft_probs` [B, V] are the distributions of the target and the drafter.
+    """
+    index = drafts[:, None]
+    ratio = (probs.gather(1, index) / draft_probs.gather(1, index))[:, 0]
+    return torch.where(coins < NO_DRAFT, ratio.clamp(max=1), 0)
+
+
+def _check_finite(failed: list[bool], broken: list[bool], padded: list[bool]) -> None:
+    """Raise RequestError if the target `failed` or the drafter is `broken` in an unpadded row."""
+    for fails, name in (
+        (failed, "target's logits, as the request's processors leave them,"),
+        (broken, "drafter's probabilities"),
+    ):
+        if any(fail and not ended for fail, ended in zip(fails, padded)):
+            raise RequestError(NOT_FINITE.format(name))
 
 
 def unpadded(

@@ -150,8 +150,8 @@ def _read_heads(flat: dict) -> None:
         )
     if not anchor and flat["markov_rank"] and flat["markov_head_type"] == "rnn":
         raise CheckpointError(
-            "this draft has an RNN head and does not predict from its anchor slot (sample_from_anchor: false); where its state "
-            "begins in that layout nobody fixes, so only a Markov or a gated head is drafted here"
+            "this draft has an RNN head and does not predict from its anchor slot (sample_from_anchor: false); no format "
+            "defines where its state starts in that layout; use a Markov or a gated head"
         )
     if flat.get("block_size") == 1 and not anchor:
         raise CheckpointError(

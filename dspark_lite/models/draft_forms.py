@@ -165,24 +165,24 @@ SPECULATORS_TYPES = [name for name, form in FORMS.items() if form.publisher == S
 class PublishedDraft(NamedTuple):
     """A draft as its config.json describes it.
 
-    `names` is its row of FORMS. `max_positions` counts the positions that it was trained for;
+    `form` is its row of FORMS. `max_positions` counts the positions that it was trained for;
     `target` is the name of its target. Both are None if config.json does not give them.
     """
 
-    names: Form
+    form: Form
     config: DraftConfig
     max_positions: int | None
     target: str | None = None
 
     @property
-    def form(self) -> str:
+    def publisher(self) -> str:
         """The publisher of its form: DEEPSPEC, SPECULATORS or Z_LAB."""
-        return self.names.publisher
+        return self.form.publisher
 
     @property
     def kind(self) -> type:
         """The class of the drafter."""
-        return self.names.kind
+        return self.form.kind
 
 
 def read_draft(name: str, config: dict, num_target_layers: int | None = None) -> PublishedDraft:
@@ -204,7 +204,7 @@ def _read(name: str, config: dict, num_target_layers: int | None) -> PublishedDr
     form = _form(name, config)
     if form.publisher == SPECULATORS:
         config = config | {LAYERS: _layer_fields(name, config.get(LAYERS) or {})}
-    given = {ours: at(config, *paths) for ours, paths in form.fields.items()}
+    given = {ours: first_value(config, *paths) for ours, paths in form.fields.items()}
     fields = (
         form.defaults
         | flattened(config)
@@ -226,11 +226,11 @@ def _read(name: str, config: dict, num_target_layers: int | None) -> PublishedDr
         form,
         parse_draft_config(form.kind, fields),
         fields.get("max_position_embeddings"),
-        at(config, f"{VERIFIER}.name_or_path"),
+        first_value(config, f"{VERIFIER}.name_or_path"),
     )
 
 
-def at(config: dict, *paths: str):
+def first_value(config: dict, *paths: str):
     """Return the value at the first of these paths in a config.json that has one, or None."""
     for path in paths:
         value = config

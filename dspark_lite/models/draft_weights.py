@@ -15,7 +15,7 @@ from torch import nn
 from ..common.errors import CheckpointError
 from ..drafters import DraftConfig
 from .draft_forms import Z_LAB, Form, PublishedDraft
-from .weights import of_target
+from .weights import target_weights
 
 SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")
 BY_TOKEN = (
@@ -112,10 +112,10 @@ def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
 
     Raise CheckpointError if the files do not hold the tensors of its config.
     """
-    shared = of_target(target) if target else {}
-    check_tensors(name, draft, stored_shapes(draft.names, files), shared)
+    shared = target_weights(target) if target else {}
+    check_tensors(name, draft, stored_shapes(draft.form, files), shared)
     device, dtype = (target.device, target.dtype) if target else ("cpu", torch.float32)
-    tensors = read_tensors(draft.names, files, shared, device, dtype)
+    tensors = read_tensors(draft.form, files, shared, device, dtype)
     ids = _output_ids(name, draft.config, tensors)
     config = within_vocabulary(draft.config, target) if target else draft.config
     tensors = _completed(config, tensors, shared, ids)
@@ -123,7 +123,7 @@ def load_draft(name: str, draft: PublishedDraft, files: list[Path], target):
         drafter = draft.kind(config)
     drafter.load_state_dict(tensors, strict=True, assign=True)
     if target:
-        _scale_as_target(drafter, draft.names, target, shared)
+        _scale_as_target(drafter, draft.form, target, shared)
     return drafter.eval().requires_grad_(False)
 
 

@@ -20,7 +20,7 @@ from ..common.files import write_tensors, write_text
 from ..drafters import MTP, DSpark, Eagle3, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, architecture_of, read_config, resolve, weight_files
 from .draft_config import LAYERS, flattened
-from .draft_forms import DEEPSPEC, FORMS, SPECULATORS, Form, PublishedDraft, at, read_draft
+from .draft_forms import DEEPSPEC, FORMS, SPECULATORS, Form, PublishedDraft, first_value, read_draft
 from .draft_weights import MAPS, SHARED_TENSORS, check_tensors, check_values, stored_shapes
 
 
@@ -87,9 +87,9 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
             f"{name} is a {architecture_of(config)}, which needs no export: an engine loads a language model as it is"
         )
     draft = read_draft(name, config)
-    if draft.form != DEEPSPEC:
+    if draft.publisher != DEEPSPEC:
         raise CheckpointError(
-            f"{name} is in the form of {draft.form}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is"
+            f"{name} is in the form of {draft.publisher}, and drafts are exported from DeepSpec's; vLLM and SGLang load it as it is"
         )
     _check_runs(name, engine, draft)
     tensors = _stored_tensors(name, draft, source)
@@ -162,7 +162,7 @@ def _stored_tensors(name: str, draft: PublishedDraft, source: Path) -> dict[str,
     Raise CheckpointError if a tensor is missing or wrong.
     """
     files = weight_files(source)
-    check_tensors(name, draft, stored_shapes(draft.names, files), optional=SHARED_TENSORS)
+    check_tensors(name, draft, stored_shapes(draft.form, files), optional=SHARED_TENSORS)
     tensors = {tensor: value for path in files for tensor, value in load_file(path).items()}
     for tensor, value in tensors.items():
         check_values(tensor, source, value, integers=tensor in MAPS)
@@ -229,7 +229,7 @@ def _speculators_config(draft: PublishedDraft, target: str) -> dict:
     for field, (path, *_) in form.fields.items():
         section, _, name = path.rpartition(".")
         if values[field] is not None:
-            (at(written, section) if section else written)[name] = values[field]
+            (first_value(written, section) if section else written)[name] = values[field]
     if draft.kind is MTP:
         written["num_nextn_predict_layers"] = 1
     return written

@@ -10,7 +10,7 @@ def kv_bytes(config, item: int) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * item
 
 
-def of_target(target) -> dict[str, torch.Tensor]:
+def target_weights(target) -> dict[str, torch.Tensor]:
     """Return a target's embedding and LM head by their names in a draft.
 
     Quantised weights are left out.
@@ -35,7 +35,7 @@ def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
     """
     models = [network(model) for model in (target, drafter) if model is not None]
     # On the meta device every address is 0, so a tensor of the same name counts as shared.
-    shared = {name: weight.data_ptr() for name, weight in of_target(target).items()}
+    shared = {name: weight.data_ptr() for name, weight in target_weights(target).items()}
     own = [
         value
         for model in models[1:]

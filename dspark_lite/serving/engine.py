@@ -13,7 +13,7 @@ from ..common.errors import RequestError
 from ..common.timing import clock
 from ..decoding.answer import Round
 from ..decoding.checks import check_models, check_request, stop_set, until_stop
-from ..decoding.proposal import started
+from ..decoding.proposal import start_policy
 from ..decoding.sampling import Verdict, check_seed, check_temperature
 from ..decoding.sequence import Outcome
 from .requests import Answer, Request, RunningRequest, StepReport
@@ -87,7 +87,7 @@ class Engine:
 
     def set_policy(self, policy) -> None:
         """Schedule verification by this policy from the next step on."""
-        self.policy = started(policy)
+        self.policy = start_policy(policy)
 
     def submit(self, request: Request) -> int:
         """Queue a request and return its id. Raise RequestError for a request that cannot be

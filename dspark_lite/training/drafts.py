@@ -10,7 +10,7 @@ from ..common.errors import CheckpointError, DSparkLiteError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3
 from ..models.checkpoints import check_pair, load_drafter
 from ..models.draft_config import parse_draft_config
-from ..models.weights import of_target
+from ..models.weights import target_weights
 from .blocks import block_loss
 from .chains import eagle3_loss, mtp_loss
 from .recipe import DraftRecipe, without_nones
@@ -89,7 +89,7 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
     if recipe.trained:
         freeze_backbone(drafter, target.dtype)
     drafter.to(target.device)
-    for name, theirs in of_target(target).items():
+    for name, theirs in target_weights(target).items():
         # Trained weights are float32. A float32 target shares its tensors, a 16-bit target's are
         # copied.
         weight = theirs.to(drafter.get_parameter(name).dtype)

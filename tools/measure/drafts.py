@@ -179,7 +179,7 @@ def inspected(scratch):
             {
                 "draft": name,
                 "target": entry["target"],
-                "form": summary.draft.form,
+                "form": summary.draft.publisher,
                 "kind": summary.draft.kind.architecture,
                 "layers": config.num_hidden_layers,
                 "taps": list(config.target_layer_ids),

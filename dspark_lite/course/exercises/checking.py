@@ -115,26 +115,31 @@ def as_values(answer):
     return torch.as_tensor(answer, dtype=torch.float64)
 
 
-def same(answer, right, tolerance: float = 1e-5) -> bool:
-    """Whether two results have one form and agree within `tolerance`, large ones to single precision; exceptions agree in
-    type and message."""
+def same(answer, right) -> bool:
+    """Return whether two results have the same form and the same values.
+
+    Numbers agree within 1e-5, or a relative 1e-6. Exceptions agree in type and message.
+    """
     if type(answer) is not type(right):
         return False
     if isinstance(right, torch.Tensor):
-        return answer.shape == right.shape and torch.allclose(
-            answer, right, atol=tolerance, rtol=1e-6
-        )
+        return answer.shape == right.shape and torch.allclose(answer, right, atol=1e-5, rtol=1e-6)
     if isinstance(right, tuple):
         return len(answer) == len(right) and all(map(same, answer, right))
     return repr(answer) == repr(right) if isinstance(right, Exception) else answer == right
 
 
 def unchanged(given, before) -> bool:
-    """Whether tensors, arrays and what lists, tuples, dicts and namespaces hold are as they were."""
+    """Return whether tensors and arrays, alone or in a container, are as they were.
+
+    Containers are lists, tuples, dicts and namespaces. A NaN equals a NaN.
+    """
     if isinstance(given, torch.Tensor):
-        return torch.equal(given, before)
+        return given.shape == before.shape and torch.allclose(
+            given, before, rtol=0, atol=0, equal_nan=True
+        )
     if isinstance(given, np.ndarray):
-        return np.array_equal(given, before)
+        return np.array_equal(given, before, equal_nan=given.dtype.kind in "fc")
     if isinstance(given, dict):
         return list(given) == list(before) and all(map(unchanged, given.values(), before.values()))
     if isinstance(given, (tuple, list)):

@@ -245,7 +245,7 @@ def judge_at(temperature: float, learners) -> None:
     blocks = verifying.visited(blocks_at, learners)
     if total_variation(blocks, blocks_at(draw_block)) > EXACT:
         verifying.visit_again(lambda function: [blocks_at(function)], learners, [blocks])
-        known = verifying.like(blocks, WRONG_BLOCKS, blocks_at)
+        known = verifying.matching_mistake(blocks, WRONG_BLOCKS, blocks_at)
         raise Mistake(
             "the block is not drawn left to right from base logits plus bias"
             + (f": {known}" if known else ", a softmax and a draw at each slot")
@@ -255,7 +255,7 @@ def judge_at(temperature: float, learners) -> None:
     distance = total_variation(texts, target_texts())
     if distance > EXACT:
         verifying.visit_again(lambda function: [at_this(function)[1]], learners, [texts])
-        known = verifying.like(texts, WRONG_ROWS, lambda wrong: at_this(wrong)[1])
+        known = verifying.matching_mistake(texts, WRONG_ROWS, lambda wrong: at_this(wrong)[1])
         raise Mistake(
             f"the block is right, but with your q the committed texts are off by a total variation of "
             f"{verifying.shown(distance)}: "

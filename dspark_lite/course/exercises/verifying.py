@@ -297,12 +297,12 @@ def judge_verify(learners):
     distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
     if distance > EXACT:
         visit_again(texts, learners, [found])
-        known = like(found, MISTAKES, lambda wrong: texts(wrong)[0])
+        known = matching_mistake(found, MISTAKES, lambda wrong: texts(wrong)[0])
         if known == NEVER and branches(learners, REFUSED_SECOND) > len(TARGET):
             (known,) = LOST_RETURN
         if known == OFFERED:
             known = (
-                like(
+                matching_mistake(
                     committed_after(learners, REFUSED_SECOND),
                     WHICH_OFFERED,
                     lambda wrong: committed_after(wrong, REFUSED_SECOND),
@@ -376,8 +376,11 @@ def visit_again(distributions, learners, found: list[dict]):
         )
 
 
-def like(found: dict, mistakes: dict, distribution) -> str:
-    """The sentence of `mistakes`, {sentence: function}, whose function has the distribution `found`; empty where none has."""
+def matching_mistake(found: dict, mistakes: dict, distribution) -> str:
+    """Return the sentence of `mistakes`, {sentence: function}, whose function gives `found`.
+
+    `distribution(function)` is what is compared with `found`. Return "" if no function gives it.
+    """
     return next(
         (
             sentence
@@ -414,7 +417,10 @@ def committed_after(verify, drafts: list[int]) -> dict[tuple[int, ...], float]:
 
 
 def branches(verify, drafts: list[int]) -> int:
-    """In how many ways a round of `verify` on these drafts can fall out; three, if no coin is tossed."""
+    """Return in how many ways a round of `verify` on these drafts can end.
+
+    With no coin tossed there are three.
+    """
     return len(list(outcomes(lambda path: judged(verify, drafts, path))))
 
 

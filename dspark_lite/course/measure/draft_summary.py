@@ -48,7 +48,7 @@ class Summary(NamedTuple):
         of_layers = f" of {config.num_target_layers}" if config.num_target_layers else ""
         return [
             self.name,
-            f"form        {self.draft.form}"
+            f"form        {self.draft.publisher}"
             + (f", for {self.draft.target}" if self.draft.target else ""),
             f"kind        {kind.architecture}: {_kind(kind, config)}",
             f"taps        layers {', '.join(map(str, config.target_layer_ids))}{of_layers} of the target, of hidden size {config.hidden_size:,}",
@@ -105,7 +105,7 @@ def summarise(name: str, num_target_layers: int | None = None) -> Summary:
         if on_hub and not any(folder.glob("model*.safetensors"))
         else {tensor: (entry.shape, entry.nbytes) for tensor, entry in stored(str(folder)).items()}
     )
-    shapes = {draft.names.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
+    shapes = {draft.form.tensor_name(tensor): shape for tensor, (shape, _) in header.items()}
     shapes.pop(None, None)
     return Summary(name, draft, shapes, sum(size for _, size in header.values()))
 

@@ -65,7 +65,7 @@ class Lab:
                 "a folder or a Hub id (org/name)"
             )
         if self._held is None or self._held[0] != name:
-            compiled, self._held = self._held and hasattr(self._held[1], "fast_parts"), None
+            compiled, self._held = self._held and hasattr(self._held[1], "prepared"), None
             if compiled:
                 gc.collect()  # a compiled pass and its drafter hold each other
             self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import Proposal, chosen_lengths, started
+from dspark_lite.decoding.proposal import Proposal, chosen_lengths, start_policy
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.policies import Costs
 from dspark_lite.serving.requests import StepReport
@@ -97,7 +97,7 @@ class EngineModel:
         self.record, self.costs, self.policy, self.prefill, self.now = (
             record,
             costs,
-            started(policy),
+            start_policy(policy),
             prefill,
             0.0,
         )

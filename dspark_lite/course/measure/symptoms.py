@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from dspark_lite.decoding.proposal import started
+from dspark_lite.decoding.proposal import start_policy
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.together import begin_together, play_round
 from dspark_lite.decoding.sampling import probabilities, residual
@@ -107,7 +107,7 @@ def _rounds(service, text: str, generator, read: list):
         seen.append(proposal)
         return torch.tensor([proposal.tokens.shape[1]])
 
-    ids, policy, gamma = service.encode(text), started(whole_blocks), service.drafter.gamma
+    ids, policy, gamma = service.encode(text), start_policy(whole_blocks), service.drafter.gamma
     (request,) = begin_together(
         service.target,
         service.drafter,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from dspark_lite.course.names import DOMAINS
-from dspark_lite.decoding.proposal import Proposal, started
+from dspark_lite.decoding.proposal import Proposal, start_policy
 from dspark_lite.scheduling.cost_table import CostTable
 from . import confidence_results
 
@@ -64,7 +64,7 @@ def _side_by_side(blocks: int, requests: int) -> torch.Tensor:
 
 def lengths_by(policy, steps: list[Proposal]) -> torch.Tensor:
     """Return the verification lengths [steps, R] of a policy; a policy with a memory begins with an empty one."""
-    policy = started(policy)
+    policy = start_policy(policy)
     return torch.stack([policy(proposal) for proposal in steps])
 
 
