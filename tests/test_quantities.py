@@ -30,7 +30,7 @@ from dspark_lite.course.replication import (
     confidence_results,
     serving_results,
 )
-from dspark_lite.course.replication.experiment_results import TABLE_1, Acceptance, Length
+from dspark_lite.course.replication.experiment_results import SEEDS, TABLE_1, Acceptance, Length
 from dspark_lite.course.replication.quantities import fall, length_gain
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.serving.requests import STEP_PARTS, StepReport
@@ -235,7 +235,9 @@ def test_a_fall_is_from_position_1_to_7_and_its_half():
     assert fall(dspark, ("math", "code")).estimate() == is_about(0.125, 0.1, 0.15)
     of_dflash = 0.9 - 16 / 30
     assert fall(dflash, ("math",)).estimate() == is_about(of_dflash, 0.2, 0.7)
-    half = claim_of("half the fall").margins["math"]
+    margin = claim_of("half the fall").margins["math"]
+    assert margin == fall(SEEDS["dflash"], ("math",)) / 2 - fall(SEEDS["dspark"], ("math",))
+    half = fall(dflash, ("math",)) / 2 - fall(dspark, ("math",))
     assert half.estimate() == is_about(of_dflash / 2 - 0.15, 0.2 / 2 - 0.1, 0.7 / 2 - 0.2)
     half = fall(dflash, ("math", "code")) / 2 - fall(dspark, ("math", "code"))
     assert half.estimate() == is_about((of_dflash + 0.4) / 4 - 0.125, 0.6 / 4 - 0.1, 1.1 / 4 - 0.15)
