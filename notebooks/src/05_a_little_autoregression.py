@@ -226,14 +226,13 @@ second = joint.sum(0).topk(5).indices  # [5]
 state, anchor = dspark.begin(reading.ids[:, :place], reading.features[:, :place]), reading.ids[:, place]  # anchor [1]
 base_logits = dspark.lm_head(dspark.block_hidden(state, anchor))[0].float()  # [g, V]
 w1, w2 = (weight.float() for weight in (dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight))  # [V, r] each
-
-
+slot_1 = probabilities(base_logits[0] + w1[anchor[0]] @ w2.T, 1.0)[first]  # [5]
+after = probabilities(base_logits[1] + w1[first] @ w2.T, 1.0)[:, second]  # [5, 5]: a row for each first token
+dspark = state = None  # two drafters beside a large target may not fit
 dflash = lab.drafter("dflash")
 features = lab.target.prefill(reading.ids[:, :place], dflash.taps)[0].features
 apart = dflash.propose(dflash.begin(reading.ids[:, :place], features), anchor, temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
-dflash = None  # two drafters beside a large target may not fit
-slot_1 = probabilities(base_logits[0] + w1[anchor[0]] @ w2.T, 1.0)[first]  # [5]
-after = probabilities(base_logits[1] + w1[first] @ w2.T, 1.0)[:, second]  # [5, 5]: a row for each first token
+dflash = None
 tables = {"the target": joint[:, second], "DFlash": apart[0, first][:, None] * apart[1, second], "DSpark": slot_1[:, None] * after}
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])[-60:]))
 picture = lesson_04.pair_maps(tables, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
@@ -268,7 +267,7 @@ def explore_bias(slot, previous):
                                           lab.tokenizer.decode(previous))
 
 
-panel = widgets.explore(explore_bias, {"slot": 2, "previous": first[1].item()}, slot=widgets.slider("slot", 2, 1, dspark.gamma),
+panel = widgets.explore(explore_bias, {"slot": 2, "previous": first[1].item()}, slot=widgets.slider("slot", 2, 1, len(base_logits)),
                         previous=widgets.menu("previous token", choices))
 
 # %% [markdown]
