@@ -87,7 +87,7 @@ def test_readmes_drafters_are_the_stored_benchmarks_and_the_studies():
     assert drafters == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
     for name, (_, speed, *lengths, trainings) in zip(drafters, table, strict=True):
         assert abs(float(speed) - overall[name]) <= 0.05
-        runs = studies.SEEDS.get(name, [studies.TABLE_1[name]] if name in studies.TABLE_1 else [])
+        runs = studies.TRAININGS.get(name, ())
         assert trainings == (str(len(runs)) if runs else "none")
         for domain, shown in zip(DOMAINS, lengths, strict=True):
             means = [experiment_results.accepted_lengths(run)[domain].value for run in runs]

@@ -209,8 +209,8 @@ def chosen_lengths(
     """Return each request's verification length by a policy (None: all that was drafted).
 
     The host waits for the policy once. Without drafts the policy is not called. Raise RequestError
-    for lengths that are not whole numbers from 0 to `block_size` (None: to the drafted length, which is
-    shorter near the end of an answer).
+    for lengths that are not whole numbers from 0 to `block_size` (None: to the drafted length,
+    which is shorter near the end of an answer).
     """
     requests, drafted = proposal.tokens.shape
     if policy is None or not requests or not drafted:

@@ -9,6 +9,8 @@ from .answer import AnsweredPrompt, Generation, Stopwatch
 from .proposal import Policy, Proposal, chosen_lengths, stack_proposals, start_policy
 from .sequence import Outcome, Sequence
 
+NO_MEMORY = object()  # for a policy without a `memory`; None may be the memory of one that has it
+
 
 def schedule_together(
     policy: Policy | None, sequences: list[Sequence], blocks: list[Proposal]
@@ -46,11 +48,11 @@ def play_round(sequences: list[Sequence], policy: Policy | None = None) -> list[
 @contextmanager
 def forgetting_failures(policy: Policy | None) -> Iterator[None]:
     """Restore a policy's `memory`, if it has one, after an error inside the context."""
-    memory = getattr(policy, "memory", None)
+    memory = getattr(policy, "memory", NO_MEMORY)
     try:
         yield
     except BaseException:
-        if memory is not None:
+        if memory is not NO_MEMORY:
             policy.memory = memory
         raise
 

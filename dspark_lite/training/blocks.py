@@ -231,6 +231,17 @@ def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -
     )
 
 
+@torch.no_grad()
+def target_logits_at(drafter, last_hidden: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Return the target's logits [B, K, g, V] at positions [B, K, g], from its last hidden states
+    [B, n, H].
+
+    The drafter has the target's LM head. It runs at these positions only: no logits are stored.
+    """
+    rows = torch.arange(len(last_hidden), device=last_hidden.device)[:, None, None]
+    return drafter.lm_head(last_hidden[rows, positions])
+
+
 def block_loss(
     drafter: DSpark, batch: TrainingBatch, weights: LossWeights, progress: float
 ) -> tuple[torch.Tensor, torch.Tensor, dict]:
@@ -239,11 +250,7 @@ def block_loss(
     ids, supervised, features, last_hidden, anchors, valid = batch
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
     blocks = training_forward(drafter, features, ids, supervised, anchors, valid, mask)
-    with torch.no_grad():
-        # The drafter has the target's LM head. It runs at the anchors' positions only: no logits
-        # are stored.
-        rows = torch.arange(len(ids), device=ids.device)[:, None, None]
-        target_logits = drafter.lm_head(last_hidden[rows, blocks.target_position])
+    target_logits = target_logits_at(drafter, last_hidden, blocks.target_position)
     decay = float(drafter.gamma) if weights.position_decay is None else weights.position_decay
     losses = block_losses(
         blocks.logits,

@@ -15,9 +15,8 @@ from dspark_lite.course.measure.lab import setup
 from tools.errors import report_errors
 
 REPEATS = 30  # the least of so many times counts
-RECORDINGS = (
-    3  # minutes apart, so that a busy moment spoils no drafter alone; the least of them counts
-)
+# Several, so that a busy moment does not lengthen one drafter's times alone.
+RECORDINGS = 3
 
 
 def least(found):

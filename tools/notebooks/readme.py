@@ -64,9 +64,7 @@ def drafters():
     names = sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
     rows = []
     for name in names:
-        runs = studies.SEEDS.get(name) or (
-            (studies.TABLE_1[name],) if name in studies.TABLE_1 else ()
-        )
+        runs = studies.TRAININGS.get(name, ())
         if runs:
             lengths = lengths_over_seeds(runs)
             cells = [interval(lengths[domain], "tokens") for domain in DOMAINS]

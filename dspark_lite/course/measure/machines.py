@@ -344,8 +344,7 @@ class Replayed(NamedTuple):
 
 
 def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0) -> Replayed:
-    """Return Replay recorded answers with `load` requests always under way: whoever ends is replaced at once, each answer in
-    its turn.
+    """Replay recorded answers with `load` requests always under way: the next answer takes the place of one that ends.
 
     Counting begins when as many answers have ended as run, and ends after as many as there are,
     or twice as many as run. The order of the answers depends on the seed and their number alone.

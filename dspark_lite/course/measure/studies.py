@@ -71,6 +71,8 @@ def _of_length(recipe: str, length: int) -> str:
 SEEDS = {
     name: _seeds(TABLE_1[name], TABLE_1[name]) for name in ("eagle3", "dflash", "dspark")
 }  # drafter: runs
+# The runs of each drafter of Table 1: three seeds if there are three, else its only one.
+TRAININGS = {name: SEEDS.get(name, (run,)) for name, run in TABLE_1.items()}
 LOSSES = {
     "dflash": _seeds(
         "tiny-dflash-losses-of-dspark", "tiny-dflash", {"loss.cross_entropy": 0.1, "loss.l1": 0.9}

@@ -13,6 +13,7 @@ from dspark_lite.training.blocks import (
     TrainingBatch,
     dense_mask,
     draw_anchors,
+    target_logits_at,
     training_forward,
 )
 from dspark_lite.training.cache import OnlineFeatures, build_cache
@@ -58,12 +59,9 @@ def batch_loss(
     blocks = training_forward(
         drafter, batch.features, batch.ids, batch.supervised, batch.anchors, batch.valid, mask
     )
-    row, place = (
-        torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None],
-        blocks.target_position - shift,
-    )
-    with torch.no_grad():
-        wanted = drafter.lm_head(batch.last_hidden[row, place])  # the target's logits
+    row = torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None]
+    place = blocks.target_position - shift
+    wanted = target_logits_at(drafter, batch.last_hidden, place)
     logits, wanted, tokens, counted, confidence = (
         part.flatten(0, 1)
         for part in (
@@ -115,8 +113,7 @@ def expected_tokens(drafter, batch: TrainingBatch, dtype: torch.dtype) -> tuple[
     blocks = training_forward(
         drafter, features, batch.ids, batch.supervised, batch.anchors, batch.valid, mask
     )
-    rows = torch.arange(len(batch.ids), device=batch.ids.device)[:, None, None]
-    wanted = drafter.lm_head(last_hidden[rows, blocks.target_position])
+    wanted = target_logits_at(drafter, last_hidden, blocks.target_position)
     log_q, log_p = (
         logits.float().log_softmax(-1).gather(-1, blocks.tokens[..., None])[..., 0]
         for logits in (blocks.logits, wanted)
@@ -126,16 +123,13 @@ def expected_tokens(drafter, batch: TrainingBatch, dtype: torch.dtype) -> tuple[
     return float(tokens[whole].sum()), int(whole.sum())
 
 
-def tokens_per_round(lab: Lab, drafter, prompts: int) -> tuple[dict[str, float], dict[str, list]]:
-    """Return the accepted length by domain, and the generations, on the first `prompts` of each domain at temperature 1."""
-    runs = {
-        domain: evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0)
-        for domain, texts in lab.prompts.items()
-    }
-    return {
-        domain: float(evaluation.mean_accepted_length([evaluation.tally(found)]))
-        for domain, found in runs.items()
-    }, runs
+def tokens_per_round(lab: Lab, drafter, prompts: int) -> dict[str, float]:
+    """Return the accepted length by domain, on the first `prompts` of each domain at temperature 1."""
+    lengths = {}
+    for domain, texts in lab.prompts.items():
+        found = evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0)
+        lengths[domain] = float(evaluation.mean_accepted_length([evaluation.tally(found)]))
+    return lengths
 
 
 def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict:
@@ -173,7 +167,7 @@ def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict
         save_draft(folder / name, drafter, lab.target)
         drafter = learning = None  # the lab's takes its place
     lengths = {
-        name: tokens_per_round(lab, lab.drafter(which), prompts)[0]
+        name: tokens_per_round(lab, lab.drafter(which), prompts)
         for name, which in {
             **{name: str(folder / name) for name in losses},
             "the lab's DSpark": "dspark",

@@ -44,6 +44,7 @@ def of_table_1(name: str, runs: tuple[str, ...] = (), target: str = TARGET) -> D
 
 TABLE_1 = {name: of_table_1(name, (run,)) for name, run in studies.TABLE_1.items()}  # by drafter
 SEEDS = {name: of_table_1(name, runs) for name, runs in studies.SEEDS.items()}  # by drafter
+TRAININGS = {name: of_table_1(name, runs) for name, runs in studies.TRAININGS.items()}
 DEPTHS = {  # DSpark, by layers here
     layers: Draft((run,), "dspark", partial(paper.by_depth, "dspark", studies.PAPER_DEPTHS[layers]))
     for layers, run in studies.DEPTHS.items()

@@ -9,10 +9,9 @@ from dspark_lite.course.formats import FORMS, interval
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTHS, LOSSES, SEEDS
 from ..measure.round_latency import LATENCY_CONTEXTS
-from . import experiment_results, serving_results
-from .experiment_results import SEEDS as SEEDED
+from . import experiment_results, machine_results, serving_results
 from .experiment_results import (
-    TABLE_1,
+    TRAININGS,
     Acceptance,
     Draft,
     Length,
@@ -99,15 +98,9 @@ def overheads_by_context() -> dict[int, float]:
 
 
 def additive_step() -> np.ndarray:
-    """Return the seconds of DSpark's step, of each request and of each verified token in it: least relative squares over the
-    measured loads."""
-    costs = serving_results.engine_costs("dspark")
-    requests, tokens = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
-    measured = np.asarray(costs.step_seconds)
-    terms = (
-        np.stack([np.ones_like(measured), requests, requests * tokens], -1) / measured[..., None]
-    )
-    return np.linalg.lstsq(terms.reshape(-1, 3), np.ones(measured.size), rcond=None)[0]
+    """Return the seconds of DSpark's step on this CPU, of each request and of each verified token in it."""
+    step, _ = machine_results.cpu_fit("dspark")
+    return np.array([step.fixed, step.per_request, step.per_token])
 
 
 def committed_at_most_load() -> tuple[float, float]:
@@ -145,7 +138,7 @@ def costlier_token() -> float:
     return request * (seven - one) / (token * (8 * one - 2 * seven))
 
 
-EAGLE3 = SEEDED["eagle3"]
+EAGLE3 = TRAININGS["eagle3"]
 DEPTH = Experiment(
     "Depth in layers, first drafts accepted in the mean over the domains",
     {
@@ -187,7 +180,7 @@ FIRST_DRAFT_BY_HEAD = Experiment(
     "The head, first drafts accepted on chat",
     {
         run: form(".3f", first_draft(run, "chat"))
-        for run in (*TABLE_1["dflash"].runs, *HEADS.values())
+        for run in (TRAININGS["dflash"].runs[0], *HEADS.values())
     },
 )
 RISE_BY_DOMAIN = Experiment(
@@ -202,14 +195,14 @@ LENGTHS_BY_DRAFTER = Experiment(
     f"The drafter, tokens per round on {', '.join(DOMAINS)}",
     {
         DRAFTER_LABELS[name]: form(".2f", *(Length(draft, domain) for domain in DOMAINS))
-        for name, draft in (TABLE_1 | SEEDED).items()
+        for name, draft in TRAININGS.items()
     },
 )
 RIVAL_BY_DOMAIN = Experiment(
     "The domain, the small LM's first draft and DSpark's gain over it",
     {
-        domain: form(".3f", Acceptance(TABLE_1["small_lm"], domain, FIRST))
-        + form("+.0%", gain(SEEDED["dspark"], TABLE_1["small_lm"], domain))
+        domain: form(".3f", Acceptance(TRAININGS["small_lm"], domain, FIRST))
+        + form("+.0%", gain(TRAININGS["dspark"], TRAININGS["small_lm"], domain))
         for domain in DOMAINS
     },
 )

@@ -15,7 +15,7 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.estimates import PAPER, Estimate, Quantity
 from dspark_lite.course.formats import interval, markdown, number
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from ..measure.studies import SEEDS, TABLE_1
+from ..measure.studies import TRAININGS
 from . import experiment_results
 from .claims import AS_PAPER, BELOW_PAPER, CLAIMS, Claim
 from .quantities import EXACT
@@ -234,11 +234,10 @@ def table_1_gains() -> str:
     """Return how much longer DSpark accepts than the drafters of Table 1, in the mean over three trainings of each where there are
     three: our results with intervals, the paper's range."""
     rows = []
-    for name, recipe in TABLE_1.items():
+    for name, runs in TRAININGS.items():
         if name == "dspark":
             continue
-        runs = SEEDS.get(name, (recipe,))
-        found = experiment_results.gains_over_seeds(SEEDS["dspark"], runs)
+        found = experiment_results.gains_over_seeds(TRAININGS["dspark"], runs)
         theirs = "-"
         if name in paper.LABELS:
             gains = [paper.macro_gain(target, "dspark", name) for target in paper.TARGETS]

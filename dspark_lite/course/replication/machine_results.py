@@ -44,7 +44,7 @@ def this_cpu() -> Machine:
         CPU,
         "measured",
         "the engine's steps at 1 to 64 requests (make serving); beyond, the line goes on",
-        {way: Step(_cpu_fit(way)[0]) for way in ("plain", "mtp", "dspark")},
+        {way: Step(cpu_fit(way)[0]) for way in ("plain", "mtp", "dspark")},
     )
 
 
@@ -52,7 +52,7 @@ def cpu_scatter() -> dict[str, float]:
     """Return of DSpark's measured steps on this CPU how far the three numbers are from them in the
     median and at most, and how far a turn is from the mean of its kind (standard deviation), all
     as fractions."""
-    errors = np.abs(_cpu_fit("dspark")[1])
+    errors = np.abs(cpu_fit("dspark")[1])
     turns = [
         np.divide(*serving_results.totals_by_turn("step_seconds", row).T)
         for row in serving_results.rows("costs", drafter="dspark")
@@ -64,8 +64,9 @@ def cpu_scatter() -> dict[str, float]:
     }
 
 
-@cache
-def _cpu_fit(way: str):
+def cpu_fit(way: str) -> tuple[Pass, np.ndarray]:
+    """Return the three numbers of the engine's measured steps on this CPU, and the relative errors [n]: of "plain" decoding, "mtp" or
+    "dspark"."""
     costs = serving_results.engine_costs(way)
     requests, each = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
     return model.fit_pass(requests.ravel(), (requests * each).ravel(), costs.step_seconds.ravel())

@@ -17,7 +17,7 @@ from .experiment_results import (
     FULL_DFLASH,
     PLACES,
     SEEDS,
-    TABLE_1,
+    TRAININGS,
     Length,
     acceptance_by_position,
     longer_round,
@@ -45,7 +45,7 @@ def accepted_length_table() -> str:
     target."""
     drafts = [
         (RESULTS, f"here, {len(draft.runs)} training{'s' * (len(draft.runs) > 1)}", draft)
-        for draft in (TABLE_1 | SEEDS).values()
+        for draft in TRAININGS.values()
     ]
     drafts += [
         (PAPER, target, of_table_1(name, target=target))
