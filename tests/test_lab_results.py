@@ -152,7 +152,7 @@ def test_own_lengths_stand_between_the_recorded_and_the_papers():
     )
     assert {text.get_text() for text in fig.axes[0].get_legend().get_texts()} == {
         "mine",
-        "here, tiny models",
+        "here, tiny models, three trainings",
         "paper (Qwen3-4B)",
     }
     plt.close(fig)

@@ -143,8 +143,10 @@ def test_every_experiment_says_what_was_varied_and_what_came_out(made):
         assert len(words) == len(entry.outcomes)
         for found, condition in zip(words, entry.outcomes):
             assert re.search(r"\d", found.removeprefix(f"{condition} "))
-    assert experiments.overheads_by_context() == pytest.approx(
-        dict.fromkeys(round_latency.LATENCY_CONTEXTS, 0.01)
+    by_context = experiments.OVERHEAD_BY_CONTEXT.outcomes
+    assert list(by_context) == list(map(str, round_latency.LATENCY_CONTEXTS))
+    assert [quantity.value() for ((quantity, _),) in by_context.values()] == pytest.approx(
+        [0.01] * len(by_context)
     )  # a millisecond of a hundred
 
 
