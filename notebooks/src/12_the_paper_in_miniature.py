@@ -369,8 +369,8 @@ glue(replicate=stated["replicates"], measured=sum(stated[outcome] for outcome in
 
 # %% [markdown]
 # Each line below is a margin: ours a dot with its interval, the paper's hollow where it gives the number. Trainings are means of three; a double
-# dagger (‡) marks a row that compares single ones. Mind the axes: one unit a panel, and logarithmic far from zero. What failed in a row, and
-# the experiments on it, has a number in `assets/figures/tables.md`.
+# dagger (‡) marks a row that compares single ones. Mind the axes: one unit a panel, and logarithmic far from zero. A number beside
+# a verdict is that of a note in `assets/figures/tables.md`: what failed, and which experiments were made.
 
 # %%
 from dspark_lite.course.figures import ledger_forest
