@@ -57,7 +57,8 @@ picture = strip(("draft", "schedule", "verify", "accept"))
 # 1. DSpark accepts longer than DFlash, on math, code and chat.
 # 2. DSpark accepts longer than Eagle3, on math, code and chat.
 # 3. DSpark accepts longest on math, then on code, then on chat.
-# 4. DFlash's *first* draft is accepted more often than Eagle3's, on math and on chat. (Both draft a block, but DFlash has more layers.)
+# 4. DFlash's *first* draft is accepted more often than Eagle3's, on math and on chat. (DFlash drafts a
+#    block at once, with four layers, Eagle3 token by token, with one.)
 # 5. On chat, Eagle3's *last* draft is accepted more often than its first, counting only rounds in which all drafts before it were accepted.
 
 # %% tags=["exercise"]
@@ -277,8 +278,8 @@ glue(three=100 * together.value)
 # %%
 kinds = {"DFlash": studies.SEEDS["dflash"], "A: DFlash, DSpark's losses": studies.LOSSES["dflash"],
          "Eagle3, one layer": studies.SEEDS["eagle3"], "B: DSpark, one layer": (studies.DEPTHS[1],)}
-begins = {name: [np.mean([experiment_results.conditional_acceptance(run, domain)[0].value for domain in DOMAINS]) for run in kind]
-          for name, kind in kinds.items()}  # the mean of the domains, by training
+begins = {name: [np.mean([experiment_results.conditional_acceptance(run, domain)[0].value for domain in ("math", "chat")]) for run in kind]
+          for name, kind in kinds.items()}  # the mean of row 4's domains, by training
 picture = figures.first_drafts(begins, first["device"])
 
 # %% [markdown]
@@ -290,7 +291,8 @@ picture = figures.first_drafts(begins, first["device"])
 # <details><summary>Answer</summary>
 #
 # A takes a suspect away: only the losses differ. Every training of A begins above every one of DFlash, and above Eagle3. So the losses are a
-# cause of row 4's failure. With DSpark's, row 4 would have come out as in the paper.
+# cause of row 4's failure: with DSpark's, it would have come out as in the paper. (On code, of which the row does not speak, A still begins
+# below Eagle3. What else sets Eagle3 ahead there we do not know.)
 #
 # B only varies something. DSpark with one layer and Eagle3 have as many layers, yet they differ in what they read, in losses and in learning
 # rates, and B begins lowest. Nothing follows for the layers, and B is one training.
@@ -506,6 +508,8 @@ panel = widgets.explore(paper_figures.gain_by_domain, {"theirs": "eagle3"}, ours
                         theirs=widgets.menu("against", [*choices[1:], choices[0]]), target=widgets.menu("paper's target", paper.TARGETS))
 
 # %% tags=["claim"]
+from dspark_lite.course.replication import acceptance_over_seeds
+
 rivals = ("eagle3", "dflash")
 over = {rival: experiment_results.gains_over_seeds(studies.SEEDS["dspark"], studies.SEEDS[rival]) for rival in rivals}
 turned = experiment_results.gains_over_seeds(studies.SEEDS["eagle3"], studies.SEEDS["dflash"])
@@ -516,6 +520,7 @@ by_gain = [experiment_results.gains(*(studies.LENGTH_STUDY[name, length] for nam
 growth = [[gains[domain].value for gains in by_gain] for domain in DOMAINS]
 overheads = [experiment_results.longer_round(name, length).estimate()
              for name in ("dspark", "dspark_rnn") for length in studies.LENGTHS]
+with_losses = {domain: acceptance_over_seeds.lead(studies.LOSSES["dflash"], studies.SEEDS["eagle3"], domain, 1) for domain in DOMAINS}
 noted = {part: [entry for group in ledger.by_units(part) for entry in group if entry.why] for part in ledger.SECTIONS}
 claims({"DSpark is on top everywhere, here and in the paper": all(over[rival][domain].low > 0 for rival in rivals for domain in DOMAINS)
             and all(theirs["dspark"][domain] > theirs[rival][domain] for rival in rivals for domain in DOMAINS),
@@ -537,8 +542,10 @@ claims({"DSpark is on top everywhere, here and in the paper": all(over[rival][do
         "the shipped DSpark is the luckiest of three on math": math_lengths[0] == max(math_lengths),
         "each training of A begins above each of DFlash and of Eagle3": min(begins["A: DFlash, DSpark's losses"])
             > max(*begins["DFlash"], *begins["Eagle3, one layer"]),
-        "DFlash begins no better than Eagle3, and B lowest": max(begins["DFlash"]) < min(begins["Eagle3, one layer"])
+        "DFlash begins no better than Eagle3, and B lowest": np.mean(begins["DFlash"]) < np.mean(begins["Eagle3, one layer"])
             and max(begins["B: DSpark, one layer"]) < min(begins["DFlash"]),
+        "with DSpark's losses row 4 would replicate, and on code it would not": all(
+            found.low > 0 for found in (with_losses["math"], with_losses["chat"])) and with_losses["code"].high < 0,
         "three bounds fail: certainty on math and code, and the small LM on code": [(gate["name"].split()[0], gate["domain"]) for gate in failing]
             == [("tokens", "math"), ("tokens", "code"), ("accepted", "code")],
         "all drafters accept longest on code": all(

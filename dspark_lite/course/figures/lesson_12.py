@@ -102,7 +102,7 @@ def gain_by_training(apart: list[Estimate], together: Estimate, what: str, devic
 
 
 def first_drafts(found: dict[str, Sequence[float]], device: str):
-    """Draw the share of first drafts that are accepted, a dot for each training: {drafter: shares}."""
+    """Draw the share of first drafts on math and chat that are accepted, a dot for each training: {drafter: shares}."""
     fig, axes = figure(width=WIDTH, height=LINE * (len(found) + 5.5))
     for place, shares in enumerate(found.values()):
         axes.plot(
@@ -115,6 +115,8 @@ def first_drafts(found: dict[str, Sequence[float]], device: str):
             alpha=0.7,
         )
     axes.set_yticks(range(len(found)), list(found), fontsize=MEDIUM)
-    axes.set(xlabel="first drafts accepted (%), mean of the domains", ylim=(len(found) - 0.4, -0.6))
+    axes.set(
+        xlabel="first drafts accepted (%), mean of math and chat", ylim=(len(found) - 0.4, -0.6)
+    )
     measured_on(axes, device)
     return fig
