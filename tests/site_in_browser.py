@@ -23,12 +23,10 @@ PATIENCE = 60_000  # milliseconds
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 PICTURES = PAGES.parent / "screenshots"
 FOUND = (path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.html"))
-EVERY = sorted(
-    page for page in FOUND if not page.startswith("_static/")
-)  # the theme's templates lie there
-SOURCES = [
-    page for page in EVERY if page.startswith("_modules/")
-]  # of the package, all alike: two of them are opened
+# the theme's templates lie there
+EVERY = sorted(page for page in FOUND if not page.startswith("_static/"))
+# of the package, all alike: two of them are opened
+SOURCES = [page for page in EVERY if page.startswith("_modules/")]
 OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
 WITH_WIDGETS = [
     page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")
@@ -76,9 +74,8 @@ def visit(browser, address):
         tab.set_default_timeout(PATIENCE)
         tab.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         tab.on("pageerror", lambda error: wrong.append(str(error)))
-        scripts = options.get(
-            "java_script_enabled", True
-        )  # without them Chromium gives up those that it has begun to fetch
+        # without them Chromium gives up those that it has begun to fetch
+        scripts = options.get("java_script_enabled", True)
         tab.on("requestfailed", lambda request: scripts and wrong.append(f"failed: {request.url}"))
         tab.on(
             "response",

@@ -38,11 +38,12 @@ from dspark_lite.models.weights import target_weights
 
 LENT = ("embed_tokens.weight", "lm_head.weight")
 KINDS = ("dspark", "dspark_gated", "dspark_rnn", "dflash", "eagle3", "mtp")
+# kind, and is the head the target's?
 QUICK = {
     ("dspark", False),
     ("dspark", True),
     ("eagle3", False),
-}  # kind, and is the head the target's?
+}
 ENUMERATED = pytest.mark.slow(reason="every outcome of three tokens, for each other kind of draft")
 
 
@@ -203,9 +204,8 @@ def test_a_block_that_fills_itself_in_is_read_from_both_forms_of_it(drafts, targ
     if form == "z-lab":
         z_lab(drafts / "dflash", tmp_path / "out")
     else:
-        speculators(
-            own, tmp_path / "out", sample_from_anchor=...
-        )  # as written before speculators had the field
+        # as written before speculators had the field
+        speculators(own, tmp_path / "out", sample_from_anchor=...)
     assert_same(target, own, tmp_path / "out")
     assert load_drafter(str(tmp_path / "out"), target).gamma == GAMMA - 1
 
@@ -799,9 +799,8 @@ def test_a_quantised_target_lends_what_is_not_quantised(drafts, tmp_path):
         folder,
         target,
     )
-    assert_greedy_text_stays(
-        target, load_drafter(str(drafts / "dspark"), target)
-    )  # which has a head of its own
+    # which has a head of its own
+    assert_greedy_text_stays(target, load_drafter(str(drafts / "dspark"), target))
 
 
 # Scale and soft cap --------------------------------------------------------------------------------------------------

@@ -59,9 +59,8 @@ def test_a_lossy_policy_is_caught(written, monkeypatch):
 
 
 def test_the_papers_policy_is_no_new_one(written, monkeypatch):
-    monkeypatch.setattr(
-        project, "find_violation", lambda policy, **asked: None
-    )  # it is lossless: tests/test_scheduling.py
+    # it is lossless: tests/test_scheduling.py
+    monkeypatch.setattr(project, "find_violation", lambda policy, **asked: None)
     path = written("from dspark_lite.scheduling import algorithm1 as policy")
     assert failing("policy", path) == [
         f"{table}: at least 1.01 of Algorithm 1's throughput" for table in ("tiles of 16", "jagged")

@@ -134,9 +134,8 @@ def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
     table = CostTable(range(1, 33), [100.0 / (10 + batch) for batch in range(1, 33)])
     lagged = scheduling.LaggedTopK(table)
     first = lengths_by(lagged, steps)
-    assert torch.equal(
-        first, lengths_by(lagged, steps)
-    )  # the second replay has forgotten the first
+    # the second replay has forgotten the first
+    assert torch.equal(first, lengths_by(lagged, steps))
     rows = tokens_and_seconds(torch.full_like(accepted, 2), accepted, table)
     assert rows[:, 0].tolist() == (accepted.clamp(max=2).sum(1) + 4).tolist()
     assert np.allclose(rows[:, 1], (10 + 12) / 100)

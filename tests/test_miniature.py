@@ -143,9 +143,10 @@ def test_every_experiment_says_what_was_varied_and_what_came_out(made):
         assert len(words) == len(entry.outcomes)
         for found, condition in zip(words, entry.outcomes):
             assert re.search(r"\d", found.removeprefix(f"{condition} "))
+    # a millisecond of a hundred
     assert experiments.overheads_by_context() == pytest.approx(
         dict.fromkeys(round_latency.LATENCY_CONTEXTS, 0.01)
-    )  # a millisecond of a hundred
+    )
 
 
 def test_the_paper_by_figure():

@@ -131,6 +131,7 @@ LOOKS_AHEAD = """def algorithm_1(survivals, sps):
     return [max(range(len(chances) + 1), key=lambda k: (1 + sum(chances[:k])) * sps(1 + k))]"""
 
 
+# 2e-4 from the target's
 @pytest.mark.parametrize(
     ("asked", "right", "wrong"),
     [
@@ -147,7 +148,7 @@ LOOKS_AHEAD = """def algorithm_1(survivals, sps):
             id="coins that are a little too low",
         ),
     ],
-)  # 2e-4 from the target's
+)
 def test_the_judge_finds_texts_of_another_distribution(lab, tmp_path, asked, right, wrong):
     found = changed(tmp_path, asked, right, wrong, lab)
     assert not found.right and "total variation" in found.said

@@ -437,9 +437,10 @@ def _train(options) -> None:
         minutes=options.minutes,
     )
     if main_process:
+        # draws with matplotlib, which nothing before needs
         from .figures.lesson_07 import (
             loss_curves,
-        )  # draws with matplotlib, which nothing before needs
+        )
 
         print(f"written to {written}")
         for log in sorted((BUILD / recipe.name).rglob("log.jsonl")):

@@ -39,9 +39,8 @@ def measure(name, prompts):
         train(run.recipe, changes=run.changes, out=folder)
     recipe, lab = load_recipe(*run), setup("tiny", prompts=prompts)
     losses = BUILD / recipe.name / "held_out.json"  # on the rows held out, after each pass
-    slots = (
-        SLOTS if recipe.kind == "draft" else 1
-    )  # the engine holds no context of a second language model
+    # the engine holds no context of a second language model
+    slots = SLOTS if recipe.kind == "draft" else 1
     found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
     measured = {
         **found,
@@ -97,9 +96,8 @@ def main(arguments):
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.runs if name not in RUNS]:
         raise DSparkLiteError(f"there is no run {', '.join(unknown)}; runs are {', '.join(RUNS)}")
-    names = options.runs or sorted(
-        RUNS, key=lambda name: "initial" in RUNS[name].changes
-    )  # those that others begin from first
+    # those that others begin from first
+    names = options.runs or sorted(RUNS, key=lambda name: "initial" in RUNS[name].changes)
     if options.estimate:
         return print(*what_it_takes(names), sep="\n")
     check_writable(MEASUREMENTS / f"{LATENCY}.json")
