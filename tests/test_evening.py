@@ -183,6 +183,7 @@ def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tm
     assert len(everything) == 14 and everything[:4] == few
 
 
+@pytest.mark.slow(reason="a whole training, from answers to evaluation")
 def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     """The one command, on the tiny target: estimate, answers, updates, a drafter that engines load, accepted length by domain."""
     monkeypatch.setitem(NEW_TOKENS, "tiny", 12)

@@ -84,6 +84,7 @@ EMPTY = """
     """
 
 
+@pytest.mark.slow(reason="trains a head as the project does")
 def test_a_head_that_sees_nothing_brings_too_little(written, monkeypatch):
     """However little it learns from."""
     monkeypatch.setattr(project, "BLOCKS", {"to learn from": 1, "to be graded by": 1})

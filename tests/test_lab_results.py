@@ -129,6 +129,7 @@ def own(names):
     return LabConfidence("a model on a GPU", report, STS([1.5] * 7), CostTable([1], [1.0]))
 
 
+@pytest.mark.slow(reason="fits and draws two calibrations")
 def test_figure_6_shows_both():
     alone, *beside = (
         lesson_09.figure_6(*found)

@@ -242,6 +242,7 @@ def test_figures_and_tables_are_rebuilt_to_the_same_bytes(made, tmp_path, monkey
     ), "a table, or a list of notes"
 
 
+@pytest.mark.slow(reason="draws the paper's figures from made measurements")
 def test_what_lacks_a_measurement_is_a_sentence_and_the_rest_is_drawn(
     made, tmp_path, capsys, monkeypatch
 ):

@@ -65,6 +65,7 @@ def test_what_the_lessons_solutions_keep_is_the_edition():
     assert {name: computed(PIECES[name].source)[name] for name in kept} == kept
 
 
+@pytest.mark.slow(reason="every outcome of the edition's functions, and its greedy answers")
 def test_the_edition_passes_its_judge(lab):
     findings = judge.judge(keep.EDITION, lab, prompts=1)
     assert [finding for finding in findings if not finding.right] == [] and len(findings) == 7

@@ -35,13 +35,18 @@ def data_folder(name: str) -> Path:
     return ROOT / DATA[name] if IN_CLONE else CARRIED / name
 
 
+def read_json(path: Path):
+    """Return what a JSON file in UTF-8 holds, with or without a byte-order mark."""
+    return json.loads(path.read_text(encoding="utf-8-sig"))
+
+
 def read_object(path: Path) -> dict:
     """Return the JSON object in a file.
 
     Raise CheckpointError if the file is missing or is no JSON object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); check the path") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:

@@ -6,14 +6,13 @@ moved to assets/measurements/experiments.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 
 from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.common.files import ROOT, read_json, write_json
 from dspark_lite.course.formats import duration
 from tools.errors import report_errors
 from dspark_lite.training.devices import keep_freed_memory, training_device
@@ -45,7 +44,7 @@ def measure(name, prompts):
     measured = {
         **found,
         "recipe": without_nones(recipe),
-        **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {}),
+        **({"held_out_losses": read_json(losses)} if losses.exists() else {}),
     }
     write_json(path, measured)
     journal_path(path).unlink()
@@ -59,7 +58,7 @@ def finished(name):
     recipe = load_recipe(*run)
     if not path.exists():
         return None
-    measured = json.loads(path.read_text())
+    measured = read_json(path)
     if parse_recipe(measured["recipe"], path.name) != recipe:
         made = [path, WORK / "checkpoints" / name, BUILD / recipe.name]
         raise DSparkLiteError(

@@ -16,7 +16,6 @@ import argparse
 import ast
 import base64
 import io
-import json
 import math
 import os
 import re
@@ -33,7 +32,7 @@ from tqdm import tqdm
 
 from dspark_lite.common.about import REPOSITORY, TAG
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT, write_text
+from dspark_lite.common.files import ROOT, read_json, write_text
 from dspark_lite.course.lesson_text import MIME
 from tools.notebooks.fill import fill_in, placeholders, quotes
 from tools.notebooks.setup_cell import SETUP
@@ -164,7 +163,7 @@ def title(source):
 def recorded_seconds():
     """Return {lesson: seconds on a CPU} as tools/notebooks/run_course.py recorded them, which may
     be none."""
-    return json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
+    return read_json(MEASURED)["cpu"]["seconds"] if MEASURED.exists() else {}
 
 
 def minutes(lesson):
