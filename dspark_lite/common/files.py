@@ -8,10 +8,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-
 from .errors import CheckpointError, DSparkLiteError, RequestError
 
 # The repository, or the folder into which the wheel was installed.
@@ -101,8 +97,12 @@ def write_atomically(path: Path, write) -> None:
         raise
 
 
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file, whole or not at all. Raise OSError if it cannot be written."""
+def write_tensors(path: Path, tensors: dict, metadata: dict[str, str]) -> None:
+    """Write named tensors to a safetensors file, whole or not at all. Raise OSError if it cannot be
+    written."""
+    from safetensors import SafetensorError  # torch comes along, and a list of commands needs none
+    from safetensors.torch import save_file
+
     try:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
     except SafetensorError as error:

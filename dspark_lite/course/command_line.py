@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
 
 
@@ -85,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="dspark-lite COMMAND --help lists the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     commands = parser.add_subparsers(
         required=True, prog="dspark-lite", metavar="COMMAND", help=argparse.SUPPRESS
     )

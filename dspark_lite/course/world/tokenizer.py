@@ -1,6 +1,5 @@
 """A byte-level BPE tokenizer with Qwen's special tokens and chat template, trained on the tiny world."""
 
-from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -84,7 +83,7 @@ def messages_ids(tokenizer, messages: list[dict], *, enable_thinking: bool = Fal
             add_generation_prompt=True,
             enable_thinking=enable_thinking,
         )
-    except TemplateError as error:
+    except Exception as error:  # jinja2's, whatever a template does
         raise DSparkLiteError(
             f"the chat template refuses a conversation of {', '.join(m['role'] for m in messages)} ({error})"
         ) from error
