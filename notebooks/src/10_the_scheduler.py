@@ -60,8 +60,8 @@ guess.beside(best, "computed")
 picture = figures.steepest_lines({f"{R} requests": units for R, units in lasts.items()}, brings)
 
 # %% [markdown]
-# A path is the choice of no draft, one, two or three: how long the step lasts for each request, and what it brings. The slope of the
-# line from the origin (dashed) is tokens per time, so the steepest line wins. A draft leads one unit to the right, and up by its
+# Each path has four dots: no draft, one, two, three. To the right is how long the step lasts per request, upwards what it brings. The slope
+# of the line from the origin (dashed) is tokens per time, so the steepest line wins. A draft leads one unit to the right, and up by its
 # survival. With few requests each has a large share of the 128: the path begins far to the right, and even its flat end makes the line
 # steeper. With many it begins near the origin, and only steep pieces pay. **What a draft is worth depends on its chance; whether it pays
 # depends on the load.** A scheduler weighs the two, over all requests of a step.
@@ -224,6 +224,11 @@ panel = widgets.explore(
     requests=widgets.slider("requests", 24, 1, 64), policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
     step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
 
+# %% tags=["claim"]
+shown = {name: throughput(survival(records[24][20].confidence), table)[1].numpy() for name, table in tables.items()}
+reached = {name: values[figures.stopping_place(values)] / values.max() for name, values in shown.items()}
+claims({"on the smooth machine the stop is the top": reached["smooth"] == 1, "on tiles it is far below": reached["tiles of 16"] < 0.5})
+
 # %% [markdown]
 # On the smooth machine the stop is the top. On tiles it is at an edge, far below: a whole tile of drafts would pay, but the first of them
 # cannot pay for all of it. (The menu's last two policies come below.)
@@ -303,15 +308,9 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # *Order*: survival never grows along a block, so the later positions of its block always stand behind token $k$. *Stop*: $\theta$
 # behind token $k$'s place is never asked for.
 #
-# On the example by hand: what has Algorithm 1 used when it admits Y1?
-#
-# - The cost table, which was fixed before anything was drawn.
-# - Survivals of X, another request, which draws on its own.
-# - The survival of Y1 itself, which was computed before the word Y1 was drawn.
-#
-# Not used are the survivals of Y2 and Y3, the only ones computed from the word Y1. Whatever that word is, they stand behind Y1, and the
-# decision about Y1 falls before they are looked at. (The word Y1 has a say about Y2, and may: it comes before Y2.) The same holds for every
-# draft, so by lesson 02 the output keeps the target's distribution.
+# On the example by hand: for Y1, Algorithm 1 uses the cost table, the survivals of X, which draws on its own, and the survival of Y1,
+# computed before the word Y1 was drawn. Only the survivals of Y2 and Y3 are computed from the word Y1, and they stand behind it. The same
+# holds for every draft, so by lesson 02 the output keeps the target's distribution.
 #
 # Taking the top breaks this. Y2 gets in only if drafts behind it lift $\theta$ again, and Y3's survival was computed from the word Y2.
 #
@@ -345,7 +344,7 @@ picture = figures.lag_timeline()
 # | your cost table | take |
 # |---|---|
 # | convex | Algorithm 1 as it is |
-# | stairs: tiles, padded sizes | a lagged budget if the engine prepares steps ahead, else Algorithm 1 on the convex view |
+# | stairs (tiles) | a lagged budget if the engine prepares steps ahead, else Algorithm 1 on the convex view |
 #
 # ## When a verified token pays
 #
@@ -380,6 +379,12 @@ for label, machine in machines.items():
 #
 # A step of so many `requests` verifies `tokens`, anchors included, and is expected to commit `committed`. One more draft costs
 # `per_token`. Above which survival does it raise $\theta$?
+#
+# <details><summary>Hint</summary>
+#
+# Write down $s / \Delta > \theta$ with these numbers.
+#
+# </details>
 
 
 # %% tags=["exercise"]
@@ -419,10 +424,10 @@ glue(free=machines[h100].step("dspark").verify.free, least_h100=least[h100][256]
 #
 # $$\frac{\bar\tau}{n + \bar t}, \qquad n = \frac{\text{per\_request}}{\text{per\_token}}.$$
 #
-# **How short blocks become on a full machine is decided by $n$: how many verified tokens a request costs as much as. The fixed part decides at
+# **How short blocks become on a full machine is decided by $n$, the price of a request in verified tokens. The fixed part decides at
 # which load it begins.** Where requests are dear, one passenger more hardly matters.
 #
-# Turn the knob. Below the scale is what Algorithm 1 does with recorded blocks of the tiny DSpark, taken as one long step. Second picture: only
+# Turn the knob. Below the scale is what Algorithm 1 does with recorded blocks of the tiny DSpark, evenly mixed. Second picture: only
 # tokens cost. Third: so, and the fixed part is as long as on V4.
 
 # %% tags=["folded"]
@@ -436,8 +441,8 @@ def turn(n, fixed_part):
     return figures.knob(n, price, {load: scheduled_on_average(step, load, blocks) for load in (1, 2, 4, 8, 16, 32, 64, 128, 256)})
 
 
-panel = widgets.explore(turn, {"n": 0.0}, {"n": 0.0, "fixed_part": 64}, n=widgets.slider("n, a request in tokens", 5.0, 0.0, 20.0, 0.5),
-                        fixed_part=widgets.slider("fixed part, in requests with whole blocks", 16, 1, 64))
+panel = widgets.explore(turn, {"n": 0.0}, {"n": 0.0, "fixed_part": 64}, n=widgets.slider("n (price of a request, in tokens)", 5.0, 0.0, 20.0, 0.5),
+                        fixed_part=widgets.slider("fixed part (in requests with whole blocks)", 16, 1, 64))
 
 # %% tags=["claim"]
 def full(n, fixed_part):
@@ -483,19 +488,19 @@ claims({"alone a scheduler brings nothing": all(abs(by_load[1]["gains"]["whole"]
 # %% [markdown]
 # **With few requests, verify everything; with many, it depends on the machine, and often it is little.** With 256 requests Algorithm 1 gains
 # ⟦h100_gain:.0f⟧ % on the modelled H100, ⟦cpu_gain:.0f⟧ % on this CPU's line, and at most ⟦v4_gain:.0f⟧ % on V4's curve. Why so little on a
-# GPU? A request costs as much as ⟦n_h100:.0f⟧ tokens there, so a draft pays that survives with ⟦least_h100:.2f⟧, and few of these drafts
-# survive less often: of seven, ⟦accepted:.1f⟧ are accepted. On V4's curve a draft must survive with ⟦least_v4:.2f⟧, and no single length does
-# as well: the best one leaves ⟦v4_best:.0f⟧ %.
+# GPU? A request costs as much as ⟦n_h100:.0f⟧ tokens there, so a draft pays if it survives with more than ⟦least_h100:.2f⟧, and few of these
+# drafts survive less often: of seven, ⟦accepted:.1f⟧ are accepted. On V4's curve a draft must survive with ⟦least_v4:.2f⟧, and no single length
+# does as well: the best one leaves ⟦v4_best:.0f⟧ %.
 #
-# > **How sure are we?** One training of a good drafter; a weaker one leaves a scheduler more. Bars are 95 % intervals over answers. No GPU was
-# > measured. On the CPU the line misses single steps by more than this gain: with 32 requests lesson 11 measures none.
+# > **How sure are we?** One training of a good drafter; harder text leaves a scheduler more (beyond the core). Bars are 95 % intervals over
+# > answers. No GPU was measured. On the CPU the line misses single steps by more than this gain: with 32 requests lesson 11 measures none.
 #
 # ## Recap
 # - $\theta = \tau \cdot \text{SPS}(B)$ weighs what drafts bring against what their places in the batch cost.
 # - Algorithm 1 admits drafts by survival and stops at the first that does not raise $\theta$. Further on, drawn tokens would decide
 #   whether they are checked, and no greedy test sees it.
 # - Where the time of a step is convex, the stop costs nothing. On stairs decide on the convex view, or by a lagged budget.
-# - A draft pays if $s / \Delta > \theta$. On a full machine one number decides: what a request costs in verified tokens.
+# - A draft pays if $s / \Delta > \theta$. On a full machine one number decides: the price of a request in verified tokens.
 # - Alone, no policy beats whole blocks. On a full machine a scheduler gains a percent where requests are dear, at most a tenth where
 #   only tokens cost.
 #
@@ -565,6 +570,12 @@ claims({"on a smooth table the stop costs nothing": max(abs(lost["smooth", R]["a
 # `top_k(survival, budget)` hands a budget of drafts to the highest survivals. (A draft gets a seat if fewer than `budget` survivals are
 # ahead of it, and none of those was computed from it: so handing out is lossless. At a lag of 0 the step's own draws would set the
 # budget.)
+#
+# <details><summary>Hint</summary>
+#
+# Two survivals, two uses: which sets the budget, and which spends it? A budget is one number, and lengths have a sum.
+#
+# </details>
 
 # %%
 from dspark_lite.scheduling import top_k
@@ -596,10 +607,11 @@ done = exercises.check_lagged(lagged_lengths)
 # %%
 import dspark_lite
 from dspark_lite.course.measure.step_time import profile
+from dspark_lite.course.replication import confidence_results
 
 lab = dspark_lite.setup()
 here, spent = profile(lab.target, [*range(1, 25), 32, 40, 48, 56, 64], repeats=5)
-picture = figures.steps_per_second(here, spent, lab.device_name)
+picture = figures.steps_per_second(here, spent, lab.device_name, confidence_results.stored_cost_table(), confidence_results.steps()["device"])
 
 # %% [markdown]
 # ### ★ Does mixed traffic gain most?

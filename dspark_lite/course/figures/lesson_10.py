@@ -70,9 +70,15 @@ def steepest_lines(paths: dict[str, np.ndarray], brings: np.ndarray):
     return fig
 
 
-def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: str):
-    """Draw a measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey
-    lines."""
+def steps_per_second(
+    table: CostTable,
+    spent: dict[int, list[float]],
+    device: str,
+    recorded: CostTable,
+    recorded_on: str,
+):
+    """Draw a measured cost table, SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey
+    lines, and a recorded one of the tiny target as far as the measured one goes."""
     fig, axes = figure(width=5.2, height=3.1)
     slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
     axes.vlines(
@@ -82,7 +88,7 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         color=GREY,
         linewidth=5,
         alpha=0.5,
-        label="middle half of the repeats",
+        label="this run: middle half of the repeats",
     )
     axes.plot(
         table.batch_tokens.numpy(),
@@ -91,10 +97,18 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         marker="o",
         markersize=2.5,
         linewidth=0.7,
-        label="median: SPS(B)",
+        label="this run: median",
+    )
+    sizes = range(1, min(table.max_batch_tokens, recorded.max_batch_tokens) + 1)
+    axes.plot(
+        sizes,
+        recorded.sps(1, sizes).numpy(),
+        color=BLUE,
+        linewidth=1,
+        label=f"recorded: tiny target, {recorded_on}",
     )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("Steps per second, by what a step carries")
+    axes.set_title("Steps per second, recorded and in this run")
     axes.legend()
     measured_on(axes, device)
     return fig
@@ -280,7 +294,7 @@ def two_lines(label: str) -> str:
 
 
 def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, float]]):
-    """Draw what a request costs in verified tokens, `n`, on a scale with `machines` {label: n}; below, the drafts that
+    """Draw the price of a request in verified tokens, `n`, on a scale with `machines` {label: n}; below, the drafts that
     Algorithm 1 verifies for a request and its gain over whole blocks, `found` {requests: (drafts, gain)}."""
     fig, axes = plt.subplot_mosaic(
         [["scale", "scale"], ["drafts", "gain"]],
@@ -300,9 +314,9 @@ def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, flo
             color=colour,
         )
     scale.plot(n, 0, color=BLACK, marker="|", markersize=18, markeredgewidth=3, clip_on=False)
-    scale.set(xlim=(-0.5, 20.5), ylim=(-1, 3.4), yticks=[], xticks=range(0, 21, 4))
+    scale.set(xlim=(-0.5, 20.5), ylim=(-1, 3), yticks=[], xticks=range(0, 21, 4))
     scale.grid(False)
-    scale.set_xlabel("n: a request costs as much as so many verified tokens (bar: the knob)")
+    scale.set_xlabel("n: the price of a request, in verified tokens (bar: the knob)")
     scale.spines["left"].set_visible(False)
     drafts, gains = zip(*found.values())
     for name, values, label, limits in (
@@ -320,7 +334,7 @@ def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, flo
 def gains_on_machines(found: dict[str, dict[str, dict[int, Estimate]]]):
     """Draw gains in per cent by load, {rival: {machine: {requests under way: Estimate}}}: a panel a rival, a label at each
     line."""
-    fig, panels = figure(len(found), width=4.9, height=3.4, sharey=True)
+    fig, panels = figure(len(found), width=4.2, height=3.2, sharey=True)
     panels[0].set(ylabel="gain in tokens/s (%)", ylim=(-1, 12))
     for axes, (rival, lines) in zip(panels, found.items()):
         ends = []
