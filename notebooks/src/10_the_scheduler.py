@@ -288,7 +288,7 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # On the left, $\theta$ with two drafts is known only once the word is drawn. **So the policy that takes the top looks at the drawn
 # word.** After a drafted 0 the policy verifies both drafts, and the 0 stays. After a drafted 1 the policy verifies nothing, and the
 # target writes the word itself: a 0 in 0.7 of the cases. In total $0.5 + 0.5 \cdot 0.7 = 0.85$, the line on the right. **The drawn word
-# helped to decide whether it is checked.** Algorithm 1 never verifies a draft here, so its 0.70 proves little. Why is it right in
+# helped to decide whether it is checked.** Algorithm 1 never verifies a draft here, which proves little. Why is it right in
 # general?
 #
 # > **A test at temperature 0 does not see this.** Greedy decoding puts all the target's mass on one word, so no choice of drafts
@@ -459,7 +459,7 @@ claims({"the dearer a request, the longer the blocks and the less is gained": fu
 # %% [markdown]
 # ## What it brings
 #
-# Now the three machines. ⟦answers⟧ recorded answers (tiny models, temperature 1) are replayed, always as many under way as the axis says.
+# Now the three machines. ⟦answers⟧ recorded answers of the tiny models are replayed, always as many under way as the axis says.
 # The best single length is chosen afterwards, at each load.
 
 # %%
@@ -493,7 +493,8 @@ claims({"alone a scheduler brings nothing": all(abs(by_load[1]["gains"]["whole"]
 # does as well: the best one leaves ⟦v4_best:.0f⟧ %.
 #
 # > **How sure are we?** One training of a good drafter; harder text leaves a scheduler more (beyond the core). Bars are 95 % intervals over
-# > answers. No GPU was measured. On the CPU the line misses single steps by more than this gain: with 32 requests lesson 11 measures none.
+# > answers. No GPU was measured, and the CPU up to 64 requests only; its line misses single steps by more than this gain, and with 32 requests
+# > lesson 11 measures none.
 #
 # ## Recap
 # - $\theta = \tau \cdot \text{SPS}(B)$ weighs what drafts bring against what their places in the batch cost.
