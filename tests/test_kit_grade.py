@@ -161,6 +161,7 @@ def test_a_submission_that_hangs_is_marked_to_its_end(tmp_path):
     assert {name: row["points"] for name, row in rows.items()} == {
         "check_theta": "0",
         "check_algorithm_1": "0",
+        "check_least_survival": "1",
         "check_lagged": "1",
     }
     assert "longer than 25 seconds" in rows["check_theta"]["said"]
