@@ -15,6 +15,13 @@ from dspark_lite.course.figures import living_round as shown
 from dspark_lite.course.figures.round_layers import LAYERS
 from dspark_lite.course.figures.round_scene import round_scene
 from dspark_lite.course.figures.round_stage import STILL, look_at, still
+from dspark_lite.course.figures.step_scene import (
+    STEP_LAYERS,
+    budget_scene,
+    made_up_table,
+    ragged_scene,
+    survivals,
+)
 from dspark_lite.course.figures.widgets import WEB, WIDGET_VIEW
 from dspark_lite.course.measure.recorded_rounds import (
     RecordedRound,
@@ -22,6 +29,7 @@ from dspark_lite.course.measure.recorded_rounds import (
     record_rounds,
     recorded_rounds,
 )
+from dspark_lite.scheduling.policies import schedule
 from tools.measure.rounds import recorded
 
 DRAFTERS = ("dspark", "dflash", "small_lm", "eagle3")
@@ -195,7 +203,7 @@ def test_one_output_has_a_player_and_a_picture(displayed, sampled, closing):
     widget = shown.living_round("coins", sampled)
     ((faces, metadata),) = displayed
     assert faces[WIDGET_VIEW]["model_id"] == widget.model_id and metadata == {}
-    assert "2 of 7 drafts accepted" in faces["text/plain"]
+    assert "commits 3 tokens: 2 drafts, and one of the target's own." in faces["text/plain"]
     assert plt.imread(io.BytesIO(base64.b64decode(faces["image/png"]))).std() > 0.05
     assert "export default" in str(widget._esm) and not plt.get_fignums()
 
@@ -218,6 +226,45 @@ def test_the_build_stores_the_scene_for_the_web_edition(displayed, sampled, monk
         "numbers": json.loads(json.dumps(round_scene("words", sampled))),
     }
     assert displayed[0][1][WEB].startswith('{"drawing":"living_round"')
+
+
+@pytest.fixture(scope="module")
+def step():
+    """One recorded round of each of four requests."""
+    return recorded_rounds("step")
+
+
+@pytest.mark.parametrize("layer", STEP_LAYERS)
+def test_a_scene_of_a_step_is_whole(step, layer, closing):
+    scene = STEP_LAYERS[layer](step)
+    (shown_round,) = scene["rounds"]
+    assert 0 <= scene["telling"] < len(shown_round["steps"])
+    assert scene["told"].endswith(shown_round["steps"][-1]["say"])
+    for (width, height), shapes in zip(scene["pages"], shown_round["drawings"]):
+        for shape in shapes:
+            looks = [shape, *(change for _, change in shape["at"])]
+            roles = {look[key] for look in looks for key in ("fill", "stroke") if key in look}
+            assert roles <= STILL.keys()
+            if shape["kind"] == "rect":
+                assert shape["x"] >= 0 and shape["x"] + shape["width"] <= width + 0.1
+                assert shape["y"] >= 0 and shape["y"] + shape["height"] <= height + 0.1
+    assert len(still(scene).axes[0].patches) > 10
+
+
+def test_the_budget_is_algorithm_1s(step):
+    alive = survivals(step)
+    table = made_up_table(2 * alive.numel())
+    lengths = schedule(alive, table).tolist()
+    steps = [one["say"] for one in budget_scene(step)["rounds"][0]["steps"]]
+    admitted = [say for say in steps if re.match(r"Draft \d+:", say)]
+    assert len(admitted) == sum(lengths) and f"The budget is {sum(lengths)} drafts." in steps[-2]
+    values = [float(re.search(r"survives with (\d\.\d+)", say)[1]) for say in admitted]
+    assert values == sorted(values, reverse=True)
+    kept = sum(min(r.accepted, length) for r, length in zip(step, lengths))
+    assert f"{kept} of the drafts are kept" in steps[-1]
+    assert (
+        f"carries {sum(lengths) + len(step)}." in ragged_scene(step)["rounds"][0]["steps"][2]["say"]
+    )
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -7,15 +7,22 @@ from dspark_lite.course.measure.recorded_rounds import RECORDED, as_json, record
 from dspark_lite.course.result_files import REFERENCE
 
 ANSWERS = {"greedy": ("math", 0.0), "sampled": ("chat", 1.0)}  # name: (domain, temperature)
+STEP = [("math", 0), ("code", 0), ("chat", 0), ("chat", 1)]  # requests that share a step
 
 
 def recorded(lab) -> dict[str, list[dict]]:
-    """Return rounds of DSpark's answers to the first prompt of a domain, by name."""
+    """Return rounds of DSpark's answers to the first prompt of a domain, by name; under "step" one round each of some answers."""
     drafter = lab.drafter("dspark")
-    return {
-        name: as_json(record_rounds(lab, drafter, lab.prompts[domain][0], temperature=temperature))
+    found = {
+        name: record_rounds(lab, drafter, lab.prompts[domain][0], temperature=temperature)
         for name, (domain, temperature) in ANSWERS.items()
     }
+    found["step"] = [
+        r
+        for domain, number in STEP
+        for r in record_rounds(lab, drafter, lab.prompts[domain][number], count=1)
+    ]
+    return {name: as_json(rounds) for name, rounds in found.items()}
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ export function mount(place, { pages, rounds, telling, title }) {
     picture.ariaLabel = say;
     slider.value = at;
     slider.setAttribute("aria-valuetext", say);
-    where.textContent = `round ${r + 1} of ${rounds.length}`;
+    where.textContent = rounds.length > 1 ? `round ${r + 1} of ${rounds.length}` : "";
     [back.disabled, on.disabled] = [at === 0, at === steps.length - 1];
   }
 

@@ -16,6 +16,7 @@ from ..lesson_text import building
 from ..measure.recorded_rounds import RecordedRound
 from .round_scene import round_scene
 from .round_stage import still
+from .step_scene import STEP_LAYERS
 from .widgets import WEB, WIDGET_VIEW
 
 try:
@@ -35,31 +36,24 @@ if anywidget:
         scene = traitlets.Dict().tag(sync=True)
 
 
-def living_round(layer: str, rounds: list[RecordedRound]):
-    """Show recorded rounds with a lesson's layer, one of LAYERS, to play, to step and to scrub; return the widget (None without anywidget).
+def living_round(layer: str, rounds: list[RecordedRound] | None = None):
+    """Show recorded rounds with a lesson's layer to play, to step and to scrub; return the widget (None without anywidget).
+
+    The rounds follow one another in an answer if the layer is one of LAYERS. They share a step, one round a request, if it is one
+    of STEP_LAYERS; "lanes" needs none.
 
     It is one output with several faces: where a kernel and anywidget run, the player; elsewhere a picture; in the web edition
     the player again, by what is stored with the picture where the course is built.
     """
-    scene = round_scene(layer, rounds)
+    scene = STEP_LAYERS[layer](rounds) if layer in STEP_LAYERS else round_scene(layer, rounds or [])
     widget = LivingRound(scene=scene) if anywidget else None
-    told = rounds_in_words(scene["title"], rounds)
-    faces = {"image/png": picture(scene), "text/plain": told}
+    faces = {"image/png": picture(scene), "text/plain": scene["told"]}
     if widget:
         faces[WIDGET_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
     stored = {"drawing": "living_round", "numbers": scene}
     kept = json.dumps(stored, ensure_ascii=False, separators=(",", ":")) if building() else None
     display(faces, raw=True, metadata={WEB: kept} if kept else {})
     return widget
-
-
-def rounds_in_words(title: str, rounds: list[RecordedRound]) -> str:
-    """Return what a living round shows, in sentences."""
-    told = [
-        f"Round {number}: {r.accepted} of {len(r.drafts)} drafts accepted, and the target adds “{r.added}”."
-        for number, r in enumerate(rounds, start=1)
-    ]
-    return " ".join([f"{title}.", *told])
 
 
 def picture(scene: dict) -> str:

@@ -152,8 +152,8 @@ def _draw_draft(stage: Stage, k: int, r: RecordedRound, draft, at: SimpleNamespa
 def round_scene(layer: str, rounds: list[RecordedRound]) -> dict:
     """Return the scene of rounds in a row with the layer of a lesson, one of LAYERS: what living_round.js plays.
 
-    "rounds" holds for each its "steps" and its shapes for a wide and a narrow page; "pages" the sizes of both; "telling" the step
-    that stands before anything moves: the target's own word beside what was kept and refused.
+    "rounds" holds for each its "steps" and its shapes for a wide and a narrow page; "pages" the sizes of both; "telling" is the
+    step that stands before anything moves; "told" says in sentences how each round ends.
     """
     if layer not in LAYERS:
         raise RequestError(f"there is no layer {layer!r}; the layers are {', '.join(LAYERS)}")
@@ -167,7 +167,7 @@ def round_scene(layer: str, rounds: list[RecordedRound]) -> dict:
         raise RequestError("the layer push needs a drafter with a sequential head")
     shown = LAYERS[layer]
     words = SimpleNamespace(**{**vars(base_words()), **shown.sentences})
-    found, tellings = [], []
+    found, tellings, told = [], [], [f"{shown.title}."]
     for number, r in enumerate(rounds):
         at = script(r, number == len(rounds) - 1, shown.one_by_one, words)
         stages = [Stage(page, len(r.drafts) + 2, shown.zone, shown.foot) for page in (WIDE, NARROW)]
@@ -175,6 +175,13 @@ def round_scene(layer: str, rounds: list[RecordedRound]) -> dict:
             draw_round(stage, r, at)
             shown.draw(stage, r, at)
         found.append({"steps": at.steps, "drawings": [stage.shapes for stage in stages]})
+        told.append(at.steps[at.committed]["say"])
         tellings.append(getattr(at, shown.telling))
     sizes = [[stage.width, stage.height] for stage in stages]
-    return {"title": shown.title, "pages": sizes, "telling": tellings[0], "rounds": found}
+    return {
+        "title": shown.title,
+        "told": " ".join(told),
+        "pages": sizes,
+        "telling": tellings[0],
+        "rounds": found,
+    }

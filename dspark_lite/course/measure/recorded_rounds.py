@@ -106,7 +106,7 @@ def record_rounds(
 
 
 def recorded_rounds(name: str) -> list[RecordedRound]:
-    """Return the rounds recorded under a name, "greedy" or "sampled": the tiny models' answer on a CPU."""
+    """Return the rounds recorded under a name, "greedy", "sampled" or "step": the tiny models' answers on a CPU."""
     return [RecordedRound.of(stored) for stored in reference(RECORDED)[name]]
 
 
