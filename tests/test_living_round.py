@@ -7,10 +7,13 @@ import re
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import dspark_lite
 from dspark_lite.common.errors import RequestError
+from dspark_lite.common.files import ROOT
 from dspark_lite.course.figures import living_round as shown
 from dspark_lite.course.figures.round_layers import LAYERS
 from dspark_lite.course.figures.round_scene import round_scene
@@ -289,3 +292,20 @@ def test_what_cannot_be_drawn_is_said(sampled, layer, change, says):
         round_scene(layer, [changed])
     with pytest.raises(RequestError, match="at least one recorded round"):
         round_scene("words", [])
+
+
+@pytest.mark.slow(reason="starts a kernel, which imports torch")
+def test_a_notebook_has_both_faces_in_one_output():
+    pytest.importorskip("anywidget")
+    code = """from dspark_lite.course.figures.living_round import living_round
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
+picture = living_round("words", recorded_rounds("greedy"))"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(ROOT)}}).execute()
+    (output,) = notebook.cells[0].outputs
+    assert {"image/png", "text/plain", WIDGET_VIEW} <= output.data.keys()
+    states = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
+    model = states[output.data[WIDGET_VIEW]["model_id"]]
+    assert model["model_module"] == "anywidget"
+    scene = json.loads(json.dumps(round_scene("words", recorded_rounds("greedy"))))
+    assert model["state"]["scene"] == scene
