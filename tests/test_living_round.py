@@ -128,7 +128,7 @@ def test_a_scene_is_whole_and_its_colours_are_known(sampled, layer):
                 roles = {look[key] for look in looks for key in ("fill", "stroke") if key in look}
                 assert roles <= STILL.keys()
                 assert all(0 <= step < len(drawn["steps"]) for step, _ in shape["at"])
-                if shape["kind"] == "rect":
+                if shape["kind"] in ("rect", "token"):
                     assert 0 <= shape["x"] and shape["x"] + shape["width"] <= width
                     assert 0 <= shape["y"] and shape["y"] + shape["height"] <= height + 1
 
@@ -139,7 +139,9 @@ def test_the_scene_shows_the_refusal_and_then_what_was_committed(sampled):
     texts = [draft.text for draft in r.drafts]
 
     def opacity(text, step):
-        (shape,) = [one for one in shapes if one.get("words") == text.strip() and one.get("mono")]
+        (shape,) = [
+            one for one in shapes if one["kind"] == "token" and one["words"] == text.strip()
+        ]
         return look_at(shape, step)["opacity"]
 
     assert r.accepted == 2
@@ -248,7 +250,7 @@ def test_a_scene_of_a_step_is_whole(step, layer, closing):
             looks = [shape, *(change for _, change in shape["at"])]
             roles = {look[key] for look in looks for key in ("fill", "stroke") if key in look}
             assert roles <= STILL.keys()
-            if shape["kind"] == "rect":
+            if shape["kind"] in ("rect", "token"):
                 assert shape["x"] >= 0 and shape["x"] + shape["width"] <= width + 0.1
                 assert shape["y"] >= 0 and shape["y"] + shape["height"] <= height + 0.1
     assert len(still(scene).axes[0].patches) > 10

@@ -21,6 +21,10 @@ export function html(name, properties, ...children) {
 /** The node of a shape. What its changes move is in its style: see `dress`. */
 function node({ kind, x, y, width, height, round, points, words, size, anchor, mono, thick, dash, tip }) {
   const common = { "stroke-width": thick, "stroke-dasharray": dash };
+  if (kind === "token") {
+    const letters = { x: x + width / 2, y: y + 18.5, "font-size": 12, "text-anchor": "middle", class: "mono" };
+    return svg("g", { "stroke-width": 2 }, svg("rect", { x, y, width, height, rx: 5 }), svg("text", letters, words));
+  }
   if (kind === "rect") return svg("rect", { x, y, width, height, rx: round, ...common });
   if (kind === "path")
     return svg("path", { d: `M${points.join("L")}`, fill: "none", "marker-end": tip && "url(#tip)", ...common });
@@ -38,6 +42,7 @@ function dress(made, shape, step, moving) {
   style.transform = `translate(${look.dx}px, ${look.dy}px) scale(${look.sx}, ${look.sy})`;
   if (look.fill) style.fill = `var(--${look.fill})`;
   if (look.stroke) style.stroke = `var(--${look.stroke})`;
+  if (shape.kind === "token") made.lastChild.style.fill = `var(--${look.fill === "ink" ? "paper" : "ink"})`;
   style.fontWeight = look.bold ? "bold" : "normal";
 }
 

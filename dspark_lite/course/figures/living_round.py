@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 from IPython.display import display
+from PIL import Image
 
 from ..lesson_text import building
 from ..measure.recorded_rounds import RecordedRound
@@ -58,7 +59,8 @@ def living_round(layer: str, rounds: list[RecordedRound] | None = None):
 
 def picture(scene: dict) -> str:
     """Return a PNG of a scene's telling step, in base64."""
-    figure, file = still(scene), io.BytesIO()
-    figure.savefig(file, format="png", facecolor="white")
+    figure, drawn, file = still(scene), io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", facecolor="white")
     plt.close(figure)
+    Image.open(drawn).quantize(64).save(file, "PNG", optimize=True)  # a third of the bytes
     return base64.b64encode(file.getvalue()).decode()

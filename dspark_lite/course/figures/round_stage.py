@@ -6,7 +6,7 @@ The positions are pixels. Colours are roles, such as "kept", which living_round.
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
-from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.patches import FancyBboxPatch
 
 from .style import BLUE, DARK, GREEN, GREY, ORANGE, RED, SKY
 from .token_boxes import visible_text
@@ -59,6 +59,7 @@ class Stage:
 
     def add(self, kind: str, at: dict[int, dict] | None = None, **look) -> None:
         """Add a shape, with its changes {step: look}."""
+        look = {name: round(v, 2) if isinstance(v, float) else v for name, v in look.items()}
         changes = [[step, change] for step, change in sorted((at or {}).items())]
         self.shapes.append({"kind": kind, **look, "at": changes})
 
@@ -79,16 +80,9 @@ class Stage:
     def token(self, k: int, text: str, fill: str, stroke: str, at=None, dy=0, **look) -> None:
         """Add a token's box in a slot, `dy` pixels further down."""
         x, y = self.slot(k)
-        self.rect(x, y + dy, self.box, BOX, fill, stroke, at, round=5, thick=2, **look)
-        letters = {}
-        for step, change in (at or {}).items():
-            letters[step] = {
-                name: value for name, value in change.items() if name not in ("fill", "stroke")
-            }
-            if change.get("fill") == "ink":
-                letters[step]["fill"] = "paper"
-        look |= {"fill": "paper" if fill == "ink" else "ink", "anchor": "middle", "mono": True}
-        self.text(x + self.box / 2, y + dy + 18.5, fitted(text, self.box - 4), letters, **look)
+        place = {"x": x, "y": y + dy, "width": self.box, "height": BOX}
+        words = fitted(text, self.box - 4)
+        self.add("token", at, **place, words=words, fill=fill, stroke=stroke, **look)
 
 
 def fitted(text: str, pixels: float, letter: float = LETTER) -> str:
@@ -130,7 +124,7 @@ def look_at(shape: dict, step: int) -> dict:
 def still(scene: dict):
     """Draw the telling step of a scene's wide page; return the figure."""
     width, height = scene["pages"][0]
-    fig = plt.figure(figsize=(width / 100, height / 100), dpi=150, layout="none")
+    fig = plt.figure(figsize=(width / 100, height / 100), dpi=120, layout="none")
     axes = fig.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.set_axis_off()
@@ -146,34 +140,49 @@ def _draw_still(axes, s: SimpleNamespace) -> None:
     thick, alpha = 0.72 * getattr(s, "thick", 1), s.opacity
     dash = {"linestyle": (0, [float(d) for d in s.dash.split()])} if getattr(s, "dash", "") else {}
     if s.kind == "text":
-        family = "DejaVu Sans Mono" if getattr(s, "mono", False) else "DejaVu Sans"
         side = {"start": "left", "middle": "center", "end": "right"}[getattr(s, "anchor", "start")]
-        axes.text(s.x + s.dx, s.y + s.dy, s.words, fontsize=0.72 * s.size * 0.97, family=family, ha=side, va="baseline",
-                  color=STILL[s.fill], alpha=alpha, parse_math=False, weight="bold" if getattr(s, "bold", False) else "normal")  # fmt: skip
+        axes.text(
+            s.x + s.dx,
+            s.y + s.dy,
+            s.words,
+            fontsize=0.7 * s.size,
+            family="DejaVu Sans Mono" if getattr(s, "mono", False) else "DejaVu Sans",
+            weight="bold" if getattr(s, "bold", False) else "normal",
+            ha=side,
+            va="baseline",
+            color=STILL[s.fill],
+            alpha=alpha,
+            parse_math=False,
+        )
     elif s.kind == "path":
         left = min(x for x, _ in s.points)
-        xs, ys = (
-            [left + s.dx + (x - left) * s.sx for x, _ in s.points],
-            [y + s.dy for _, y in s.points],
-        )
-        axes.plot(
-            xs, ys, color=STILL[s.stroke], lw=thick, alpha=alpha, solid_capstyle="round", **dash
-        )
+        xs = [left + s.dx + (x - left) * s.sx for x, _ in s.points]
+        ys = [y + s.dy for _, y in s.points]
+        colour = STILL[s.stroke]
+        axes.plot(xs, ys, color=colour, lw=thick, alpha=alpha, solid_capstyle="round", **dash)
         if getattr(s, "tip", False):
-            axes.plot(xs[-1], ys[-1], marker="o", ms=4, color=STILL[s.stroke], alpha=alpha)
+            axes.plot(xs[-1], ys[-1], marker="o", ms=4, color=colour, alpha=alpha)
+    elif s.kind == "token":
+        box, letters = (
+            {"kind": "rect", "round": 5, "thick": 2},
+            "paper" if s.fill == "ink" else "ink",
+        )
+        _draw_still(axes, SimpleNamespace(**{**vars(s), **box}))
+        middle = {"x": s.x + s.width / 2, "y": s.y + 18.5, "anchor": "middle", "fill": letters}
+        text = {"kind": "text", "size": MONO, "mono": True, **middle}
+        _draw_still(axes, SimpleNamespace(**{**vars(s), **text}))
     else:
-        y, height = s.y + s.dy + s.height * (1 - s.sy), s.height * s.sy
-        look = {
-            "facecolor": STILL[s.fill],
-            "edgecolor": STILL[s.stroke],
-            "lw": thick if s.stroke != "none" else 0,
-            "alpha": alpha,
+        width, height = s.width * s.sx, s.height * s.sy
+        corner = min(getattr(s, "round", 0), width / 2, height / 2)
+        box = FancyBboxPatch(
+            (s.x + s.dx, s.y + s.dy + s.height - height),
+            width,
+            height,
+            boxstyle=f"round,pad=0,rounding_size={corner}" if corner else "square,pad=0",
+            facecolor=STILL[s.fill],
+            edgecolor=STILL[s.stroke],
+            lw=thick if s.stroke != "none" else 0,
+            alpha=alpha,
             **dash,
-        }
-        if getattr(s, "round", 0):
-            box = f"round,pad=0,rounding_size={min(s.round, s.width * s.sx / 2, height / 2)}"
-            axes.add_patch(
-                FancyBboxPatch((s.x + s.dx, y), s.width * s.sx, height, boxstyle=box, **look)
-            )
-        else:
-            axes.add_patch(Rectangle((s.x + s.dx, y), s.width * s.sx, height, **look))
+        )
+        axes.add_patch(box)
