@@ -31,14 +31,12 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_01 as exercises
 from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_01 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
-
-here = strip("verify")
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 # %% [markdown]
-# The gain on lesson 00's clock was smaller than $\tau$, the tokens per round. To see why, we ask what the strip's filled step costs: one
-# pass of the target.
+# The gain on lesson 00's clock was smaller than $\tau$, the tokens per round. To see why, we ask what one pass of the target costs.
 #
 # ## Eight predictions, seven thrown away
 #
@@ -103,8 +101,12 @@ glue(gigabytes=weights * bytes_per_weight / 1e9, reading=reading, multiplying=mu
 # %% [markdown]
 # **⟦gigabytes:.0f⟧ GB of weights take ⟦reading:.1f⟧ ms to arrive. Multiplying them for one token takes ⟦multiplying:.3f⟧ ms, for eight
 # tokens ⟦eight:.3f⟧ ms.** Even with eight tokens the part that multiplies waits for ⟦idle:.0 %⟧ of the time. Seven guesses travel in a
-# bus that is leaving anyway.
-#
+# bus that is leaving anyway. Here is lesson 00's round with that pass drawn to scale:
+
+# %%
+picture = living_round("time", recorded_rounds("greedy"))
+
+# %% [markdown]
 # For how many tokens does this hold? Until multiplying takes as long as reading. Work the number out before you go on.
 
 # %%

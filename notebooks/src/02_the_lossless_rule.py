@@ -13,7 +13,7 @@
 #
 # - turn a token drawn from the drafter's distribution $q$ into a token of the target's distribution $p$, exactly
 # - say how often a draft is kept, and (exercise 2) why no lossless rule keeps a single token more often
-# - write `verify`, the rule for a whole block (*accept* in the strip), and check it by visiting every outcome
+# - write `verify`, the rule for a whole block, and check it by visiting every outcome
 # - run it inside the package's `generate`
 #
 # **What you need:** lesson 00, and what a probability distribution is. No GPU.
@@ -31,11 +31,11 @@ from dspark_lite.course.exercises import lesson_02 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.course.figures import style
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 torch.set_grad_enabled(False)
-here = strip("accept")
 
 # %% [markdown]
 # ## Offered 45 times, wanted 30
@@ -208,7 +208,14 @@ claims({"the rule stays within the noise, the mistake does not": (shares["the ru
 # The rule lies on top of $p$. The mistake gives "a" a second chance: all that is wanted of it has been kept already, and now some more
 # comes with the replacements.
 #
-# One token is settled. The sliders below move a drafter's logits and the temperature of both models. How small can you make the green area
+# One token is settled. Here is the rule at work in recorded rounds of the course's tiny models: the areas of $p$ and $q$ at each slot, and a
+# coin for each draft.
+
+# %%
+picture = living_round("coins", recorded_rounds("sampled"))
+
+# %% [markdown]
+# The sliders below move a drafter's logits and the temperature of both models. How small can you make the green area
 # at temperature 1? And what happens at temperature 0?
 
 # %%
