@@ -42,12 +42,12 @@ def test_a_fork_is_where_the_drafter_errs_and_not_where_both_hesitate():
         3: [0.0, 0.0, 0.0, 1.0],
     }
     target = ToyTarget(list(after.values()))
+    # agrees after 1
     drafter = ToyDrafter(
         list((after | {2: [0.8, 0.0, 0.0, 0.2]}).values()), 0.5, [0.5] * 4, gamma=1
-    )  # agrees after 1
-    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [
-        [0, 1]
-    ]  # the anchor is 2
+    )
+    # the anchor is 2
+    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [[0, 1]]
 
 
 def corrects_from_the_target(target_probs, draft_probs, draft_tokens, lengths, generator):

@@ -14,16 +14,13 @@ from dspark_lite.decoding.sampling import probability_ratios
 def test_where_the_ninth_goes():
     p, q = torch.tensor([1, 2]) / 3, torch.tensor([2, 1]) / 3
     block = p.expand(4, 3, 2), q.expand(4, 2, 2), torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
-    ends, weights, _ = block_ends(
-        *block, None
-    )  # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
-    whole = (
-        probability_ratios(*block).clamp(max=1).cumprod(1)
-    )  # [4, 2]: that so many drafts are kept by the token rule
+    # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
+    ends, weights, _ = block_ends(*block, None)
+    # [4, 2]: that so many drafts are kept by the token rule
+    whole = probability_ratios(*block).clamp(max=1).cumprod(1)
     drafted = torch.tensor([4.0, 2.0, 2.0, 1.0])
-    assert ends[0].tolist() == pytest.approx(
-        [3 / 4, 0, 1 / 4]
-    )  # its first draft is never kept alone
+    # its first draft is never kept alone
+    assert ends[0].tolist() == pytest.approx([3 / 4, 0, 1 / 4])
     more = (ends @ torch.arange(3.0) - whole.sum(1)) * drafted / 9
     assert more.tolist() == pytest.approx([-1 / 9, 2 / 9, 0, 0], abs=1e-6)
 

@@ -80,19 +80,18 @@ def test_shared_weights_are_counted_once():
     target = load_target("tiny-target")
     weights = sum(value.nbytes for value in target.model.parameters())
     alone = memory_bytes(target, None, 10)
-    assert (
-        alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights
-    )  # and a few buffers
-    assert (
-        alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4
-    )  # keys and values, layers, key heads, head size, bytes
+    # and a few buffers
+    assert alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights
+    # keys and values, layers, key heads, head size, bytes
+    assert alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4
     draft, small = (
         memory_bytes(target, load_drafter(name, target), 10)
         for name in ("tiny-dspark", "tiny-small-lm")
     )
+    # 32 bits in memory
     stored = inspection.by_part(
         {name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()}
-    )  # 32 bits in memory
+    )
     assert draft["drafter"] == sum(stored.values()) - stored["embedding"] - stored["LM head"]
     assert draft["keys and values"] == alone["keys and values"] + 10 * 2 * 4 * 3 * 32 * 4
     assert draft["target"] == small["target"] == alone["target"] and small["drafter"] > 0

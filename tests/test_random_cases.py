@@ -243,6 +243,9 @@ RIGHT = {
         (requests + math.fsum(survivals)) * table.sps(requests, len(survivals) + requests)
     ),
     "10 check_algorithm_1": algorithm_1,
+    "10 check_least_survival": lambda fixed, request, token, r, t, tau: (
+        tau / (fixed / token + r * request / token + t)
+    ),
     "10 check_lagged": lambda old, now, table: lesson_10.top_k(
         now, int(lesson_10.global_optimum(old, table).sum())
     ),

@@ -33,9 +33,8 @@ TINY_DRAFT = DRAFT | {
 
 def project():
     """What pyproject.toml says."""
-    toml = import_module(
-        "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    )  # pytest brings tomli where Python has none
+    # pytest brings tomli where Python has none
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     return toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 

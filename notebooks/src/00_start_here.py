@@ -35,15 +35,11 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_00 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_00 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
-
-here = strip(("draft", "verify", "accept"))
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 # %% [markdown]
-# The strip shows one *round* of the method; an answer takes many rounds. The target is the large model. The grey step, *schedule*, can
-# wait until the end of this lesson. The strip stands at the top of every lesson, with the lesson's own steps filled in.
-#
 # ## The race
 #
 # The upper half shows the large model (*target*) alone, the lower half the same model with a small one that guesses for it (*drafter*).
@@ -64,7 +60,14 @@ Image(data=(ROOT / "assets" / "figures" / "race.gif").read_bytes(), format="png"
 # good, one glance of the editor yields a whole line. If the intern is bad, the glance still yields a word. The newspaper reads the same.
 #
 # In our words: the intern is the **drafter**, the editor is the **target**, a line is a **block**, and one line written and read is
-# a **round**.
+# a **round**. Play one, or step through it with the arrow keys. It returns in every lesson with one layer more.
+
+# %%
+picture = living_round("words", recorded_rounds("greedy"))  # three rounds of an answer of this course's tiny models
+
+# %% [markdown]
+# The black box is the newest word, the *anchor*. The drafter guesses seven more, and the target judges them one by one. The first refusal
+# voids everything after it, and the target writes its own word there. That word is the next anchor.
 #
 # ## Why one glance is enough
 #
@@ -388,8 +391,8 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # Compare the drafted and the wanted tokens from the left. The first difference ends the block, and the target's token replaces the wrong
 # guess. The last line holds the filled boxes of that row of the picture.
 #
-# So the three filled steps of the strip are your loop. DSpark changes the drafter, which writes its block in one pass, and adds two
-# things. Its drafter reads the target's mind: the `features` are its input. And in the step left unfilled in the strip, *schedule*,
+# So draft, verify, accept are your loop. DSpark changes the drafter, which writes its block in one pass, and adds two
+# things. Its drafter reads the target's mind: the `features` are its input. And in a fourth step, *schedule*,
 # between draft and verify, DSpark says how sure it is of each guess, so that a busy server can throw the doubtful ones away unread.
 # Lessons 04 to 11 build all of that.
 #

@@ -22,9 +22,8 @@ PROMPTS, NEW_TOKENS = 5, 80  # a domain; of an answer, at most
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(
-        arguments
-    )  # --help says so and measures nothing
+    # --help says so and measures nothing
+    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(arguments)
     check_writable(RECORDED)
     lab = setup("tiny", prompts=PROMPTS)
     lab.max_new_tokens = NEW_TOKENS

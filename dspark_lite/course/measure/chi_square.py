@@ -13,9 +13,8 @@ from dspark_lite.decoding.together import play_round
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch
-MAX_LOGITS = (
-    2**25
-)  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+# logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+MAX_LOGITS = 2**25
 
 
 @torch.inference_mode()
