@@ -53,14 +53,6 @@ def test_the_figure_of_when_it_pays_marks_the_best_length_and_what_was_measured(
     )
 
 
-def test_the_sweep_of_draft_lengths_shows_measurement_and_formula(closing):
-    tau, speed = figures.draft_length_sweep(
-        {1: (1.7, 1.1), 7: (4.0, 0.8)}, {1: (1.8, 1.3), 2: (2.5, 1.2), 7: (4.1, 1.0)}, "chat", "CPU"
-    ).axes
-    assert drawn(tau) == {"measured, chat": [1.7, 4.0], "formula": [1.8, 2.5, 4.1]}
-    assert drawn(speed) == {"measured, chat": [1.1, 0.8], "formula": [1.3, 1.2, 1.0]}
-
-
 # The checker of a round ----------------------------------------------------------------------------------------------
 
 
