@@ -222,44 +222,47 @@ verify = exercises.in_use(verify, done)
 # ### Exercise 3 · What is still unread? (code)
 # *5 minutes · easy · core.*
 #
-# `settle` ends a round: `verify` says what is committed, and both caches forget by your `forget`. `models` and `caches` are pairs, the
-# target's first. When `settle` is called, the target has read the anchor and all drafts, and the small LM all of these but the last
-# draft. One hole is left: the committed tokens that the small LM has not read yet, a list. The next round begins with them.
+# A round had the `drafts` and commits the `tokens`, both lists, and the caches have forgotten what was refused. Not every committed
+# token stands in the small LM's cache. Return those that it has not read yet, a list: its next pass begins with them.
 #
 # <details><summary>Hint</summary>
 #
-# The last committed token is always unread. When is there a second one?
+# The last committed token is always unread. When is there a second one? The picture of the two caches helps.
 #
 # </details>
 
 
 # %% tags=["exercise"]
-def settle(models, caches, p, q, drafts, generator):
-    """(Tokens committed, tokens that the small LM has still to read); p, q, drafts as for `verify`. Rolls the caches back."""
-    tokens = verify(p, q, drafts, generator)
-    gamma, accepted = len(drafts), len(tokens) - 1
-    for model, cache, dropped in zip(models, caches, forget(gamma, accepted)):
-        model.roll_back(cache, dropped)  # forgets the last `dropped` positions
-    unread = ...  # the hole
-    return tokens, unread
+def still_unread(drafts, tokens):
+    """Of the tokens that a round commits, those that the small LM has not read."""
+    ...
 
 
 # %% tags=["solution"]
+def still_unread(drafts, tokens):
+    """Of the tokens that a round commits, those that the small LM has not read."""
+    whole = len(tokens) > len(drafts)  # its own last draft is committed, too
+    return tokens[-2:] if whole else tokens[-1:]
+
+
+# %%
+done = exercises.check_still_unread(still_unread)
+
+# %%
+still_unread = still_unread if done else exercises.still_unread  # until yours is right, the package's
+
+# %% [markdown]
+# Your three functions end a round. `models` and `caches` are pairs, the target's first:
+
+
+# %%
 def settle(models, caches, p, q, drafts, generator):
     """(Tokens committed, tokens that the small LM has still to read); p, q, drafts as for `verify`. Rolls the caches back."""
     tokens = verify(p, q, drafts, generator)
-    gamma, accepted = len(drafts), len(tokens) - 1
-    for model, cache, dropped in zip(models, caches, forget(gamma, accepted)):
+    for model, cache, dropped in zip(models, caches, forget(len(drafts), len(tokens) - 1)):
         model.roll_back(cache, dropped)  # forgets the last `dropped` positions
-    unread = tokens[-1:] if accepted < gamma else [drafts[-1], tokens[-1]]
-    return tokens, unread
+    return tokens, still_unread(drafts, tokens)
 
-
-# %%
-done = exercises.check_settle(settle)
-
-# %%
-settle = settle if done else exercises.settle  # until yours is right, the package's
 
 # %% [markdown]
 # ## The loop
@@ -634,25 +637,24 @@ claims({"most of what is kept does not stand in the question": 2 * sum(from_answ
 # it with `rollout(lab, mine, prompt, index, temperature=1.0)` on ten prompts, beside `lookup`.
 #
 # ### ★ Two other slips (try it)
-# What becomes of text and speed (a) if the target forgets one position too *many*, (b) if `settle` names the target's token
-# alone as unread, even after a whole block? Think first; then (a) is `write((Careless(target, 1), small))`, and for (b) define
-# another `settle`.
+# What becomes of text and speed (a) if the target forgets one position too *many*, (b) if `still_unread` names the
+# target's token alone, even after a whole block? Think first; then (a) is `write((Careless(target, 1), small))`, and for (b) define
+# another `still_unread`.
 
 # %% tags=["exercise"]
 ...
 
 # %% tags=["solution"]
 print("(a)", said(write((Careless(target, 1), small))))
-careful = settle
+careful = still_unread
 
 
-def settle(*of_a_round):
-    tokens, unread = careful(*of_a_round)
-    return tokens, unread[-1:]
+def still_unread(drafts, tokens):
+    return tokens[-1:]
 
 
 print("(b)", said(write(pair)))
-settle = careful
+still_unread = careful
 
 # %% [markdown]
 # <details><summary>Answer</summary>
