@@ -266,7 +266,7 @@ careless = copy.copy(eagle3)  # the same weights under another class; the lab's 
 careless.__class__ = NeverRollsBack
 per_round = {}
 for name, drafter in (("rolled back", eagle3), ("never rolled back", careless)):
-    runs = evaluation.rollouts(lab, drafter, lab.prompts["math"][:8], temperature=1.0)
+    runs = evaluation.rollouts(lab, drafter, lab.prompts["math"][:6], temperature=1.0)
     per_round[name] = evaluation.mean_accepted_length([evaluation.tally(runs)])
     print(f"{name:18} {per_round[name]:.2f} tokens per round on {len(runs)} math prompts")
 fewer = "{:.2f} tokens in place of {:.2f}".format(per_round["never rolled back"], per_round["rolled back"])
