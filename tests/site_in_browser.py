@@ -252,9 +252,9 @@ def test_a_round_is_whole_in_its_page_and_moves_only_where_motion_is_wanted(visi
     for motion in ("no-preference", "reduce"):
         tab = visit(page, size, reduced_motion=motion)
         place = tab.locator(".course-round").first
-        sheet = place.locator(".picture svg").bounding_box()
+        sheet = place.locator(".stage svg").bounding_box()
         assert sheet["x"] >= 0 and sheet["x"] + sheet["width"] <= SIZES[size]["width"]
-        letters = place.locator(".picture text").evaluate_all(
+        letters = place.locator(".stage text").evaluate_all(
             "(texts) => texts.map((one) => one.getBoundingClientRect()).filter((one) => one.width)"
             ".map((one) => [one.left, one.right, one.height])"
         )
@@ -262,7 +262,7 @@ def test_a_round_is_whole_in_its_page_and_moves_only_where_motion_is_wanted(visi
         assert max(right for _, right, _ in letters) <= sheet["x"] + sheet["width"] + 3
         assert min(height for *_, height in letters) >= 10
         place.get_by_role("button", name="one step on").click()
-        seconds = place.locator(".picture rect").evaluate_all(
+        seconds = place.locator(".stage rect").evaluate_all(
             "(boxes) => boxes.map((box) => parseFloat(getComputedStyle(box).transitionDuration))"
         )
         assert (max(seconds) > 0.3) == (motion == "no-preference")

@@ -9,6 +9,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
+from matplotlib.colors import to_rgb
 from nbclient import NotebookClient
 
 import dspark_lite
@@ -209,7 +210,10 @@ def test_one_output_has_a_player_and_a_picture(displayed, sampled, closing):
     ((faces, metadata),) = displayed
     assert faces[WIDGET_VIEW]["model_id"] == widget.model_id and metadata == {}
     assert "commits 3 tokens: 2 drafts, and one of the target's own." in faces["text/plain"]
-    assert plt.imread(io.BytesIO(base64.b64decode(faces["image/png"]))).std() > 0.05
+    image = plt.imread(io.BytesIO(base64.b64decode(faces["image/png"])))[..., :3]
+    for role in ("kept-box", "refused-box", "added-box"):
+        away = abs(image - to_rgb(STILL[role])).max(-1)
+        assert away.min() < 0.02, role
     assert "export default" in str(widget._esm) and not plt.get_fignums()
 
 

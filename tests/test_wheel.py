@@ -22,6 +22,7 @@ from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import DATA, ROOT
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "dspark_lite", *DATA.values())
+SHIPPED = {".py", ".js", ".css"}
 TINY_DRAFT = DRAFT | {
     "name": "mini",
     "extends": "tiny-dspark",
@@ -168,7 +169,7 @@ def test_the_wheel_holds_the_packages_and_what_their_commands_read(wheel):
     }
     assert (
         held
-        == {path.as_posix() for path in tracked("dspark_lite") if path.suffix == ".py"} | carried
+        == {path.as_posix() for path in tracked("dspark_lite") if path.suffix in SHIPPED} | carried
     )
     assert any(name.endswith("/tiny-dspark/model.safetensors") for name in held)
 

@@ -52,7 +52,7 @@ export function mount(place, { pages, rounds, telling, title }) {
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   let at = telling, begun = false, timer = 0, drawn = "", nodes = [], shapes = [];
 
-  const picture = html("div", { className: "picture" });
+  const picture = html("div", { className: "stage" });
   picture.setAttribute("role", "img");
   const says = html("p", { className: "says" });
   const button = (label, onclick) => html("button", { type: "button", textContent: label, onclick });

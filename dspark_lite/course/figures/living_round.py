@@ -12,6 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from IPython.display import display
 from PIL import Image
+from traitlets import Dict
 
 from ..lesson_text import building
 from ..measure.recorded_rounds import RecordedRound
@@ -22,7 +23,6 @@ from .widgets import WEB, WIDGET_VIEW
 
 try:
     import anywidget
-    import traitlets
 except ImportError:  # the picture stands, and the lesson goes on
     anywidget = None
 
@@ -34,7 +34,7 @@ if anywidget:
 
         _esm = HERE / "living_round.js"
         _css = HERE / "living_round.css"
-        scene = traitlets.Dict().tag(sync=True)
+        scene = Dict().tag(sync=True)
 
 
 def living_round(layer: str, rounds: list[RecordedRound] | None = None):
@@ -62,5 +62,6 @@ def picture(scene: dict) -> str:
     figure, drawn, file = still(scene), io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", facecolor="white")
     plt.close(figure)
-    Image.open(drawn).quantize(64).save(file, "PNG", optimize=True)  # a third of the bytes
+    few = Image.open(drawn).convert("RGB").quantize(64, method=Image.Quantize.FASTOCTREE)
+    few.save(file, "PNG", optimize=True)  # a third of the bytes
     return base64.b64encode(file.getvalue()).decode()
