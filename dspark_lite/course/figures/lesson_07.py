@@ -28,8 +28,8 @@ from .token_boxes import arrow, inch_canvas, tower_box
 def slots_picture():
     """Draw the text A B C D E and a block of three slots with the anchor C, column under column: what each slot reads, which token
     its head is given, which token is its label, and where the target's distribution stands. The last slot's label is missing."""
-    wide, left, text, slots = 1.0, 1.3, "ABCDE", 3
-    fig, axes = inch_canvas(left + wide * (len(text) + 1) + 0.5, 2.75)
+    wide, left, text, slots = 0.86, 1.15, "ABCDE", 3
+    fig, axes = inch_canvas(left + wide * (len(text) + 1) + 0.4, 2.75)
     columns = [left + wide * (k + 0.5) for k in range(len(text) + 1)]
     tokens, reads, wanted = -0.62, -1.5, -2.4  # heights of the rows
     for y, label in (
@@ -45,7 +45,7 @@ def slots_picture():
         if inside:
             face = BLACK if place == 2 else "white"
             tower_box(
-                axes, x, tokens, 0.46, 0.32, face, text[place], "white" if place == 2 else BLACK
+                axes, x, tokens, 0.44, 0.32, face, text[place], "white" if place == 2 else BLACK
             )
         else:
             write(axes, x, tokens, "(no label)", colour=GREY)
@@ -54,9 +54,9 @@ def slots_picture():
         ink = BLACK if counts else GREY
         face, letters = (BLACK, "white") if slot == 0 else ("white", ink)
         name = "anchor" if slot == 0 else "mask"
-        tower_box(axes, x, reads, 0.8, 0.36, face, f"{slot + 1}: {name}", letters, edge=ink)
+        tower_box(axes, x, reads, 0.74, 0.36, face, f"{slot + 1}: {name}", letters, edge=ink)
         after = f"after …{text[2 + slot]}"
-        tower_box(axes, x, wanted, 0.8, 0.32, "white", after, ink, edge=ink)
+        tower_box(axes, x, wanted, 0.74, 0.32, "white", after, ink, edge=ink)
         for start, end, colour in (
             ((x - 0.1, tokens - 0.17), (x - 0.1, reads + 0.19), BLUE),
             ((x + 0.12, reads + 0.19), (columns[3 + slot] - 0.2, tokens - 0.18), ORANGE),
@@ -65,7 +65,7 @@ def slots_picture():
             arrow(axes, start, end, colour if counts else PALE)
     for x, y, words, colour, side in (
         (columns[2] - 0.16, -1.08, "its head is given", BLUE, "right"),
-        (columns[2] + 0.3, -0.93, "must say", ORANGE, "center"),
+        (columns[2] + 0.26, -0.9, "must say", ORANGE, "center"),
         (columns[2] - 0.06, -1.96, "has to match", DARK, "right"),
     ):
         axes.text(x, y, words, ha=side, va="center", fontsize=SMALL, color=colour)
