@@ -127,7 +127,7 @@ def largest_difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 @cache
 def differences() -> dict[str, dict[str, float]]:
     """Return {mistake: {tensor: largest difference}} of the tiny DSpark with each mistake from the tiny DSpark as it is."""
-    target = load_target("tiny-target")
+    target = load_target("tiny-target", device="cpu")
     healthy = Service(target, load_drafter("tiny-dspark", target))
     ids = target.tokenizer.apply_chat_template(
         [{"role": "user", "content": PROMPT}],
