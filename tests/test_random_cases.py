@@ -11,14 +11,12 @@ import torch.nn.functional as F
 from scipy.special import expit
 from test_exercises import EXERCISES
 from test_lesson_05 import in_another_way
-from test_lesson_07 import clearing_at_the_end
 from test_lesson_13 import in_turn, three_old, two_at_once, without_host, working_to_the_end
 from test_verifying import NAMED, composed
 
 from dspark_lite.course.exercises import (
     lesson_04,
     lesson_05,
-    lesson_07,
     lesson_09,
     lesson_10,
     lesson_11,
@@ -213,11 +211,6 @@ RIGHT = {
             {"cross_entropy": 0.1, "l1": 0.9, "confidence": 0},
         )
     )(*backbone(batch)),
-    "08 check_place": lambda asked, found: (
-        asked.keys() - found.keys(),
-        found.keys() - asked.keys(),
-        {name for name, shape in asked.items() if found.get(name, shape) != shape},
-    ),
     "08 check_first_difference": lambda ours, theirs, allowed: next(
         (name for name in ours if ((ours[name] - theirs[name]).abs() > allowed).any()), "nowhere"
     ),
@@ -331,15 +324,6 @@ def serves(step, case) -> bool:
         return False
 
 
-def alternatives(table: dict) -> list:
-    """The functions of a table of mistakes."""
-    return [
-        function
-        for functions in table.values()
-        for function in (functions if isinstance(functions, tuple) else (functions,))
-    ]
-
-
 JUDGED = {
     "02 check_verify": Judged(
         models_case,
@@ -352,12 +336,6 @@ JUDGED = {
         lesson_05.draws_as_the_reference,
         [*lesson_05.WRONG_BLOCKS.values(), *lesson_05.WRONG_ROWS.values()],
         [lesson_05.draw_block, in_another_way],
-    ),
-    "07 check_train": Judged(
-        lambda generator: lesson_07.PROBLEMS.draw(generator)[0],
-        lambda train, facts: raises_no_mistake(lesson_07.judge_training, train, facts),
-        alternatives(lesson_07.WRONG_LOOPS),
-        [lesson_07.train, clearing_at_the_end],
     ),
     "11 check_engine": Judged(
         prompts_case,

@@ -28,9 +28,7 @@ def main(arguments):
     lab = setup("tiny", prompts=PROMPTS)
     lab.max_new_tokens = NEW_TOKENS
     with tempfile.TemporaryDirectory() as folder:
-        found = train_whole(
-            lab, Path(folder), exercises.sees, exercises.dspark_loss, exercises.train, PROMPTS
-        )
+        found = train_whole(lab, Path(folder), exercises.sees, exercises.dspark_loss, PROMPTS)
     losses = {
         name: [round(loss, 4) for loss in by_step] for name, by_step in found["losses"].items()
     }
