@@ -36,15 +36,15 @@ from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_03 as figures
 from dspark_lite.course.figures import token_boxes
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import record_rounds
 from dspark_lite.losslessness.ties import same_or_tied
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 64  # enough for what we look at
 target, drafter = lab.target, lab.drafter("small_lm")
 small = drafter.model
-picture = strip(("draft", "verify", "accept"))
 
 # %% [markdown]
 # ## What does each pass read again?
@@ -140,8 +140,13 @@ picture = figures.two_caches(gamma=5, accepted=2)
 # %% [markdown]
 # The target reads the anchor (the newest committed token) and all drafts in one pass. The small LM reads a token in order
 # to write the next one, so it reads the anchor and every draft *but its own last*. Neither has read the token that the
-# target adds: it is the next anchor.
-#
+# target adds: it is the next anchor. Here are three rounds of a real answer, with both caches under them. Step through one, and watch
+# what is rubbed out:
+
+# %%
+picture = living_round("caches", record_rounds(lab, drafter, lab.prompts["chat"][0]))
+
+# %% [markdown]
 # ### Exercise 1 · Rub out the right number (code)
 # *6 minutes · easy · core.*
 #

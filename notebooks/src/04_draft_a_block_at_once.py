@@ -37,13 +37,13 @@ from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_04 as figures
 from dspark_lite.course.figures import token_boxes, widgets
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import record_rounds
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what we look at
 dflash = lab.drafter("dflash")
-picture = strip("draft")
 
 # %% [markdown]
 # ## Two slots, four words
@@ -190,8 +190,12 @@ claims({"at this place a third or more of what DFlash drafts is hardly ever writ
 # %% [markdown]
 # (The tables show a few likely tokens only, so their cells do not add up to one.) Of the probability in the right-hand table,
 # ⟦nonsense:.0 %⟧ lies on pairs that the target hardly ever writes (each below ⟦hardly:.1 %⟧), "⟦pair⟧" above all. Each token has its
-# place in some phrasing; the pair has none.
-#
+# place in some phrasing; the pair has none. In rounds of an answer you see all slots draw at once, and what becomes of it:
+
+# %%
+picture = living_round("collide", record_rounds(lab, dflash, lab.prompts["chat"][0]))
+
+# %% [markdown]
 # Collisions can get worse along the block: the second slot has to cover what may follow any first word, the seventh what may follow any
 # six. We measure [**conditional acceptance**](../docs/glossary.md#conditional-acceptance): of the drafts whose predecessors were all kept,
 # the share that is kept, too. Beside DFlash (the mean of three trainings) stands the small LM (one training), which sees its own drafts. The

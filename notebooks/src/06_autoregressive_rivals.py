@@ -34,15 +34,15 @@ from dspark_lite.course.exercises import lesson_06 as exercises
 from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_06 as figures
 from dspark_lite.course.figures import widgets
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import record_rounds
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80
 target, prompt_ids = lab.target, lab.encode(lab.prompts["chat"][0])  # prompt_ids [1, n]
 eagle3 = lab.drafter("eagle3")
 layer, gamma = eagle3.layers[0], eagle3.gamma
-picture = strip("draft")
 
 # %% [markdown]
 # ## Its own output as the feature
@@ -61,7 +61,13 @@ picture = strip("draft")
 picture = figures.wiring()
 
 # %% [markdown]
-# The orange line makes the chain. A near relative is [MTP-1](../docs/glossary.md#mtp) (multi-token prediction), the module that DeepSeek-V3
+# The orange line makes the chain. In rounds of an answer, with the chain under the block:
+
+# %%
+picture = living_round("wire", record_rounds(lab, eagle3, lab.prompts["chat"][0]))
+
+# %% [markdown]
+# A near relative is [MTP-1](../docs/glossary.md#mtp) (multi-token prediction), the module that DeepSeek-V3
 # was trained with. In place of the mixed feature it reads the hidden state of the target's *last layer* alone, beside the same token
 # embedding, and it drafts one token.
 #

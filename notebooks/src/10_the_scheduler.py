@@ -29,11 +29,11 @@ import torch
 from dspark_lite.course.exercises import lesson_10 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_10 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 torch.set_grad_enabled(False)
-picture = strip("schedule")
 
 # %% [markdown]
 # ## A seat in the minibus
@@ -183,6 +183,13 @@ without_y3 = throughput(torch.tensor([[0.9, 0.72, 0.36], [0.6, 0.54, 0.0]]), by_
 claims({"X1, X2 and Y1 are admitted, then Y2 would be next": order.tolist()[:4] == [0, 2, 1, 3] and sum(lengths) == 3,
         "Y2 lowers theta, and behind it theta climbs higher": bool(theta[4] < theta[3] < theta[6]),
         "with a hopeless Y3 the top would not take Y2": int(without_y3.argmax()) == 3})
+
+# %% [markdown]
+# Now in motion: one step of four requests, blocks and confidences as recorded. The budget grows draft by draft, until the next would cost
+# more than it brings.
+
+# %%
+picture = living_round("budget", recorded_rounds("step"))
 
 # %% [markdown]
 # ## On recorded blocks

@@ -306,7 +306,7 @@ picture = figures.first_drafts(begins, first["device"])
 from dspark_lite.common.files import ROOT
 from dspark_lite.course import result_files
 
-gates = result_files.read(ROOT / "assets" / "measurements" / "gates.json", "python -m dspark_lite world")["gates"]
+gates = result_files.read(ROOT / "assets" / "measurements" / "gates.json", "git checkout assets")["gates"]
 failing = [gate for gate in gates if not gate["met"]]
 for gate in failing:
     print(f"{gate['name']}, {gate['domain']}: {gate['value']:.2f}, allowed {gate['at_most']:.2f}, in the real world {gate['real']}")
