@@ -225,7 +225,7 @@ if on_cpu:
 # %%
 from dspark_lite.course.measure import multimodality
 
-readings = [multimodality.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:3])]
+readings = [multimodality.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
 reading, place = multimodality.colliding(lab, readings)
 first, joint = multimodality.target_pairs(lab.target, reading.ids[:, :place + 1])  # [5], [5, V]
 second = joint.sum(0).topk(5).indices  # [5]
