@@ -22,7 +22,7 @@ WRITTEN_BY = "make machines"
 RECORDED_BY = "make machines ARGS=--record"
 PROMPTS = 32  # a domain: the first of those that the calibration was not fitted on
 FITTED_ON = "Qwen3-14B, chat, vLLM, H100"  # the published run that gave VLLM
-CPU = "this CPU"
+CPU, V4_FLASH = "this CPU", "DeepSeek-V4-Flash, at most"
 
 
 @cache
@@ -208,15 +208,7 @@ def replayed_row(machine: str, policy: str, load: int) -> dict:
     raise DSparkLiteError(f"{policy!r} was not replayed on {machine} with {load} requests")
 
 
-def over_plain(machine: str, policies, loads=model.LOADS) -> dict[str, dict[int, Estimate]]:
-    """Return stored throughput over plain decoding's on a machine, by policy and load, as far as
-    its memory reaches."""
-    held = {row["load"] for row in replayed() if row["machine"] == machine}
-    return {
-        policy: {
-            load: replayed_row(machine, policy, load)["gains"]["plain"].scaled(1.0, plus=1.0)
-            for load in loads
-            if load in held
-        }
-        for policy in policies
-    }
+def frontier(machine: str, policy: str) -> np.ndarray:
+    """Return stored (tokens a second and user, tokens a second in all) of a policy on a machine by rising load, [n, 2] (Figure 7)."""
+    held = [row for row in replayed() if (row["machine"], row["policy"]) == (machine, policy)]
+    return np.array([[row["per_user"].value, row["tokens_per_second"].value] for row in held])
