@@ -5,12 +5,12 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=75 difficulty="hard"
+# %% [markdown] tags=["header"] minutes=85 difficulty="hard"
 # # 11 · Serving under load
 #
 # **After this lesson you can**
 # - put requests of different lengths into one pass, with two index tensors and a mask
-# - write the step of a serving engine: admit, draft, verify, commit, evict
+# - write the step of a serving engine: admit, draft, schedule, verify, commit, evict
 # - say from three numbers of a machine when a long block pays there, and what scheduling adds
 # - say why a gain of several hundred percent can be true and mean little
 #
@@ -29,6 +29,7 @@ import torch
 
 import dspark_lite
 from dspark_lite.course.exercises import lesson_11 as exercises
+from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.figures.strip import strip
 from dspark_lite.course.lesson_text import claims, glue
@@ -205,7 +206,7 @@ for number, (prompt, tokens) in enumerate(zip(prompts, entering)):
 #
 # An engine repeats one **step**: admit waiting requests and read their prompts, draft, verify all blocks in one pass, commit, and evict
 # those that are done. So a request waits for the step under way, and while all *slots* (places) are taken, but never for a batch to fill
-# or finish. That is *continuous batching*.
+# or finish: *continuous batching*.
 
 # %%
 picture = figures.engine_at_work()
@@ -234,7 +235,7 @@ from dspark_lite.course.exercises.verifying import draw, verify
 
 # %% [markdown]
 # ### Exercise 3 · The step (code)
-# *15 minutes · medium · core. If you do only one, do this.*
+# *25 minutes · medium · core. If you do only one, do this.*
 #
 # Fill in the four holes of the step. The checker serves seven requests on a toy target, compares every answer with plain decoding, and
 # counts the steps.
@@ -268,7 +269,7 @@ def step(engine):
             ...  # hole 4, one line: move the answer from engine.running to engine.answers
 
 
-done = exercises.check_engine(step)
+done = exercises.check_engine(step) and keep(step)
 
 
 # %% tags=["solution"]
@@ -289,30 +290,90 @@ def step(engine):
             engine.answers[number] = engine.running.pop(number)
 
 
-done = exercises.check_engine(step)
+done = exercises.check_engine(step) and keep(step)
 
 # %%
-from dspark_lite.losslessness.ties import same_or_tied
+from dspark_lite.course.exercises.engine_board import SLOTS, Board
 
 step = exercises.engine_in_use(step, done)  # yours once it is right
-five = [lab.encode(text)[0].tolist() for domain in lab.prompts for text in lab.prompts[domain][:2]][:5]
-engine = exercises.SmallEngine(target, drafter, slots=3, longest=24, stop=lab.stop_token_ids)
-engine.waiting, count = list(enumerate(five)), 0
-while engine.waiting or engine.running:
-    step(engine)
-    count += 1
-for number, prompt in enumerate(five):
-    ids = torch.tensor([prompt], device=lab.device)
-    assert same_or_tied(target, ids, engine.answers[number], dspark_lite.generate(target, None, ids, max_new_tokens=24).token_ids)
-print(f"{sum(map(len, engine.answers.values()))} tokens of five answers in {count} steps, each answer the target's own")
+board = Board(lab, drafter, machine_results.engine_seconds(SLOTS), "an H100, modelled, 256 under way")
+board.serve("whole blocks", step)
+board.show()
+
+# %% tags=["claim"]
+claims({"every text of the engine is plain decoding's": set(board.texts().values()) == {len(board.prompts)}})
 
 # %% [markdown]
-# This engine runs at temperature 0, where lossless means the same tokens. Five requests shared three slots, and each answer is the
-# target's own, ties in rounding aside. That is a lossless serving engine.
+# Nine requests have shared four slots, at temperature 0, where lossless means the same tokens: every text is plain decoding's, ties in
+# rounding aside. That is a lossless serving engine. (Texts and rounds are real. Tokens per second are replayed: a slot stands for its share
+# of 256 requests on an H100, whose steps we model below. *left*: cached tokens of a request that belong to no text.)
+# The engine will grow: next it gets a scheduler, in lesson 13 a faster loop, and lesson 14 examines it.
+#
+# ### Exercise 4 · The step schedules (code)
+# *8 minutes · medium · core.*
+#
+# Copy your step, and let it verify only the drafts that lesson 10's `algorithm_1(survivals, sps)` admits; it returns a list of lengths.
+# `engine.survivals()` gives the survivals [R, g] of the blocks just drafted, in the order of `engine.running`, and `engine.sps` the steps
+# per second by a step's tokens.
+#
+# <details><summary>Hint</summary>
+#
+# Between drafting and `engine.read`, replace each block by its first drafts. `zip(blocks.items(), lengths)` pairs them.
+#
+# </details>
+
+# %%
+from dspark_lite.course.exercises.judge import own_or_course
+from dspark_lite.course.exercises.my_dspark import algorithm_1
+
+algorithm_1 = own_or_course("algorithm_1").algorithm_1  # yours, if you have kept it
+
+
+# %% tags=["exercise"]
+def step(engine):
+    """One step: admit, draft, schedule, verify all in one pass, commit, evict."""
+    ...
+
+
+done = exercises.check_scheduled(step) and keep(step)
+
+
+# %% tags=["solution"]
+def step(engine):
+    """One step: admit, draft, schedule, verify all in one pass, commit, evict."""
+    while engine.waiting and len(engine.running) < engine.slots:
+        number, prompt = engine.waiting.pop(0)
+        rows = engine.read({number: prompt})[number]  # one row for each token of the prompt
+        engine.keep(number, len(prompt))
+        engine.running[number] = [draw(rows[-1], engine.generator)]
+    blocks = {number: engine.draft(number) for number in engine.running}  # {number: (drafts, q)}
+    lengths = algorithm_1(engine.survivals(), engine.sps)
+    blocks = {number: (drafts[:length], q[:length]) for (number, (drafts, q)), length in zip(blocks.items(), lengths)}
+    rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, q) in blocks.items()})
+    for number, (drafts, q) in blocks.items():
+        tokens = verify(rows[number], q, drafts, engine.generator)
+        engine.running[number] += tokens
+        engine.keep(number, len(tokens))  # the anchor and the accepted drafts
+        if engine.complete(number):
+            engine.answers[number] = engine.running.pop(number)
+
+
+done = exercises.check_scheduled(step) and keep(step)
+
+# %%
+step = exercises.engine_in_use(step, done)
+board.serve("scheduled", step, board.sps)
+board.show()
+
+# %% tags=["claim"]
+claims({"scheduled, the texts are the same": set(board.texts().values()) == {len(board.prompts)}})
+
+# %% [markdown]
+# The texts stay, and the speed hardly moves. Is that Algorithm 1's fault, or the machine's? The rest of the lesson finds out.
 #
 # ## What a step costs
 #
-# From here on we read recorded measurements of the package's engine. The load is a *[closed loop](../docs/glossary.md#closed-loop)*: $R$
+# From here on we read recorded measurements. The load is a *[closed loop](../docs/glossary.md#closed-loop)*: $R$
 # requests are always under way, and whoever ends is replaced at once. Every step drafts seven tokens for each request, and we set how many
 # of them are verified. A dot is the mean of one turn, some steps in a row.
 
@@ -338,8 +399,7 @@ claims({"one line is near all steps": machine_results.cpu_scatter()["median"] < 
 # verified tokens, because the engine drafts for it, however few drafts are verified. **A scheduler shortens what is verified, after the draft has been paid for**: with ⟦busy⟧ under
 # way, a step that verifies anchors alone still takes ⟦left:.0f⟧ % of one with whole blocks.
 #
-# The table takes measured steps apart. A user's speed (last column) is the tokens that a step commits for their request, divided by the
-# length of the step.
+# The table takes measured steps apart. A user's speed is the tokens that a step commits for their request, over the length of the step.
 
 # %% tags=["folded"]
 # @title The length of a step, its tokens, and what a user gets
@@ -372,7 +432,7 @@ claims({"tokens over the length of a step is the speed of the first numbers": al
 # MTP-1's, on the full server ⟦longer_full:.1f⟧ times. Alone, most of a step is the fixed part. On the full server, what requests and tokens
 # cost adds up, and uses up the lead.
 #
-# ### Exercise 4 · The seventh draft (code)
+# ### Exercise 5 · The seventh draft (code)
 # *10 minutes · medium · core.*
 #
 # A step of $R$ requests that verifies $t$ tokens takes $a + bR + ct$ seconds. Now it verifies seven tokens of each request, the anchor and
@@ -535,8 +595,7 @@ claims({"near MTP-1's reach the gain is several times that of a slow promise": g
 # The paper's gains of +51 % and +661 % in throughput are read off one pair of curves (the figure) at two promises; it says itself that the
 # second shows how far the frontier reaches, not a typical factor.
 #
-# Two comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8), and speed at equal throughput, the arrows of
-# the figure: so much faster is each user.
+# Two comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8), and speed at equal throughput (the arrows).
 #
 # > **How sure are we?** One CPU, one thread, small models, one training of each. The H100 is a model that meets published steps within some
 # > ten percent; nobody has measured these blocks on it. Bars are 95 % intervals, over repeats or over requests.
@@ -544,7 +603,7 @@ claims({"near MTP-1's reach the gain is several times that of a slow promise": g
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a mask that keeps requests apart. Each request is
 #   verified as if alone.
-# - An engine's step admits, drafts, verifies, commits and evicts.
+# - An engine's step admits, drafts, schedules, verifies, commits and evicts.
 # - A step costs something for itself, for each request, and for each verified token. These three decide: on a machine with free tokens
 #   the long block stays ahead under load, on this CPU it does not.
 # - A scheduler shortens what is verified, after the draft has been paid for. It gains where a token costs much against a request.
@@ -578,6 +637,7 @@ print(inspect.getsource(exercises.SmallEngine))
 # %% tags=["folded"]
 # @title Nine requests through four slots
 from dspark_lite.course.measure.step_time import profile
+from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.scheduling import algorithm1
 from dspark_lite.serving.engine import Engine, Request
 
@@ -671,12 +731,12 @@ if lab_confidence:
 # two weeks after the V4 preview's release. Here DSpark's *short* lengths lose: the block of seven has been drafted and paid for, and most
 # of it is thrown away. (The paper means MTP-3 and MTP-5, which draft three and five. We have measured no such drafter.) The paper names
 # this limit, and a drafter that leaves early on hard text as a way on. In lesson 10's replay verified tokens alone made a step longer, so
-# cutting drafts saved more. Exercise 5 asks which length is best.
+# cutting drafts saved more. Exercise 6 asks which length is best.
 #
 # What a block's *last* drafts cost we cannot say. In one part of this measurement the step with all seven takes ⟦last_free:.2f⟧ times as
 # long as the one with five, in the other part ⟦last_dear:.2f⟧ times. Lesson 13 meets both.
 #
-# ### Exercise 5 · When is one length right? (think)
+# ### Exercise 6 · When is one length right? (think)
 # *15 minutes · hard · optional.*
 #
 # A step of $R$ requests that verifies $\ell$ drafts of each takes $c_0 + R\,(c_r + c_1 (\ell + 1))$ seconds. Every draft is accepted
@@ -754,7 +814,7 @@ panel = widgets.explore(
     web=("frontier", lambda: web.operating_points(measured, loads, [name for name in WAYS if name != "mtp"], point, one_step)))
 
 # %% [markdown]
-# ### Exercise 6 · Traffic of your own (open)
+# ### Exercise 7 · Traffic of your own (open)
 # *40 minutes · optional.*
 #
 # Requests rarely come at a constant rate. Draw arrivals of your own (a burst every minute, a slow rise, two kinds of requests), serve

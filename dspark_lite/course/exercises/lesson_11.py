@@ -8,6 +8,7 @@ from .random_cases import Cases, between, number
 from .small_engine import SmallEngine as SmallEngine
 from .small_engine import before, index_tensors, may_see, own
 from .small_engine import check_engine as check_engine
+from .small_engine import check_scheduled as check_scheduled
 from .small_engine import engine_in_use as engine_in_use
 
 
