@@ -304,7 +304,7 @@ board.show()
 claims({"every text of the engine is plain decoding's": set(board.texts().values()) == {len(board.prompts)}})
 
 # %% [markdown]
-# Nine requests have shared four slots, at temperature 0, where lossless means the same tokens: every text is plain decoding's, ties in
+# Six requests have shared four slots, at temperature 0, where lossless means the same tokens: every text is plain decoding's, ties in
 # rounding aside. That is a lossless serving engine. (Texts and rounds are real. Tokens per second are replayed: a slot stands for its share
 # of 256 requests on an H100, whose steps we model below. *left*: cached tokens of a request that belong to no text.)
 # The engine will grow: next it gets a scheduler, in lesson 13 a faster loop, and lesson 14 examines it.

@@ -12,7 +12,7 @@ import torch
 from dspark_lite.losslessness.ties import same_or_tied
 from .small_engine import SmallEngine
 
-SLOTS, PROMPTS, LONGEST = 4, 3, 24  # prompts of each domain; tokens of an answer
+SLOTS, PROMPTS, LONGEST = 4, 2, 24  # prompts of each domain; tokens of an answer
 MOST_STEPS = 80  # enough for all prompts, even if nothing is accepted
 
 

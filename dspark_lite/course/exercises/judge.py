@@ -96,15 +96,15 @@ def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Calla
             ("step", "algorithm_1", "verify", "residual"),
             lambda: _serves(mine),
         ),
-        "it verifies what algorithm_1 admits": (
+        "the engine verifies what algorithm_1 admits": (
             ("step", "algorithm_1", "verify", "residual"),
             lambda: _admits(mine),
         ),
-        "scheduled, it is lossless, every outcome visited": (
+        "the engine is lossless, every outcome visited": (
             ("step", "algorithm_1", "verify", "residual"),
             lambda: _shares(mine),
         ),
-        "pipelined, its budgets are two steps old": (
+        "the engine's budgets are two steps old": (
             ("step", "algorithm_1", "verify", "residual", "pipelined"),
             lambda: _pipelines(mine),
         ),
