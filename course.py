@@ -166,11 +166,12 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
         ["-m", "tools.kit.fork"],
     ),
 }
+# commands after which the tables in README.md and docs/ are written anew
 TABLES = (
     "notebooks",
     "judges",
     "drafts",
-)  # commands after which the tables in README.md and docs/ are written anew
+)
 NEEDS = ["pyproject.toml", "requirements.txt"]
 STAMPS = {  # what is installed into an environment: the files that say what, and how pip is told
     "course": (NEEDS, ["-e", ".", "-r", "requirements.txt"]),

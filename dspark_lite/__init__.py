@@ -1,38 +1,98 @@
-"""dspark-lite: DeepSeek's DSpark, rebuilt piece by piece, on a package small enough to read in an afternoon."""
+"""dspark-lite: DeepSeek's DSpark, rebuilt piece by piece, on a package small enough to read in an afternoon.
+
+Decode one request with a drafter; the text is the target's own:
+
+    from dspark_lite import generate, load_drafter, load_target
+
+    target = load_target("tiny-target")  # embedded here; a folder or a Hub id elsewhere
+    drafter = load_drafter("tiny-dspark", target)
+    answer = generate(target, drafter, input_ids, max_new_tokens=64)  # input_ids [1, n]
+    answer.token_ids, answer.accepted_length
+
+In transformers' own `generate`, for any causal model with a cache of keys and values:
+
+    model.generate(**inputs, custom_generate=CustomGenerate("prompt_lookup", model))
+
+Many requests at once, with as much of each block verified as pays: `Engine`, `Request`, and a
+policy, such as `algorithm1(CostTable(batch_tokens, steps_per_second))`.
+
+The lessons begin with `lab = dspark_lite.setup()`. `python -m dspark_lite` lists the commands.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from .common.about import VERSION as __version__
-from .common.errors import CheckpointError, DSparkLiteError, RequestError
-from .decoding import Generation, Round, generate, stream
-from .models.checkpoints import load_drafter, load_target
-from .models.custom_generate import CustomGenerate
-from .scheduling import schedule
-from .scheduling.calibration import fit_sts
-from .scheduling.cost_table import CostTable
 
+if TYPE_CHECKING:
+    from .common.errors import CheckpointError, DSparkLiteError, RequestError
+    from .course.measure.lab import Lab, setup
+    from .decoding import Generation, Round, generate, stream
+    from .models.checkpoints import load_drafter, load_target
+    from .models.custom_generate import CustomGenerate
+    from .scheduling import LaggedTopK, algorithm1, fixed, schedule, threshold
+    from .scheduling.calibration import fit_sts
+    from .scheduling.cost_table import CostTable
+    from .serving.engine import Engine, Request
+
+# Where each public name is found. `setup` and `Lab` are the course's, which a program that only
+# decodes never imports.
+PLACES = {
+    "CheckpointError": ".common.errors",
+    "CostTable": ".scheduling.cost_table",
+    "CustomGenerate": ".models.custom_generate",
+    "DSparkLiteError": ".common.errors",
+    "Engine": ".serving.engine",
+    "Generation": ".decoding",
+    "Lab": ".course.measure.lab",
+    "LaggedTopK": ".scheduling",
+    "Request": ".serving.engine",
+    "RequestError": ".common.errors",
+    "Round": ".decoding",
+    "algorithm1": ".scheduling",
+    "fit_sts": ".scheduling.calibration",
+    "fixed": ".scheduling",
+    "generate": ".decoding",
+    "load_drafter": ".models.checkpoints",
+    "load_target": ".models.checkpoints",
+    "schedule": ".scheduling",
+    "setup": ".course.measure.lab",
+    "stream": ".decoding",
+    "threshold": ".scheduling",
+}
 __all__ = [
     "CheckpointError",
     "CostTable",
     "CustomGenerate",
     "DSparkLiteError",
+    "Engine",
     "Generation",
     "Lab",
+    "LaggedTopK",
+    "Request",
     "RequestError",
     "Round",
     "__version__",
+    "algorithm1",
     "fit_sts",
+    "fixed",
     "generate",
     "load_drafter",
     "load_target",
     "schedule",
     "setup",
     "stream",
+    "threshold",
 ]
 
 
-def __getattr__(name):
-    """`setup` and `Lab` are the course's: a program that only decodes never imports it."""
-    if name in ("Lab", "setup"):
-        from dspark_lite.course.measure import lab
+def __getattr__(name: str):
+    """Import a public name when it is first asked for: torch and transformers take seconds."""
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(PLACES[name], __name__), name)
 
-        return getattr(lab, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

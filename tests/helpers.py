@@ -31,9 +31,8 @@ def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     target, drafters = toy_models(vocab_size=VOCAB, gamma=GAMMA)
     for parameter in target.model.parameters():
-        parameter.copy_(
-            parameter.bfloat16()
-        )  # so that the draft's 16-bit copies of them can be equal
+        # so that the draft's 16-bit copies of them can be equal
+        parameter.copy_(parameter.bfloat16())
     drafters["dspark"].embed_tokens.weight.copy_(target.model.get_input_embeddings().weight)
     target.model.save_pretrained(folder / "target")
     drafters["small_lm"].model.model.save_pretrained(folder / "small")

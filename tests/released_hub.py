@@ -29,6 +29,7 @@ SHAPES = {
     "target": {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 128},
     "small_lm": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64},
 }
+# what a draft's config says in other numbers
 SMALLER = {
     **HEADS,
     "hidden_size": 64,
@@ -37,7 +38,7 @@ SMALLER = {
     "target_layer_ids": [0, 1],
     "mask_token_id": MASK,
     "markov_rank": 64,
-}  # what a draft's config says in other numbers
+}
 NOISE = 0.03  # of weights that hold nothing: enough for the context to change a choice now and then
 CHAINS, LENGTH, FIRST_WORD = 12, 20, 300
 STEPS = 80  # of fitting the table

@@ -23,15 +23,16 @@ PATIENCE = 60_000  # milliseconds
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 PICTURES = PAGES.parent / "screenshots"
 FOUND = (path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.html"))
-EVERY = sorted(
-    page for page in FOUND if not page.startswith("_static/")
-)  # the theme's templates lie there
-SOURCES = [
-    page for page in EVERY if page.startswith("_modules/")
-]  # of the package, all alike: two of them are opened
+# the theme's templates lie there
+EVERY = sorted(page for page in FOUND if not page.startswith("_static/"))
+# of the package, all alike: two of them are opened
+SOURCES = [page for page in EVERY if page.startswith("_modules/")]
 OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
 WITH_WIDGETS = [
     page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")
+]
+WITH_ROUNDS = [
+    page for page in EVERY if 'class="course-round"' in (PAGES / page).read_text(encoding="utf-8")
 ]
 SERIOUS = {"serious", "critical"}
 # What can be worked by hand in a page's own part, and is seen.
@@ -76,9 +77,8 @@ def visit(browser, address):
         tab.set_default_timeout(PATIENCE)
         tab.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         tab.on("pageerror", lambda error: wrong.append(str(error)))
-        scripts = options.get(
-            "java_script_enabled", True
-        )  # without them Chromium gives up those that it has begun to fetch
+        # without them Chromium gives up those that it has begun to fetch
+        scripts = options.get("java_script_enabled", True)
         tab.on("requestfailed", lambda request: scripts and wrong.append(f"failed: {request.url}"))
         tab.on(
             "response",
@@ -193,8 +193,8 @@ def moved(place, control) -> bool:
     return False
 
 
-def test_five_lessons_move():
-    assert len(WITH_WIDGETS) >= 5
+def test_five_lessons_move_and_five_play_a_round():
+    assert len(WITH_WIDGETS) >= 5 and len(WITH_ROUNDS) >= 5
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -219,17 +219,68 @@ def test_a_control_is_moved_and_the_picture_changes(visit, page, size):
         place.screenshot(path=PICTURES / f"widget-{page.split('/')[-1][:2]}-{size}.png")
 
 
-@pytest.mark.parametrize("page", WITH_WIDGETS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("page", WITH_ROUNDS)
+def test_a_round_is_stepped_and_scrubbed_by_keys_and_plays(visit, page, size):
+    tab = visit(page, size, "dark" if size == "phone" else "light")
+    place = tab.locator(".course-round").first
+    said, slider = place.locator(".says"), place.get_by_role("slider")
+    assert place.is_visible() and not place.locator("xpath=../..").locator("img").first.is_visible()
+    place.scroll_into_view_if_needed()
+    place.screenshot(path=PICTURES / f"round-{page.split('/')[-1][:2]}-{size}.png")
+    slider.focus()
+    slider.press("Home")
+    heard = [said.inner_text()]
+    for key in ("ArrowRight", "ArrowRight", "End", "ArrowLeft"):
+        slider.press(key)
+        heard.append(said.inner_text())
+    assert len(set(heard)) == 5 and said.get_attribute("aria-live") == "polite"
+    assert slider.get_attribute("aria-valuetext") == heard[-1]
+    slider.press("Home")
+    slider.press(" ")  # plays
+    assert said.get_attribute("aria-live") == "off"
+    tab.wait_for_function("(slider) => Number(slider.value) >= 2", arg=slider.element_handle())
+    slider.press(" ")
+    stopped = slider.input_value()
+    tab.wait_for_timeout(2500)  # longer than any step
+    assert slider.input_value() == stopped and said.get_attribute("aria-live") == "polite"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("page", WITH_ROUNDS)
+def test_a_round_is_whole_in_its_page_and_moves_only_where_motion_is_wanted(visit, page, size):
+    for motion in ("no-preference", "reduce"):
+        tab = visit(page, size, reduced_motion=motion)
+        place = tab.locator(".course-round").first
+        sheet = place.locator(".stage svg").bounding_box()
+        assert sheet["x"] >= 0 and sheet["x"] + sheet["width"] <= SIZES[size]["width"]
+        letters = place.locator(".stage text").evaluate_all(
+            "(texts) => texts.map((one) => one.getBoundingClientRect()).filter((one) => one.width)"
+            ".map((one) => [one.left, one.right, one.height])"
+        )
+        assert min(left for left, *_ in letters) >= sheet["x"] - 3
+        assert max(right for _, right, _ in letters) <= sheet["x"] + sheet["width"] + 3
+        assert min(height for *_, height in letters) >= 10
+        place.get_by_role("button", name="one step on").click()
+        seconds = place.locator(".stage rect").evaluate_all(
+            "(boxes) => boxes.map((box) => parseFloat(getComputedStyle(box).transitionDuration))"
+        )
+        assert (max(seconds) > 0.3) == (motion == "no-preference")
+
+
+@pytest.mark.parametrize("page", sorted({*WITH_WIDGETS, *WITH_ROUNDS}))
 def test_without_scripts_the_still_picture_is_shown(visit, page):
     tab = visit(page, java_script_enabled=False)
-    for place in tab.locator(".course-widget").all():
+    for place in tab.locator(".course-widget, .course-round").all():
         assert (
             not place.is_visible()
             and place.locator("xpath=../..").locator("img").first.is_visible()
         )
 
 
-@pytest.mark.parametrize("page", ["index.html", "playground.html", "search.html", *WITH_WIDGETS])
+@pytest.mark.parametrize(
+    "page", ["index.html", "playground.html", "search.html", *sorted({*WITH_WIDGETS, *WITH_ROUNDS})]
+)
 def test_every_control_is_reached_by_the_keyboard(visit, page):
     tab = visit(page)
     tab.evaluate(f"""() => {{

@@ -43,9 +43,3 @@ def test_a_lead_draws_the_same_prompts_for_both():
 
 def test_a_rise_goes_from_the_first_position_to_the_last():
     assert over.rise(("one",), "math").value == approx(7 / 12 - 14 / 20)
-
-
-def test_the_first_position_as_the_last_is_reached():
-    found = over.first_of_those_that_end(("one", "other"), "math")
-    one, other = (0.8 * 6 + 0.6 * 6) / 12, (1.0 * 5 + 0.6 * 4) / 9
-    assert found == approx((one + other) / 2)

@@ -177,9 +177,8 @@ def test_steps_are_measured_by_requests_and_by_tokens_of_each():
 
     target.verify = noting
     costs, spent = profile_steps(target, [2, 1], [1, 3], context=6, repeats=2)
-    assert set(read) == {
-        (r, k, 6) for r in (1, 2) for k in (1, 3)
-    }  # every pass after the same context: all were rolled back
+    # every pass after the same context: all were rolled back
+    assert set(read) == {(r, k, 6) for r in (1, 2) for k in (1, 3)}
     assert costs.step_seconds.shape == (2, 2) and all(len(times) == 2 for times in spent.values())
     with pytest.raises(RequestError, match="exceed the 64 positions"):
         profile_steps(target, [1], [8], context=60)

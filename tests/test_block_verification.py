@@ -77,9 +77,8 @@ def test_it_accepts_more_where_an_early_surplus_pays_for_a_later_lack():
 def test_weights_and_the_longest_prefix_by_hand():
     target, draft = rows([[2, 2, 0], [1, 3, 0], [1, 1, 1]]), rows([[1, 3, 0], [2, 2, 0]])
     weights = prefix_weights(target, draft, torch.tensor([[1, 1]]))
-    torch.testing.assert_close(
-        weights, torch.tensor([[1, 2 / 3, 1.0]])
-    )  # 2/4 over 3/4, then times 3/4 over 2/4
+    # 2/4 over 3/4, then times 3/4 over 2/4
+    torch.testing.assert_close(weights, torch.tensor([[1, 2 / 3, 1.0]]))
     torch.testing.assert_close(
         longest_kept(torch.tensor([[1.0, 0.5, 0.25]])), torch.tensor([[0.375, 0.375, 0.25]])
     )

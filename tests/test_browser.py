@@ -1,4 +1,4 @@
-"""A lesson's widget in JupyterLab and a real browser: moving a control redraws the picture, once.
+"""A lesson's widgets in JupyterLab and a real browser: moving a control redraws the picture, once; the living round plays.
 
 Skipped where playwright (`pip install playwright`) or a Chromium that the system brings is missing; no browser is
 downloaded.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 
 import nbformat
 import pytest
@@ -33,6 +34,10 @@ def draw(height, shape):
 
 
 panel = widgets.explore(draw, height=widgets.slider("height", 1, 0, 5), shape=widgets.menu("shape", ["o", "s"]))"""
+ROUND = """from dspark_lite.course.figures.living_round import living_round
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
+
+picture = living_round("words", recorded_rounds("greedy"))"""
 DONE = """() => {
     const panel = window.jupyterapp?.shell.currentWidget;
     return panel?.content?.widgets?.length && panel.content.widgets.every(cell => cell.model.executionCount)
@@ -42,13 +47,14 @@ DONE = """() => {
 
 @pytest.fixture
 def address(tmp_path):
-    """The address of a JupyterLab that shows a notebook with one widget."""
-    nbformat.write(
-        nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(CELL)], metadata=notebooks.NOTEBOOK_METADATA
-        ),
-        tmp_path / "widget.ipynb",
-    )
+    """The address of a JupyterLab that has two notebooks with one widget each."""
+    for name, cell in (("widget", CELL), ("round", ROUND)):
+        nbformat.write(
+            nbformat.v4.new_notebook(
+                cells=[nbformat.v4.new_code_cell(cell)], metadata=notebooks.NOTEBOOK_METADATA
+            ),
+            tmp_path / f"{name}.ipynb",
+        )
     folders = {
         f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "RUNTIME", "DATA")
     }
@@ -90,17 +96,25 @@ def answers(address, deadline=PATIENCE / 1000):
     return False
 
 
-def test_a_control_redraws_the_picture_once(address):
+@contextmanager
+def executed(address, name):
+    """A page on which all cells of a notebook have run."""
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)
-        page.goto(f"{address}/lab/tree/widget.ipynb?reset")
+        page.goto(f"{address}/lab/tree/{name}.ipynb?reset")
         page.wait_for_function(
             "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel"
         )
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
         page.wait_for_function(DONE)
+        yield page
+        browser.close()
+
+
+def test_a_control_redraws_the_picture_once(address):
+    with executed(address, "widget") as page:
         (picture,) = page.locator(
             ".jp-OutputArea-output img"
         ).all()  # the picture for readers without a kernel is not shown
@@ -117,4 +131,18 @@ def test_a_control_redraws_the_picture_once(address):
             )
             (picture,) = page.locator(".jp-OutputArea-output img").all()
             seen.append(picture.get_attribute("src"))
-        browser.close()
+
+
+def test_the_living_round_plays_and_the_keys_are_its_own(address):
+    pytest.importorskip("anywidget")
+    with executed(address, "round") as page:
+        place = page.locator(".jp-OutputArea-output .living-round")
+        slider, said = place.get_by_role("slider"), place.locator(".says")
+        assert not page.locator(".jp-OutputArea-output img").all()
+        slider.press("Home")
+        first = said.inner_text()
+        assert "The anchor is" in first and slider.input_value() == "0"
+        slider.press("ArrowRight")
+        assert slider.input_value() == "1" and said.inner_text() != first
+        slider.press(" ")
+        page.wait_for_function("(slider) => Number(slider.value) >= 3", arg=slider.element_handle())

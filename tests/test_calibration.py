@@ -428,12 +428,13 @@ def test_a_sweep_counts_rounds_and_its_replay_agrees_where_nothing_is_cut(lab):
 
 
 def test_step_counts_leave_out_a_round_that_the_end_cut_short():
+    # the last two ended within the accepted drafts, and with them
     made = (
         (7, 3, 4),
         (5, 5, 6),
         (7, 4, 2),
         (7, 4, 4),
-    )  # the last two ended within the accepted drafts, and with them
+    )
     rounds = [Round(*counts, [], [], 0.0, 0.0) for counts in made]
     assert step_counts(rounds) == [4 + 6, 4 + 0, 2]
 

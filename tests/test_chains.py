@@ -11,13 +11,11 @@ from dspark_lite.losslessness.toys import toy_models
 
 
 def test_a_later_pass_is_compared_with_the_first_pass_of_the_chain_that_begins_at_its_slot():
-    found = torch.arange(24.0).reshape(
-        2, 4, 3
-    )  # chances of [B, K, gamma]: chain s of a text has 3 s, 3 s + 1, 3 s + 2
+    # chances of [B, K, gamma]: chain s of a text has 3 s, 3 s + 1, 3 s + 2
+    found = torch.arange(24.0).reshape(2, 4, 3)
     given, own = chains.by_pass([found])
-    assert own == approx(
-        [(0 + 3 + 12 + 15) / 4, (1 + 4 + 13 + 16) / 4, (2 + 5 + 14 + 17) / 4]
-    )  # two chains of each text
+    # two chains of each text
+    assert own == approx([(0 + 3 + 12 + 15) / 4, (1 + 4 + 13 + 16) / 4, (2 + 5 + 14 + 17) / 4])
     assert given == approx([(0 + 3 + 12 + 15) / 4, (3 + 6 + 15 + 18) / 4, (6 + 9 + 18 + 21) / 4])
     assert given[0] == own[0], "the first pass reads the target's feature in either"
 
@@ -28,9 +26,8 @@ def test_the_chance_of_the_first_pass_is_that_of_the_drafters_first_draft():
         toys["eagle3"],
         torch.randint(11, (1, 12), generator=torch.Generator().manual_seed(0)),
     )
-    drafter.lm_head.weight.data.copy_(
-        target.model.get_output_embeddings().weight
-    )  # as a trained one's, it is the target's
+    # as a trained one's, it is the target's
+    drafter.lm_head.weight.data.copy_(target.model.get_output_embeddings().weight)
     found = chains.chances(target, drafter, ids, 3)
     assert (
         found.shape == (1, 12 - drafter.gamma - 3, drafter.gamma)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +93,22 @@ def test_a_draft_to_be_trained_shares_them_where_no_number_changes(pair, dtype):
         ours = fresh.get_parameter(name)
         assert (ours.data_ptr() == theirs.data_ptr()) == (dtype == torch.float32)
         assert ours.dtype == torch.float32 and ours.equal(theirs.float()) and not ours.requires_grad
+
+
+def test_a_small_language_model_of_another_tokenizer_is_told(tmp_path):
+    target = load_target("tiny-target")
+    folder = tmp_path / "small"
+    shutil.copytree(EMBEDDED / "tiny-small-lm", folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_drafter(str(folder), target)
+    told = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    names = list(told["model"]["vocab"])
+    moved = dict(zip(names, [told["model"]["vocab"][name] for name in names[1:] + names[:1]]))
+    told["model"]["vocab"] = moved
+    (folder / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
+    with pytest.warns(UserWarning, match="ids otherwise than the target's"):
+        load_drafter(str(folder), target)
 
 
 def test_a_small_language_model_and_prompt_lookup_are_drafters(pair, target):

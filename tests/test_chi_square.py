@@ -42,12 +42,12 @@ def test_a_fork_is_where_the_drafter_errs_and_not_where_both_hesitate():
         3: [0.0, 0.0, 0.0, 1.0],
     }
     target = ToyTarget(list(after.values()))
+    # agrees after 1
     drafter = ToyDrafter(
         list((after | {2: [0.8, 0.0, 0.0, 0.2]}).values()), 0.5, [0.5] * 4, gamma=1
-    )  # agrees after 1
-    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [
-        [0, 1]
-    ]  # the anchor is 2
+    )
+    # the anchor is 2
+    assert up_to_a_fork(target, drafter, torch.tensor([[0]]), max_new_tokens=3).tolist() == [[0, 1]]
 
 
 def corrects_from_the_target(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -122,9 +122,12 @@ def test_every_batch_of_rounds_starts_from_the_same_place(lab, prompt_ids, name,
     assert all(torch.allclose(row, wanted, atol=1e-5) for row in seen)
 
 
-def test_a_block_that_many_rows_have_drafted_is_read_once(monkeypatch):
+def test_a_block_that_many_rows_have_drafted_is_read_once_and_one_pass_of_the_drafter_serves_all(
+    monkeypatch,
+):
     target, drafters = toy_models(seed=4, vocab_size=5, gamma=4)
-    ids, read, verify = torch.tensor([[3, 1, 4]]), [], target.verify
+    ids, read, verify, drafted = torch.tensor([[3, 1, 4]]), [], target.verify, []
+    drafters["dspark"].norm.register_forward_hook(lambda *given: drafted.append(1))
     monkeypatch.setattr(
         target, "verify", lambda blocks, *rest: read.append(len(blocks)) or verify(blocks, *rest)
     )
@@ -137,7 +140,7 @@ def test_a_block_that_many_rows_have_drafted_is_read_once(monkeypatch):
         torch.Generator().manual_seed(0),
         gamma=1,
     )
-    assert counts.sum() == 2000 and max(read) <= 5
+    assert counts.sum() == 2000 and max(read) <= 5 and len(drafted) == 1
     assert chi_square(counts, after_anchor(target, ids, TEMPERATURE)[1]) > FALSE_ALARM
 
 

@@ -52,9 +52,8 @@ def test_gain_at_the_same_throughput(engine):
 
 def test_gain_at_the_same_speed(engine):
     found = row("at the same speed").results
-    close(
-        found["moderate:"].estimate(), 240 / 160 - 1
-    )  # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
+    # 10 per user lies a third of the way from 12.5 (200) to 5 (320)
+    close(found["moderate:"].estimate(), 240 / 160 - 1)
     close(found["strict:"].estimate(), 240 / 40 - 1)
 
 

@@ -62,9 +62,8 @@ def test_greedy_text_equals_plain_decoding(plain, name):
     assert 0 in accepted and max(accepted) > 0
 
 
-TABLE = CostTable(
-    range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)]
-)  # covers 12 whole blocks
+# covers 12 whole blocks
+TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
 POLICIES = {
     "whole": None,
     "nothing": scheduling.fixed(0),
@@ -266,9 +265,8 @@ def test_the_drafter_is_given_what_was_committed_with_its_features(monkeypatch):
     run = text(drafter, PROMPTS[0], temperature=1.0, generator=torch.Generator().manual_seed(3))
     assert len(given) == 1 + len(run.rounds) and len({ids.shape[1] for ids, _ in given[1:]}) > 1
     ids, features = (torch.cat(part, 1) for part in zip(*given, strict=True))
-    known = (
-        PROMPTS[0][0].tolist() + run.token_ids[:-1]
-    )  # the last token is the next anchor: its features are not there yet
+    # the last token is the next anchor: its features are not there yet
+    known = PROMPTS[0][0].tolist() + run.token_ids[:-1]
     assert ids[0, : len(known)].tolist() == known
     torch.testing.assert_close(
         features, TARGET.prefill(ids, drafter.taps)[0].features, atol=1e-4, rtol=1e-4
@@ -561,9 +559,8 @@ def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, 
     with HostQuestions() as host:
         run = text(DRAFTERS.get(name), PROMPTS[0], policy=policy)
     of_policies = (questions - 1) * sum(room > 0 for room in rooms(run, 20))
-    of_prompt = (
-        3 if name == "prompt_lookup" else 2
-    )  # its ids are checked; the first token; a lookup's copy
+    # its ids are checked; the first token; a lookup's copy
+    of_prompt = 3 if name == "prompt_lookup" else 2
     assert len(host.asked) == of_prompt + len(run.rounds) + of_policies, host.asked
 
 

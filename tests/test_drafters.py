@@ -242,9 +242,8 @@ def test_a_draft_length_outside_the_block_is_refused(name, wrong):
         proposal_of(drafter, fresh_state(random_ids(5), drafter), torch.tensor([1]), gamma=gamma)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in DRAFTERS if name != "mtp"]
-)  # which drafts one token
+# which drafts one token
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name != "mtp"])
 def test_a_shorter_draft_is_the_beginning_of_the_whole_one(name):
     drafter, ids, anchor = DRAFTERS[name], torch.tensor([[1, 2, 3, 4, 5, 6, 1]]), torch.tensor([2])
     whole = proposal_of(drafter, fresh_state(ids, drafter), anchor, temperature=0)
@@ -369,9 +368,8 @@ def test_each_field_of_a_block_drafts_config_does_what_it_says():
     plain = made_with(markov_rank=0, enable_confidence_head=False)
     assert (plain.name, plain.markov_head, plain.confidence_head) == ("dflash", None, None)
 
-    alone = made_with(
-        confidence_head_with_markov=False
-    )  # reads the hidden state and not the token before
+    # reads the hidden state and not the token before
+    alone = made_with(confidence_head_with_markov=False)
     proposal = proposal_of(alone, fresh_state(ids, alone), anchor)
     torch.testing.assert_close(
         proposal.confidence_logits, alone.confidence_head.proj(hidden).squeeze(-1)
@@ -416,11 +414,12 @@ def test_dflash_draws_every_position_by_itself():
     ("text", "anchor", "draft"),
     [
         ([1, 2, 3, 4, 5, 1, 2], 3, [4, 5, 1, 2]),  # the trigram 1 2 3 came before
+        # only the unigram matches; the latest one counts, and the text ends
         (
             [1, 2, 9, 2, 8],
             2,
             [8, 2],
-        ),  # only the unigram matches; the latest one counts, and the text ends
+        ),
         ([1, 2, 5, 3, 2, 6, 1], 2, [5, 3, 2, 6]),  # the bigram 1 2 beats the later unigram 2
         ([7, 7, 7], 7, [7]),
         ([1, 2, 3], 4, []),  # nothing like it before: no draft
@@ -468,9 +467,8 @@ def test_prompt_lookup_drafts_what_a_scan_of_each_text_finds(prompt, first_noted
     for columns, with_proposal, with_note in rounds:
         if with_proposal:
             if not noted:  # else the host has said which token the anchor is
-                proposal_of(
-                    drafter, state, (torch.tensor(anchor) + 1) % 3
-                )  # a block that nobody verifies
+                # a block that nobody verifies
+                proposal_of(drafter, state, (torch.tensor(anchor) + 1) % 3)
             drafts = [scanned([*text, token], 4, longest) for text, token in zip(texts, anchor)]
             shortest = min(map(len, drafts))
             assert proposal_of(drafter, state, torch.tensor(anchor)).tokens.tolist() == [
@@ -541,10 +539,11 @@ def test_the_shortest_copy_of_a_batch_sets_the_length():
 @pytest.mark.parametrize(
     ("options", "draft"),
     [
+        # what followed 2 9 3, the longest of three; a block has seven drafts
         (
             {},
             [8, 9, 3, 6, 3, 5, 1],
-        ),  # what followed 2 9 3, the longest of three; a block has seven drafts
+        ),
         ({"gamma": 2}, [8, 9]),
         ({"longest": 4}, [7, 2, 9, 3, 8, 9, 3]),
         ({"longest": 2, "gamma": 3}, [6, 3, 5]),

@@ -70,16 +70,18 @@ def test_conditional_acceptance_counts_who_reached_a_position_and_nothing_behind
         == [e and e.value for e in count_estimates(position_counts(TEXTS * 5, 4))]
     )
     assert acceptance_by_position([generation((0, 0))], 1) == [None]  # nothing was proposed
+    # the second draft was the stop token
     assert acceptance_by_position([generation((3, 2, 2))], 3) == [
         1,
         1,
         None,
-    ]  # the second draft was the stop token
+    ]
+    # the correction was, or came last
     assert acceptance_by_position([generation((3, 2, 3))], 3) == [
         1,
         1,
         0,
-    ]  # the correction was, or came last
+    ]
 
 
 def test_a_prompt_without_a_round_counts_for_nothing():
@@ -281,9 +283,8 @@ def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
             assert held() is None, f"{name} is still there"
     finally:
         gc.enable()
-    assert (2 in collected) == bool(
-        fast
-    )  # it takes a third of a second, so only where it is needed
+    # it takes a third of a second, so only where it is needed
+    assert (2 in collected) == bool(fast)
 
 
 @TRACED
@@ -490,9 +491,8 @@ def test_a_long_prompt_gets_a_short_answer_and_a_longer_one_is_skipped(lab, monk
         lab, ["prompt_lookup"], {"math": [longer, texts[0], longer]}, max_new_tokens=2048
     )["rows"]
     assert decoded == [texts[0]] and row["skipped"] == 2
-    assert (
-        len(row["rounds"]) == 1 and row["committed"][0] <= 4
-    )  # the first of five belongs to no round
+    # the first of five belongs to no round
+    assert len(row["rounds"]) == 1 and row["committed"][0] <= 4
     (row,) = evaluate(lab, ["prompt_lookup"], {"math": [longer]}, max_new_tokens=2048)["rows"]
     assert (row["accepted_length"], row["low"], row["high"], row["skipped"]) == (
         None,

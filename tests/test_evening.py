@@ -85,10 +85,11 @@ def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path
         clock.now = 1000 * ANSWERING + 20 * step
         places.append(plan.progress(step))
     assert places[0] == 0 and places == sorted(places) and places[29] < 1 == places[30]
+    # the rate comes down to its end
     assert (
         plan.rate(30, 1.0) == pytest.approx(training.FINAL_SHARE)
         and plan.rate(20, places[20]) > 0.1
-    )  # the rate comes down to its end
+    )
     clock.now = 0
     assert [plan.progress(step) for step in (0, 33, 99)] == [0, pytest.approx(1 / 3), 1]
 
@@ -163,9 +164,8 @@ def test_a_language_models_phases_share_the_time_in_proportion_to_their_updates(
         len(training.read_log(tmp_path / "build" / "mini" / f"phase_{number}" / "log.jsonl"))
         for number in (1, 2)
     ]
-    assert (
-        counts == [7, 2] and clock.now == 90
-    )  # of 9 and 3: 60 of 80 seconds are the first's; each ends with one more
+    # of 9 and 3: 60 of 80 seconds are the first's; each ends with one more
+    assert counts == [7, 2] and clock.now == 90
     assert load_target(str(tmp_path / "out")).num_layers == 3
 
 
@@ -183,6 +183,7 @@ def test_answers_end_with_their_share_of_the_time_and_go_on_with_more(target, tm
     assert len(everything) == 14 and everything[:4] == few
 
 
+@pytest.mark.slow(reason="a whole training, from answers to evaluation")
 def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     """The one command, on the tiny target: estimate, answers, updates, a drafter that engines load, accepted length by domain."""
     monkeypatch.setitem(NEW_TOKENS, "tiny", 12)
@@ -225,9 +226,8 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
         ["short", d] for d in ("math", "code", "chat")
     ]
     (written,) = (tmp_path / "build").glob("data-*/answers.jsonl")
-    assert (
-        len(written.read_text().splitlines()) == 12
-    )  # of 18: after the second chunk, 30 of 60 seconds are over
+    # of 18: after the second chunk, 30 of 60 seconds are over
+    assert len(written.read_text().splitlines()) == 12
     assert len((tmp_path / "build" / "short" / "log.jsonl").read_text().splitlines()) == 3
     assert not list((tmp_path / "build").glob("data-*/taps_*"))
     assert load_drafter(str(tmp_path / "drafter"), load_target("tiny-target")).gamma == 7

@@ -85,10 +85,10 @@ def astray(value):
 
 @of_all_exercises
 def test_a_wrong_answer_that_nobody_foresaw_is_told_what_is_right(check, capsys):
+    step = check.steps[0]
     line = refusal(check, lambda *case: astray(check.reference(*case)), capsys)
-    assert re.fullmatch(
-        rf"Not yet: (right in \d+ of \d+ cases\. )?{re.escape(check.steps[0].otherwise)}", line
-    )
+    said = "|".join(re.escape(one.otherwise) for one in (step.parts or [step]))
+    assert re.fullmatch(rf"Not yet: (right in \d+ of \d+ cases\. )?({said})", line)
 
 
 def test_so_is_one_that_goes_astray_in_the_second_step(capsys):
@@ -142,11 +142,12 @@ def test_what_is_no_answer_yet_ends_in_a_sentence(check, answer, said, capsys):
     assert said in refusal(check, answer, capsys)
 
 
-@pytest.mark.parametrize("check", [lesson_02.check_keep, lesson_08.check_place])
+@pytest.mark.parametrize("check", [lesson_02.check_keep, lesson_08.check_first_difference])
 def test_a_learner_who_changes_the_arguments_does_not_change_the_cases(check):
     def spoiling(*case):
         for argument in case:
-            argument.zero_() if isinstance(argument, torch.Tensor) else argument.clear()
+            if not isinstance(argument, float):
+                argument.zero_() if isinstance(argument, torch.Tensor) else argument.clear()
         return 0
 
     check(spoiling)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT, write_atomically, write_json, write_text
+from dspark_lite.common.files import ROOT, read_json, write_atomically, write_json, write_text
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 # Text that looks like what stands around it in a JSON file.
@@ -26,6 +26,12 @@ def test_json_comes_back_as_it_was(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
     write_json(path, value)
     assert repr(json.loads(path.read_text(encoding="utf-8"))) == repr(value)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_json_is_read_as_utf_8_with_or_without_a_mark(tmp_path, mark):
+    (tmp_path / "value.json").write_bytes((mark + '{"name": "für-dich"}').encode("utf-8"))
+    assert read_json(tmp_path / "value.json") == {"name": "für-dich"}
 
 
 @pytest.mark.parametrize(

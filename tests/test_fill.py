@@ -76,6 +76,11 @@ def prose(course, name="05_measured"):
     ]
 
 
+def shown_to(notebook):
+    """All code of a notebook."""
+    return "\n".join(cell.source for cell in notebooks.code_cells(notebook))
+
+
 def rewrite(path, before, after):
     """Edit a file by hand."""
     text = path.read_text(encoding="utf-8")
@@ -118,8 +123,11 @@ def test_numbers_are_filled_in_and_a_hand_that_edits_one_is_seen(course, capsys)
         and note.data == {}
         and note.metadata == {MIME: {"tau": 4.375, "drafts": 5, "gain": 0.09375}}
     )
-    claim = built.cells[4]
-    assert (
+    assert [cell.cell_type for cell in built.cells[4:]] == ["markdown"]
+    assert built.cells[3].source.endswith("print(found)") and "lesson_text" not in shown_to(built)
+    solved = nbformat.read(course / "notebooks/solutions/05_measured.ipynb", as_version=4)
+    claim = solved.cells[4]
+    assert "glue(tau" in solved.cells[3].source and (
         claim.source.startswith("#@title ")
         and claim.outputs == []
         and claim.metadata
@@ -151,9 +159,10 @@ def test_another_checkpoint_gives_new_numbers_and_the_sentences_that_became_fals
         "And once more 3.",
     ]
     assert prose(course, "03_quoting") == ["Lesson 05 will find 3.0; measured were 5.7."]
+    solutions_alone = sentences[2:]
     assert said_by(capsys, "--check") == (
         1,
-        [*sentences, "Run `make notebooks` and commit what it writes."],
+        [*solutions_alone, "Run `make notebooks` and commit what it writes."],
     )
     assert "Traceback" not in (course / "notebooks/05_measured.ipynb").read_text()
     (course / "notebooks/drafter.json").write_text(json.dumps({"tau": 5.0, "drafts": 6}))
@@ -194,6 +203,35 @@ def test_a_false_claim_does_not_hide_what_stops_a_lesson(course, capsys):
         source.write("\n# %%\nraise ValueError('broken')\n")
     _, sentences = said_by(capsys, "--only", "05")
     assert sentences[0] == "05_measured, cell 8 (`raise ValueError('broken')`): ValueError: broken"
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("x = 1\nglue(a=1)\nclaims({'b': x})\ny = 2", "x = 1\ny = 2"),
+        ("glue(\n    a=1,\n    b=2,\n)\nx = 1", "x = 1"),
+        ("from dspark_lite.course.lesson_text import claims, glue\nx = 1", "x = 1"),
+        ("from a import glue, other\nx = 1", "from a import glue, other\nx = 1"),
+        ("def glue_in(a):\n    glue(a=a)\n", "def glue_in(a):\n    glue(a=a)\n"),
+        ("x = 'glue(a=1)'\n# glue(a=1)", "x = 'glue(a=1)'\n# glue(a=1)"),
+    ],
+)
+def test_readers_get_no_line_that_serves_the_text_alone(code, left):
+    cell = nbformat.v4.new_code_cell(code)
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("pass"), cell])
+    notebooks.without_workshop(notebook)
+    assert cell.source == left
+
+
+def test_values_of_a_cell_that_goes_join_those_of_the_cell_before():
+    first, second = code_cell("x = 1", a=1), code_cell("glue(b=2)", b=2)
+    last = nbformat.v4.new_code_cell("print(x)")
+    for count, cell in enumerate((first, second, last), start=1):
+        cell.execution_count = count
+    notebook = nbformat.v4.new_notebook(cells=[first, second, last])
+    notebooks.without_workshop(notebook)
+    assert notebook.cells == [first, last] and last.execution_count == 2
+    assert fill.recorded(notebook) == ({"a": 1, "b": 2}, [])
 
 
 # Without executing --------------------------------------------------------------------------------------------------------
@@ -290,7 +328,7 @@ def with_outputs_of(course, name="05_measured"):
         notebook = notebooks.generate(*which)
         for count, cell in enumerate(notebooks.code_cells(notebook), start=1):
             cell.execution_count = count
-            if "glue(tau" in cell.source:
+            if "print(found" in cell.source:
                 cell.outputs = code_cell(tau=4.0, drafts=5, gain=0.0).outputs
         notebooks.write_notebook(notebooks.notebook_path(*which), notebook)
 
@@ -307,36 +345,37 @@ def test_text_imports_and_comments_are_written_without_executing(course, capsys)
     )
     assert said_by(capsys, "--inputs-only", "--only", "05") == (0, [])
     built = nbformat.read(course / "notebooks/05_measured.ipynb", as_version=4)
-    assert built.cells[-1].source == "At last 4.000." and "import os" in built.cells[3].source
-    assert [cell.execution_count for cell in notebooks.code_cells(built)] == [
-        1,
-        2,
-        3,
-        4,
-    ] and built.cells[3].outputs[0].metadata[MIME]
+    assert built.cells[-1].source == "At last 4.000." and "a format" in built.cells[3].source
+    counts = [cell.execution_count for cell in notebooks.code_cells(built)]
+    assert counts == [1, 2] and built.cells[3].outputs[0].metadata[MIME]
     assert said_by(capsys, "--check", "--only", "05") == (0, [])
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "number"),
+    ("before", "after", "number", "edition"),
     [
-        ("print(found)", "print(found, found)", 2),
-        ('found["tau"] > 4', 'found["tau"] > 3', 3),
-        ('# %% tags=["claim"]\nclaims({"it', '# %%\nx = 1\n\n# %% tags=["claim"]\nclaims({"it', 4),
-        ("pass", "pass", None),
+        ("print(found)", "print(found, found)", 2, ""),
+        ('found["tau"] > 4', 'found["tau"] > 3', 3, " (solutions)"),
+        (
+            '# %% tags=["claim"]\nclaims({"it',
+            '# %%\nx = 1\n\n# %% tags=["claim"]\nclaims({"it',
+            3,
+            "",
+        ),
+        ("pass", "pass", None, ""),
     ],
 )
 def test_what_would_compute_something_else_or_never_ran_is_not_written(
-    course, capsys, before, after, number
+    course, capsys, before, after, number, edition
 ):
-    built = course / "notebooks/05_measured.ipynb"
+    built = course / "notebooks" / ("solutions" if edition else "") / "05_measured.ipynb"
     if number:
         with_outputs_of(course)
     rewrite(course / "notebooks/src/05_measured.py", before, after)
     committed = built.read_bytes() if number else None
     code, (sentence, *_) = said_by(capsys, "--inputs-only", "--only", "05")
     assert code == 1 and sentence == (
-        f"05_measured: code cell {number} is not the one that ran; execute it, with `python -m tools.notebooks.build --only 05`."
+        f"05_measured{edition}: code cell {number} is not the one that ran; execute it, with `python -m tools.notebooks.build --only 05`."
         if number
         else "05_measured was never executed; `python -m tools.notebooks.build --only 05` does it."
     )

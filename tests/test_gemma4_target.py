@@ -20,9 +20,8 @@ gemma4 = pytest.importorskip(
     "transformers.models.gemma4",
     reason="transformers 5.0 has no Gemma 4; tests/test_checkpoints.py has its sentence",
 )
-DRAFT = (
-    ROOT / "assets" / "reference" / "golden" / "dspark_gemma4" / "draft"
-)  # for a target of six layers
+# for a target of six layers
+DRAFT = ROOT / "assets" / "reference" / "golden" / "dspark_gemma4" / "draft"
 WINDOW = 8
 TEXT = {
     "vocab_size": 67,

@@ -167,9 +167,8 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(
         *rest,
         Allowance(tmp_path / "seconds.json", 60),
     )
-    monkeypatch.setattr(
-        recipes, "load_target", None
-    )  # what cannot end is refused before anything is loaded
+    # what cannot end is refused before anything is loaded
+    monkeypatch.setattr(recipes, "load_target", None)
     refused(
         "has a patience, which says when the training ends",
         lambda: recipes.train("tiny-dspark", minutes=1, build=tmp_path, out=tmp_path),

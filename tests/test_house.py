@@ -1,5 +1,6 @@
 """What a reader meets first is in order: README, licence, requirements, the rooms, no trace of anybody's machine."""
 
+import ast
 import importlib
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from importlinter.cli import lint_imports
 from packaging.requirements import Requirement
 
+import dspark_lite
 from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.course.measure import studies
@@ -234,27 +236,46 @@ def test_the_page_on_the_house_shows_the_rooms():
     assert set(re.findall(r"^\| `(\w+)/` \|", text, flags=re.M)) == rooms()
 
 
-@pytest.mark.slow(reason="imports torch in a process of its own")
-def test_the_import_of_the_package_stays_light():
-    """Neither the course nor training nor what draws comes with `import dspark_lite`."""
+@pytest.mark.parametrize(
+    ("code", "absent", "present"),
+    [
+        pytest.param(
+            "from dspark_lite import generate",
+            {"dspark_lite.course", "dspark_lite.training", "dspark_lite.losslessness"}
+            | {"matplotlib", "ipywidgets", "IPython", "datasets"},
+            "dspark_lite.decoding",
+            marks=pytest.mark.slow(reason="imports torch in a process of its own"),
+        ),
+        ("import dspark_lite", {"torch", "transformers", "numpy"}, "dspark_lite.common"),
+        (
+            "from dspark_lite.__main__ import main; main([])",
+            {"torch", "transformers", "numpy"},
+            "dspark_lite.course",
+        ),
+    ],
+)
+def test_an_import_brings_no_more_than_is_asked_for(code, absent, present):
+    """The list of commands comes without torch, decoding without course, training and what draws."""
     finished = subprocess.run(
-        [sys.executable, "-c", "import sys, dspark_lite; print(*sys.modules)"],
+        [sys.executable, "-c", f"import sys; {code}; print(); print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
     )
-    imported = {".".join(name.split(".")[:2]) for name in finished.stdout.split()}
-    assert "dspark_lite.decoding" in imported
-    heavy = {
-        "dspark_lite.course",
-        "dspark_lite.training",
-        "dspark_lite.losslessness",
-        "matplotlib",
-        "ipywidgets",
-        "IPython",
-        "datasets",
-    }
-    assert imported & heavy == set()
+    names = finished.stdout.splitlines()[-1].split()
+    imported = {".".join(name.split(".")[:2]) for name in names}
+    assert present in imported and imported & absent == set()
+
+
+def test_every_public_name_is_found_where_readers_and_type_checkers_look():
+    tree = ast.parse((ROOT / "dspark_lite" / "__init__.py").read_text(encoding="utf-8"))
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = {name.name: f".{node.module}" for node in checked.body for name in node.names}
+    assert told == dspark_lite.PLACES
+    assert dir(dspark_lite) == dspark_lite.__all__ == sorted({*told, "__version__"})
+    assert all(getattr(dspark_lite, name) is not None for name in dspark_lite.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'generated'"):
+        _ = dspark_lite.generated
 
 
 @pytest.mark.parametrize(

@@ -352,9 +352,8 @@ def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path):
         cached == sorted("models--" + name.replace("/", "--") for name in (TARGET, DRAFT))
         and not (tmp_path / "elsewhere").exists()
     )
-    embedding = (
-        lab.target.model.get_input_embeddings().weight
-    )  # tied to the head, as that of Qwen3-4B is: one tensor for all four
+    # tied to the head, as that of Qwen3-4B is: one tensor for all four
+    embedding = lab.target.model.get_input_embeddings().weight
     assert {drafter.embed_tokens.weight.data_ptr(), drafter.lm_head.weight.data_ptr()} == {
         embedding.data_ptr()
     }

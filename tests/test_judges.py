@@ -8,7 +8,7 @@ import transformers
 from packaging.version import Version
 from safetensors.torch import save_file
 
-from dspark_lite.course.exercises.lesson_08 import as_in_the_engine
+from dspark_lite.course.exercises.patients import as_in_the_engine
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
@@ -70,18 +70,20 @@ TEXTS, DRAFTS, COMMITTED = (
 @pytest.mark.parametrize(
     ("drafter", "answer", "wanted"),
     [
+        # the stop token may be missing
         (
             "plain",
             {"tokens": [1, 2]},
             [("plain, greedy texts", 1, 1)],
-        ),  # the stop token may be missing
+        ),
         ("dspark", {"tokens": [1, 3], "accepted": [2, 0, 1]}, [(TEXTS, 0, 1), (DRAFTS, 3, 3)]),
         ("dspark", {"tokens": [1, 2], "accepted": [2, 1]}, [(TEXTS, 1, 1), (DRAFTS, 1, 3)]),
+        # our last block has room for one draft
         (
             "dspark",
             {"tokens": [1, 2], "accepted": [2, 0, 5]},
             [(TEXTS, 1, 1), (DRAFTS, 3, 3)],
-        ),  # our last block has room for one draft
+        ),
         ("dspark", {"tokens": [1, 2], "committed": [3, 1, 1]}, [(TEXTS, 1, 1), (COMMITTED, 3, 3)]),
         ("dspark", {"tokens": [1, 2], "committed": [3, 2]}, [(TEXTS, 1, 1), (COMMITTED, 1, 3)]),
     ],
@@ -139,9 +141,8 @@ def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake
         right.keys[1], wrong.keys[1]
     )
     assert all(torch.equal(a, b) for a, b in zip(right.values, wrong.values))
-    assert torch.equal(
-        drafter.begin(ids, features).keys[2], right.keys[2]
-    )  # its own norms are back in their places
+    # its own norms are back in their places
+    assert torch.equal(drafter.begin(ids, features).keys[2], right.keys[2])
 
 
 def test_the_recorded_judges_agree_and_their_page_says_so():

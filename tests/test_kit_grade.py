@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import nbformat
@@ -26,6 +27,8 @@ GENERATORS = [
     for number, found in HIDDEN.items()
     for name, draw in found.items()
 ]
+TRAINS = {"04", "06", "07", "11"}  # lessons whose solutions train or serve in their checkers
+LONG = pytest.mark.slow(reason="trains or serves in the checkers of a whole lesson")
 LESSON = next(path for path in lessons.lesson_paths() if path.name.startswith("10"))
 
 
@@ -66,8 +69,15 @@ def test_right_functions_pass_hidden_cases_and_one_answer_to_everything_does_not
     assert not asked(lambda *case: same)
 
 
-@pytest.mark.parametrize("path", lessons.lesson_paths(), ids=lambda path: path.stem)
-@pytest.mark.parametrize("solved", [True, False], ids=["solutions", "stubs"])
+@pytest.mark.parametrize(
+    ("path", "solved"),
+    [
+        pytest.param(path, solved, marks=LONG if solved and path.name[:2] in TRAINS else ())
+        for path in lessons.lesson_paths()
+        for solved in (True, False)
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else "solutions" if value else "stubs",
+)
 def test_a_lessons_solutions_have_all_points_and_its_stubs_none(path, solved, monkeypatch):
     """In this process; what the grader's own process does to the modules is undone."""
     module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{path.name[:2]}")
@@ -151,6 +161,7 @@ def test_a_submission_that_hangs_is_marked_to_its_end(tmp_path):
     assert {name: row["points"] for name, row in rows.items()} == {
         "check_theta": "0",
         "check_algorithm_1": "0",
+        "check_least_survival": "1",
         "check_lagged": "1",
     }
     assert "longer than 25 seconds" in rows["check_theta"]["said"]

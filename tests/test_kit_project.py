@@ -59,9 +59,8 @@ def test_a_lossy_policy_is_caught(written, monkeypatch):
 
 
 def test_the_papers_policy_is_no_new_one(written, monkeypatch):
-    monkeypatch.setattr(
-        project, "find_violation", lambda policy, **asked: None
-    )  # it is lossless: tests/test_scheduling.py
+    # it is lossless: tests/test_scheduling.py
+    monkeypatch.setattr(project, "find_violation", lambda policy, **asked: None)
     path = written("from dspark_lite.scheduling import algorithm1 as policy")
     assert failing("policy", path) == [
         f"{table}: at least 1.01 of Algorithm 1's throughput" for table in ("tiles of 16", "jagged")
@@ -85,6 +84,7 @@ EMPTY = """
     """
 
 
+@pytest.mark.slow(reason="trains a head as the project does")
 def test_a_head_that_sees_nothing_brings_too_little(written, monkeypatch):
     """However little it learns from."""
     monkeypatch.setattr(project, "BLOCKS", {"to learn from": 1, "to be graded by": 1})

@@ -56,10 +56,11 @@ def test_results_are_measured_once_for_the_same_weights(lab):
         return {"number": len(calls)}
 
     path = lab_folder(lab) / "it.json"
+    # of the same name, with other weights
     drafter, other = (
         DRAFTERS["dspark"],
         toy_models(seed=1, vocab_size=11, gamma=4)[1]["dspark"],
-    )  # of the same name, with other weights
+    )
     assert [cached(path, lab, drafter, measure)["number"] for _ in range(2)] == [1, 1]
     made_of = read_object(path)["made_of"]
     assert (
@@ -128,6 +129,7 @@ def own(names):
     return LabConfidence("a model on a GPU", report, STS([1.5] * 7), CostTable([1], [1.0]))
 
 
+@pytest.mark.slow(reason="fits and draws two calibrations")
 def test_figure_6_shows_both():
     alone, *beside = (
         lesson_09.figure_6(*found)
@@ -152,7 +154,7 @@ def test_own_lengths_stand_between_the_recorded_and_the_papers():
     )
     assert {text.get_text() for text in fig.axes[0].get_legend().get_texts()} == {
         "mine",
-        "here, tiny models",
+        "here, tiny models, three trainings",
         "paper (Qwen3-4B)",
     }
     plt.close(fig)

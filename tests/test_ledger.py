@@ -41,10 +41,11 @@ ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Esti
         ([BELOW], "does not hold"),
         ([ABOVE, AROUND], "we cannot tell"),
         ([ABOVE, AROUND, BELOW], "does not hold"),
+        # an interval that touches zero holds it
         (
             [Estimate(0.1, 0.0, 0.2)],
             "we cannot tell",
-        ),  # an interval that touches zero holds it
+        ),
     ],
 )
 def test_verdict(margins, verdict):
@@ -187,9 +188,8 @@ def test_every_claim_of_the_text_has_its_row_and_no_other():
     named = {claim["claim"] for claim in paper.numbers()["text_claims"]}
     assert len(named) > 60 and set(covered) == named
     twice = {key for key in covered if covered.count(key) > 1}
-    assert all(
-        key.startswith("conditional acceptance") for key in twice
-    )  # compared with more than one other
+    # compared with more than one other
+    assert all(key.startswith("conditional acceptance") for key in twice)
 
 
 def test_the_papers_contradictions_stand_in_the_margin():
@@ -468,10 +468,15 @@ def test_a_comparison_of_trainings_has_several_seeds_or_says_that_it_has_one(
     ours, theirs = compared
     expected = nullcontext() if sound else pytest.raises(DSparkLiteError, match="one_training")
     with expected:
+        # fmt: skip
         claim = claims.Claim(
-            "made", "0", "ours accepts longer", "percent", "each > 0",
+            "made",
+            "0",
+            "ours accepts longer",
+            "percent",
+            "each > 0",
             results={"math": gain(ours, theirs, "math")},
             margins={"first": Acceptance(ours, "math", 1) - Acceptance(theirs, "math", 1)},
             one_training=one_training,
-        )  # fmt: skip
+        )
         assert ("one training" in claim.sentence) == one_training

@@ -14,16 +14,13 @@ from dspark_lite.decoding.sampling import probability_ratios
 def test_where_the_ninth_goes():
     p, q = torch.tensor([1, 2]) / 3, torch.tensor([2, 1]) / 3
     block = p.expand(4, 3, 2), q.expand(4, 2, 2), torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
-    ends, weights, _ = block_ends(
-        *block, None
-    )  # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
-    whole = (
-        probability_ratios(*block).clamp(max=1).cumprod(1)
-    )  # [4, 2]: that so many drafts are kept by the token rule
+    # [4, 3]: how much of each block is kept, and w_0, w_1, w_2
+    ends, weights, _ = block_ends(*block, None)
+    # [4, 2]: that so many drafts are kept by the token rule
+    whole = probability_ratios(*block).clamp(max=1).cumprod(1)
     drafted = torch.tensor([4.0, 2.0, 2.0, 1.0])
-    assert ends[0].tolist() == pytest.approx(
-        [3 / 4, 0, 1 / 4]
-    )  # its first draft is never kept alone
+    # its first draft is never kept alone
+    assert ends[0].tolist() == pytest.approx([3 / 4, 0, 1 / 4])
     more = (ends @ torch.arange(3.0) - whole.sum(1)) * drafted / 9
     assert more.tolist() == pytest.approx([-1 / 9, 2 / 9, 0, 0], abs=1e-6)
 
@@ -82,19 +79,14 @@ def test_draft_costs_are_labelled_where_they_end(closing):
     assert written(axes.figure) == ["Eagle3", "DSpark", "MTP-1", "measured on CPU"]
 
 
-def test_here_stands_above_the_paper_with_whose_tau_is_largest(closing):
+def test_here_stands_above_the_paper(closing):
     rates = {"dspark": [Estimate(0.9, 0.8, 1.0)] * 2, "eagle3": [Estimate(0.5, 0.4, 0.6)] * 2}
-    fig = figures.here_and_paper(
-        {"math": rates, "chat": rates},
-        {domain: {name: [0.7, 0.6] for name in rates} for domain in ("math", "chat")},
-        ({"math": "dspark", "chat": "eagle3"}, {"math": "dspark", "chat": "dspark"}),
-    )
+    fig = figures.here_and_paper(rates, {name: [0.7, 0.6] for name in rates}, "chat")
     assert [axes.get_title() for axes in fig.axes] == [
-        "math, here (largest τ: DSpark)",
-        "chat, here (largest τ: Eagle3)",
-        "math, paper (largest τ: DSpark)",
-        "chat, paper (largest τ: DSpark)",
+        "chat, measured here",
+        "chat, the paper's Figure 2",
     ]
+    assert sorted(written(fig)) == ["DSpark", "DSpark", "Eagle3", "Eagle3"]
 
 
 def test_passes_stand_on_one_scale_and_say_what_the_own_output_costs(closing):
@@ -108,12 +100,41 @@ def test_passes_stand_on_one_scale_and_say_what_the_own_output_costs(closing):
     assert len({axes.get_ylim() for axes in fig.axes}) == 1
 
 
-def test_only_eagle3_reads_its_own_output_again(closing):
-    said = written(figures.wirings())
-    assert (
-        sum("next pass" in text for text in said) == 1
-        and sum("LM head" in text for text in said) == 2
-    )
+def test_the_output_of_a_pass_goes_two_ways(closing):
+    said = written(figures.wiring())
+    assert sum("next" in text and "output" in text for text in said) == 1
+    assert sum("LM head" in text for text in said) == 1
+
+
+# Cells of the cache ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accepted", "committed"), [(0, "ttttffff"), (2, "ttttttff"), (4, "tttttttt"), (5, "tttttttt")]
+)
+def test_cells_of_a_round_are_the_texts_and_one_for_each_pass(accepted, committed):
+    from_target, kept = exercises.cells(cached=3, gamma=5, accepted=accepted)
+    assert from_target == [True] * 4 + [False] * 4  # the first pass read a feature of the target's
+    assert kept == [mark == "t" for mark in committed]
+
+
+def test_cells_are_drawn_with_the_readers_marks(closing):
+    cells = exercises.cells(cached=1, gamma=3, accepted=1)
+    asked = written(figures.cache_cells(*cells))
+    assert asked[:4] == ["text", "anchor", "draft 1", "draft 2"]
+    assert [text for text in asked if text in ("in text", "refused")] == ["in text"] * 3 + [
+        "refused"
+    ]
+    assert "after" not in asked
+    right = written(figures.cache_cells(*cells, exercises.survives(*cells)))
+    assert right[right.index("after") + 1 :] == ["target's", "target's", "enters"]
+    wrong = written(figures.cache_cells(*cells, cells[1]))
+    assert wrong[wrong.index("after") + 1 :] == ["target's", "target's", "its own"]
+
+
+def test_places_are_no_marks(capsys):
+    assert not exercises.check_survives(lambda from_target, committed: [0, 1, 2, 3])
+    assert "return True or False for each cell" in capsys.readouterr().out
 
 
 def test_the_cheapest_token_is_named(closing):

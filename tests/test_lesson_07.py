@@ -9,7 +9,7 @@ from dspark_lite.course.names import PROFILES
 from dspark_lite.course.exercises import lesson_07
 from dspark_lite.course.figures import lesson_07 as figures
 from dspark_lite.course.measure.lab import held_out, setup
-from dspark_lite.course.measure.whole_drafter import batch_loss, packed_mask, recorded
+from dspark_lite.course.measure.whole_drafter import batch_loss, packed_mask, recorded, train
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.blocks import TrainingBatch, block_losses, dense_mask, training_forward
@@ -72,32 +72,9 @@ def test_a_loss_is_judged_by_its_gradients_too(wrong, said, capsys):
             "your answer has shape [2, 1, 1]; it must be [2, 1]",
         ),
         (
-            lesson_07.check_train,
-            lesson_07.training(told=lambda loss: loss),
-            "the losses are tensors",
-        ),
-        (
-            lesson_07.check_train,
-            lesson_07.training(told=torch.Tensor.detach),
-            "the losses are tensors; .item()",
-        ),
-        (
             lesson_07.check_head_loss,
             torch.no_grad()(lesson_07.losing_head()),
             "the loss has lost its gradient",
-        ),
-        (
-            lesson_07.check_train,
-            lambda *case: lesson_07.train(*case)[-1:],
-            "one for each of the 5 steps",
-        ),
-        (lesson_07.check_train, lambda *case: lesson_07.train(*case)[::-1], "in their order"),
-        (lesson_07.check_train, lambda *case: None, "Not done yet"),
-        (lesson_07.check_train, 3, "takes the function itself"),
-        (
-            lesson_07.check_train,
-            lesson_07.training(rate=lambda rate_at, step: 0.5),
-            "does not end where AdamW leads it",
         ),
     ],
 )
@@ -106,30 +83,31 @@ def test_a_right_value_in_the_wrong_form_is_refused(check, wrong, said, capsys):
     assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("sentence", lesson_07.WRONG_LOOPS)
-def test_a_wrong_loop_is_named(sentence, capsys):
-    wrong = lesson_07.WRONG_LOOPS[sentence]
-    for one in wrong if isinstance(wrong, tuple) else (wrong,):
-        assert lesson_07.check_train(one) is False and sentence in capsys.readouterr().out
-
-
-def clearing_at_the_end(parameters, batch_at, loss_of, steps, rate_at):
-    """A right loop in another order, with a rate that was given to the optimiser."""
-    optimiser, losses = torch.optim.AdamW(parameters, lr=rate_at(0)), []
-    for step in range(steps):
-        optimiser.param_groups[0]["lr"] = rate_at(step)
-        loss = loss_of(batch_at(step))
-        loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
-        losses.append(float(loss))
-    return losses
-
-
-def test_a_right_loop_passes(capsys):
-    assert lesson_07.check_train(clearing_at_the_end) and lesson_07.check_train(lesson_07.train), (
-        capsys.readouterr().out
-    )
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (
+            lesson_07.losing(text=lambda *case: 2 * lesson_07.text_loss(*case)),
+            "the cross-entropy is wrong",
+        ),
+        (
+            lesson_07.losing(match=lambda *case: lesson_07.target_loss(*case).square()),
+            "the L1 distance is wrong",
+        ),
+        (
+            lesson_07.losing(read=lambda confidence: -confidence),
+            "the confidence's loss is wrong",
+        ),
+        (lambda *case: 2 * lesson_07.dspark_loss(*case), "the cross-entropy is wrong"),
+        (
+            lambda *case: lesson_07.dspark_loss(*case).square(),
+            "the cross-entropy is wrong",
+        ),
+    ],
+)
+def test_of_a_loss_that_nobody_foresaw_the_wrong_part_is_named(part, said, capsys):
+    assert lesson_07.check_dspark_loss(part) is False
+    assert said in capsys.readouterr().out
 
 
 def test_the_exercises_loss_is_the_packages():
@@ -206,6 +184,25 @@ def test_the_loss_of_a_batch_is_the_packages(shift):
     assert found.item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
+def test_a_training_takes_a_step_of_adamw_for_each_batch_at_its_own_rate():
+    rates, batches = [0.1, 0.02, 0.3], torch.tensor([[1.0, 0.5], [-0.5, 1.0], [0.3, -0.7]])
+    ours, theirs = (torch.nn.Parameter(torch.tensor([0.7, -0.4])) for _ in range(2))
+    optimiser, expected = torch.optim.AdamW([theirs]), []
+    for rate, batch in zip(rates, batches):
+        optimiser.param_groups[0]["lr"] = rate
+        expected.append((theirs - batch).square().sum())
+        theirs.grad = torch.autograd.grad(expected[-1], theirs)[0]
+        optimiser.step()
+    found = train(
+        [ours],
+        lambda step: batches[step],
+        lambda batch: (ours - batch).square().sum(),
+        3,
+        rates.__getitem__,
+    )
+    assert torch.equal(ours, theirs) and found == [loss.item() for loss in expected]
+
+
 def test_the_recorded_training_is_its_recipes():
     run, recipe = recorded(), load_recipe("lesson-tiny")
     assert (run["recipe"], run["target"], run["answers"]) == (
@@ -219,6 +216,15 @@ def test_the_recorded_training_is_its_recipes():
 
 
 # Figures ----------------------------------------------------------------------------------------------------------------
+
+
+def test_each_slot_has_its_label_one_place_on(closing):
+    said = written(figures.slots_picture())
+    assert [word for word in said if word in [*"ABCDE"]] == [*"ABCDE"]
+    assert ["1: anchor", "2: mask", "3: mask"] == [word for word in said if word[1:2] == ":"]
+    assert ["after …C", "after …D", "after …E"] == [
+        word for word in said if word.startswith("after")
+    ]
 
 
 def test_the_weights_that_are_nearer_to_what_a_position_adds_are_named(closing):
@@ -252,15 +258,23 @@ def test_predictions_are_counted_beside_the_slots(closing):
 def test_a_loss_curve_says_where_its_means_begin_and_end(closing):
     log = [{"step": step, "l1": 2.0 - 0.1 * step} for step in range(10)]
     (axes,) = figures.loss_curves(log).axes
-    assert axes.get_title() == "L1: from 2.00 to 1.10" and not written(axes.figure)
-    assert written(figures.loss_curves(log, "a made device")) == ["measured on a made device"]
+    assert axes.get_title() == "L1: from 2.00 to 1.10"
 
 
-def test_two_trainings_are_compared_by_what_is_left_of_their_loss(closing):
-    curves = {"right labels": [4.0] * 10 + [3.0] * 10, "off by one": [4.0] * 10 + [1.0] * 10}
-    (axes,) = figures.loss_comparison(curves, "a made device").axes
-    assert axes.get_title() == "left of the loss: right labels 75%, off by one 25%"
-    assert written(axes.figure) == ["off by one", "right labels", "measured on a made device"]
+def test_two_trainings_are_compared_by_what_is_left_of_their_loss_and_by_what_is_accepted(closing):
+    curves = {
+        "right labels": [4.0] * 10 + [3.0] * 10 + [0.0] * 10,
+        "off by one": [4.0] * 10 + [1.0] * 10,
+    }
+    (axes,) = figures.loss_comparison(
+        curves, {"right labels": 1.5, "off by one": 1.0}, "a made device"
+    ).axes
+    assert axes.get_title() == "left of the loss after 20 steps: right labels 75%, off by one 25%"
+    assert written(axes.figure) == [
+        "right labels:\n1.50 tokens per round",
+        "off by one:\n1.00 tokens per round",
+        "measured on a made device",
+    ]
 
 
 def test_the_overlap_is_the_chance_of_acceptance(closing):
@@ -272,7 +286,7 @@ def test_the_overlap_is_the_chance_of_acceptance(closing):
 
 def test_lengths_stand_beside_one_another(closing):
     (axes,) = figures.lengths_figure(
-        {"a": {"math": 1.0, "chat": 2.0}, "b": {"math": 3.0, "chat": 4.0}}
+        {"a": {"math": 1.0, "chat": 2.0}, "b": {"math": 3.0, "chat": 4.0}}, "a made device"
     ).axes
     assert bars(axes) == [[1.0, 2.0], [3.0, 4.0]]
 

@@ -4,11 +4,13 @@ import json
 
 import pytest
 import torch
-from helpers import drawn, written
+from helpers import written
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import REFERENCE, read, reference
+from dspark_lite.course.exercises import hunt
+from dspark_lite.course.exercises.lesson_08 import check_hunt
 from dspark_lite.course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
@@ -80,19 +82,18 @@ def test_shared_weights_are_counted_once():
     target = load_target("tiny-target")
     weights = sum(value.nbytes for value in target.model.parameters())
     alone = memory_bytes(target, None, 10)
-    assert (
-        alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights
-    )  # and a few buffers
-    assert (
-        alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4
-    )  # keys and values, layers, key heads, head size, bytes
+    # and a few buffers
+    assert alone["drafter"] == 0 and weights <= alone["target"] < 1.01 * weights
+    # keys and values, layers, key heads, head size, bytes
+    assert alone["keys and values"] == 10 * 2 * 20 * 3 * 32 * 4
     draft, small = (
         memory_bytes(target, load_drafter(name, target), 10)
         for name in ("tiny-dspark", "tiny-small-lm")
     )
+    # 32 bits in memory
     stored = inspection.by_part(
         {name: 2 * entry.nbytes for name, entry in inspection.stored("tiny-dspark").items()}
-    )  # 32 bits in memory
+    )
     assert draft["drafter"] == sum(stored.values()) - stored["embedding"] - stored["LM head"]
     assert draft["keys and values"] == alone["keys and values"] + 10 * 2 * 4 * 3 * 32 * 4
     assert draft["target"] == small["target"] == alone["target"] and small["drafter"] > 0
@@ -120,6 +121,103 @@ def test_the_public_run_is_the_issues_and_names_its_source():
     assert round(speeds["dspark"] / speeds["plain"], 1) == round(public["speedup"], 1), (
         "a ratio of printed, rounded speeds"
     )
+
+
+# The hunt -----------------------------------------------------------------------------------------------------------
+
+PROOFS = {  # of each mistake: looks that leave no other
+    "taps one layer early": ["taps of the target"],
+    "context norm left out": ["taps, normed", "taps, projected"],
+    "key norms left out": ["layer 1: keys, normed", "taps, normed"],
+    "one norm for all keys": ["layer 2: keys, normed", "layer 1: keys, normed"],
+    "another rotary base": [
+        "layer 4: keys, rotated",
+        "layer 4: keys, normed",
+        "layer 1: keys, rotated, of the first token",
+    ],
+    "context one place late": [
+        "layer 1: keys, rotated, of the first token",
+        "layer 1: keys, normed",
+    ],
+    "mask for the anchor": ["taps of the target", "block: embedded"],
+    "final norm left out": ["block: base logits", "block: after the last layer"],
+    "head left out": ["block: logits with the head", "block: base logits"],
+    "block left in the cache": ["block: logits with the head"],
+}
+
+
+def proven(seed):
+    """The right causes of a hunt, and looks that prove them."""
+    causes = hunt.secret(seed)
+    return causes, {program: PROOFS[cause] for program, cause in causes.items()}
+
+
+def seed_with(cause):
+    """The first seed whose program 1 has a mistake."""
+    return next(seed for seed in range(200) if hunt.secret(seed)[1] == cause)
+
+
+@pytest.mark.parametrize("cause", hunt.MISTAKES)
+def test_each_mistake_can_be_proven_and_is_not_without_its_last_look(cause, capsys):
+    seed = seed_with(cause)
+    causes, looks = proven(seed)
+    assert check_hunt(causes, looks, seed), capsys.readouterr().out
+    assert not check_hunt(causes, {**looks, 1: PROOFS[cause][:-1]}, seed)
+    assert f"program 1: {cause!r} fits what you saw, and so do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", hunt.MISTAKES)
+def test_a_wrong_mistake_is_refused_by_a_look(wrong, capsys):
+    causes, looks = proven(hunt.SEED)
+    if wrong != causes[1]:
+        assert not check_hunt({**causes, 1: wrong}, looks)
+        said = capsys.readouterr().out
+        assert f"with {wrong!r} the tensor" in said and "and you saw that it" in said
+
+
+@pytest.mark.parametrize(
+    ("causes", "looks", "said"),
+    [
+        ({}, {}, "Not done yet"),
+        ({1: ..., 2: ..., 3: ...}, {}, "Not done yet"),
+        ([], {}, "is a dictionary"),
+        ({1: "a bug"}, {}, "program 1 is 'a bug'; the mistakes are another rotary base"),
+        ({1: "another rotary base"}, {1: [f"layer {k}: values" for k in range(7)]}, "6 tensors"),
+        ({1: "another rotary base"}, {1: ["layer 9: values"]}, "there is no tensor"),
+    ],
+)
+def test_a_find_in_another_form_ends_in_a_sentence(causes, looks, said, capsys):
+    assert not check_hunt(causes, looks)
+    assert said in capsys.readouterr().out
+
+
+def test_six_tensors_of_a_program_can_be_looked_at_and_each_again(capsys):
+    game = hunt.Hunt()
+    for tensor in game.tensors[:8]:
+        game.look(1, tensor)
+    game.look(1, game.tensors[0])
+    game.look(4, game.tensors[0])
+    game.look(2, "taps")
+    game.look(..., ...)
+    assert game.looks == {1: game.tensors[:6], 2: [], 3: []}
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == lines[8] and lines[0].endswith("equal")
+    assert ["are spent" in line for line in lines] == [False] * 6 + [True] * 2 + [False] * 4
+    assert lines[9:] == [
+        "There is no program 4; they are 1 to 3.",
+        "There is no tensor 'taps'; `hunt.tensors` lists the names.",
+        "Put the number of a program and the name of a tensor in the place of the dots.",
+    ]
+
+
+def test_the_lessons_hunt_has_the_engines_mistake_and_its_report_says_what_a_look_could_not_tell(
+    capsys,
+):
+    program = {cause: program for program, cause in hunt.secret().items()}["one norm for all keys"]
+    hunt.report({1: [], 2: [], 3: [], program: ["layer 2: keys, normed", "layer 3: keys, normed"]})
+    lines = capsys.readouterr().out.splitlines()
+    assert "differs  rules out another rotary base, block left in the cache" in lines[-2]
+    assert lines[-1].endswith("could tell nothing: whatever was left agrees here")
 
 
 # Ties ----------------------------------------------------------------------------------------------------------------
@@ -162,17 +260,6 @@ def test_parts_of_files_are_shares_and_copies_are_hatched(closing):
     )
     assert [bar.get_hatch() for bar in fig.axes[0].patches] == ["///", None] * 2
     assert written(fig) == ["33%", "67%", "15.0 MB", "50%", "50%", "2.0 MB"]
-
-
-def test_errors_of_modules_stand_beside_the_tolerance(closing):
-    (axes,) = figures.module_error_figure(
-        {"float32": [{"backbone": 1e-6}], "bfloat16": [{"backbone": 1e-2}]}, 1e-4
-    ).axes
-    assert drawn(axes) == {
-        "computed in float32": [1e-6],
-        "computed in bfloat16": [1e-2],
-        "tolerance in float32, 1e-04": [1e-4] * 2,
-    }
 
 
 def test_blocks_stand_under_one_another(closing):

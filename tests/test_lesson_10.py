@@ -1,4 +1,4 @@
-"""Lesson 10: the board says why it stopped."""
+"""Lesson 10: the board says why it stopped, three numbers of a machine say when a draft pays."""
 
 import math
 
@@ -10,7 +10,12 @@ import torch
 from dspark_lite import scheduling
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import find_violation
+from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.exercises import lesson_10 as exercises
 from dspark_lite.course.figures import lesson_10 as figures
+from dspark_lite.course.measure import machines as model
+from dspark_lite.course.measure.machines import Pass, Step
+from dspark_lite.course.replication import machine_results
 from dspark_lite.course.replication.block_replay import (
     lengths_by,
     stored_blocks,
@@ -134,9 +139,8 @@ def test_a_replay_begins_without_a_memory_and_pays_by_the_batch():
     table = CostTable(range(1, 33), [100.0 / (10 + batch) for batch in range(1, 33)])
     lagged = scheduling.LaggedTopK(table)
     first = lengths_by(lagged, steps)
-    assert torch.equal(
-        first, lengths_by(lagged, steps)
-    )  # the second replay has forgotten the first
+    # the second replay has forgotten the first
+    assert torch.equal(first, lengths_by(lagged, steps))
     rows = tokens_and_seconds(torch.full_like(accepted, 2), accepted, table)
     assert rows[:, 0].tolist() == (accepted.clamp(max=2).sum(1) + 4).tolist()
     assert np.allclose(rows[:, 1], (10 + 12) / 100)
@@ -166,3 +170,68 @@ def test_requests_of_several_domains_share_the_steps_evenly():
             places = [step, step + apart]
             assert torch.equal(proposal.confidence_logits[first : first + 2], logits[places])
             assert torch.equal(kept[step, first : first + 2], accepted[places])
+
+
+# What a verified token costs
+
+
+def machine(n: float, fixed_part: float = 16.0) -> Step:
+    """A machine on which a request costs as much as n tokens, and the fixed part as much as so many whole requests."""
+    return Step(Pass(fixed_part * (n + 8), n, 1.0))
+
+
+@pytest.mark.parametrize("load", [1, 16, 10**9])
+@pytest.mark.parametrize("n", [0.0, 5.0, 12.0])
+def test_the_least_survival_divides_what_is_admitted_from_what_is_not(n, load):
+    """On all recorded blocks in one step; with a load without end the fixed part has dropped out of it."""
+    step, record = machine(n), machine_results.records().dspark
+    alive = survival(record.logits.sigmoid())
+    drafts, _ = model.scheduled_on_average(step, load, record)
+    ranked = alive.flatten().sort(descending=True).values
+    admitted = round(drafts * len(alive))
+    tokens, committed = 1 + drafts, 1 + ranked[:admitted].double().sum().item() / len(alive)
+    fixed_part = step.verify.fixed / load
+    least = exercises.least_survival(fixed_part, n, 1.0, 1, tokens, committed)
+    assert ranked[admitted - 1] >= least - 1e-6
+    assert admitted == len(ranked) or ranked[admitted] <= least + 1e-6
+    if load == 10**9:
+        assert least == pytest.approx(committed / (n + tokens), rel=1e-6)
+
+
+def test_the_dearer_a_request_or_the_fixed_part_the_less_a_scheduler_does():
+    record = machine_results.records().dspark
+    by_request = [model.scheduled_on_average(machine(n), 256, record) for n in (0.0, 5.0, 12.0)]
+    by_fixed = [model.scheduled_on_average(machine(5, f), 32, record) for f in (4, 16, 64)]
+    for found in (by_request, by_fixed):
+        drafts, gains = zip(*found)
+        assert list(drafts) == sorted(drafts) and list(gains) == sorted(gains, reverse=True)
+        assert drafts[0] < drafts[-1] <= 7 and gains[0] > gains[-1]
+
+
+@pytest.mark.parametrize("name", ["this CPU", "H100", "DeepSeek-V4-Flash, at most"])
+def test_the_step_of_all_blocks_is_near_the_replay_of_a_full_machine(name):
+    step = machine_results.machines()[name].step("dspark")
+    drafts, gain = model.scheduled_on_average(step, 256, machine_results.records().dspark)
+    row = machine_results.replayed_row(name, "algorithm1", 256)
+    assert drafts == pytest.approx(row["drafts"], abs=0.2)
+    assert row["gains"]["whole"].low < gain < row["gains"]["whole"].high
+
+
+def test_what_a_request_costs_in_tokens_is_counted_by_hand():
+    assert model.tokens_per_request(Step(Pass(9, 3, 0.5), Pass(1, 1, 7.0), 2)) == 8
+
+
+def test_the_figures_of_machines_label_their_lines_and_ring_the_steepest():
+    gain = Estimate(0.04, 0.03, 0.05)
+    lines = {"H100 (modelled)": {1: gain, 256: gain}, "V4 (derived)": {1: gain, 256: gain}}
+    drawn = figures.gains_on_machines({"over whole blocks": lines, "over one length": lines})
+    for axes in drawn.axes:
+        assert {text.get_text() for text in axes.texts} == {"H100\n(modelled)", "V4\n(derived)"}
+    turned = figures.knob(5.0, {"this CPU": 4.8}, {1: (7.0, 0.0), 64: (5.5, 0.04)})
+    assert list(turned.axes[-1].lines[0].get_ydata()) == [0.0, 4.0]
+    paths = {"two": np.array([1.0, 2.0, 3.0]), "one": np.array([10.0, 11.0, 12.0])}
+    steepest = figures.steepest_lines(paths, np.array([1.0, 1.9, 2.0]))
+    labels = [text.get_text() for text in steepest.axes[0].texts]
+    assert labels == ["two:\nbest with 0", "one:\nbest with 1"]
+    for found in (drawn, turned, steepest):
+        plt.close(found)

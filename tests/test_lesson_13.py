@@ -287,19 +287,15 @@ def test_the_model_overlaps_the_shorter_with_the_longer(host, says):
     assert figures.model_lanes(1.0, 4.0, host).get_suptitle() == f"overlapped: {says} times as fast"
 
 
-def test_the_ratios_at_a_promise_explode_and_the_papers_points_lie_on_its_lines():
-    theirs = np.array([[20.0, 800.0], [50.0, 500.0], [100.0, 10.0]])
-    ours = np.array([[30.0, 900.0], [100.0, 500.0], [160.0, 10.0]])
-    more, faster = figures.promise_ratios(ours, theirs)
-    assert more[-1].tolist() == pytest.approx([1.0, 50.0]) and faster[:, 1].max() < 3
-    left, right = figures.promises(ours, theirs, "a made device").axes
-    assert [text.get_text() for text in left.texts] == ["+51 %", "+661 %", "+52 %", "+406 %"]
-    papers = [line for line in left.lines if line.get_linestyle() in ("--", ":")]
-    points = [line.get_xydata()[0] for line in left.lines if line.get_marker() == "o"]
-    for line, pair in zip(papers, (points[:2], points[2:])):
-        assert [np.interp(x, *line.get_data()) for x, _ in pair] == pytest.approx(
-            [y for _, y in pair], rel=0.03
-        )
+def test_the_arrow_of_a_search_leads_to_the_step_of_the_lag():
+    """Draft 2, verify 6, search 5: it ends at 7, before step s + 1 at 8, and after a deadline at 6."""
+    in_time, late = figures.search_in_time(2.0, 6.0, 5.0, (0.0, 2.0)).axes
+    for axes, lag in ((in_time, 1), (late, 2)):
+        assert axes.get_title("left").endswith(f"a lag of {lag}")
+        (arrow,) = (text for text in axes.texts if getattr(text, "arrow_patch", None))
+        assert arrow.xy[0] == lag * 8.0 and arrow.xyann[0] == 7.0
+        due = [text.get_text() for text in axes.texts if text.get_text().endswith("due")]
+        assert due == [f"s + {step} due" for step in range(1, lag + 1)]
 
 
 def test_the_other_figures_draw_what_they_are_given():
@@ -316,12 +312,14 @@ def test_the_other_figures_draw_what_they_are_given():
     assert [text.get_text() for text in above.texts] == ["math", "chat,\nhead 2 times as sure"]
     assert below.lines[-1].get_xdata().tolist() == [400]
     heads = {
-        "as calibrated": Estimate(1.1, 1.0, 1.2),
-        "3 nats too doubtful": Estimate(0.9, 0.8, 1.0),
+        "as calibrated": Estimate(0.1, 0.0, 0.2),
+        "3 nats too doubtful": Estimate(-0.1, -0.2, 0.0),
     }
-    left, right = figures.wrong_heads({"measured": heads, "fitted": heads}, 64, "made").axes
-    assert [text.get_text() for text in left.texts[:2]] == ["0.90", "1.10"]
-    assert "measured" in left.get_title("left") and "fitted" in right.get_title("left")
+    above, below = figures.wrong_heads({"here": heads, "there": heads}).axes
+    assert [text.get_text() for text in above.texts] == ["+10.0", "−10.0"]
+    assert (above.get_title("left"), below.get_title("left")) == ("here", "there")
+    (interval, _) = below.collections
+    assert interval.get_segments()[0].tolist() == [[0.0, 0.0], [20.0, 0.0]]
 
 
 def test_a_drafted_tree_joins_each_word_to_its_parent():

@@ -20,12 +20,13 @@ from dspark_lite.scheduling.cost_table import CostTable
 
 ALL = {**patients.CAUSES, **patients.QUIET}
 LOSSY = {"16-bit draws", "best one, claimed as drawn"}
+# what these do is tried in every run
 QUICK = {
     *LOSSY,
     "bonus lost",
     "refused kept",
     "leak between requests",
-}  # what these do is tried in every run
+}
 slow = pytest.mark.slow(
     reason="of each patient answers and a distance take half a second, a chart takes two"
 )

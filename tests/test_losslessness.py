@@ -80,7 +80,7 @@ def drafters_and_policies(whole, cut):
     )
 
 
-@drafters_and_policies(whole=DRAFTERS, cut=["dspark"])
+@drafters_and_policies(whole=DRAFTERS.keys() - {"dspark_gated", "dspark_rnn"}, cut=["dspark"])
 def test_every_drafter_gives_the_targets_distribution(plain, name, policy):
     assert total_variation(distribution(DRAFTERS[name], policy), plain) < 1e-5
 

@@ -243,6 +243,17 @@ def test_the_dearer_a_token_or_the_fuller_the_machine_the_less_is_verified(recor
     assert idle == 7 > full + 0.5
 
 
+def test_a_head_that_is_sure_of_every_draft_gets_whole_blocks(records):
+    """And one that doubts every draft gets none of it verified."""
+    step = machine_results.machines()[machine_results.V4_FLASH].step("dspark")
+    whole = model.play(step, "fixed 7", 32, records)
+    for plus, drafts in ((50.0, 7.0), (-50.0, 0.0)):
+        wrong = machine_results.with_logits(records, 1.0, plus)
+        found = model.play(step, "algorithm1", 32, wrong)
+        assert found.drafts == drafts
+        assert np.array_equal(found.shares, whole.shares) == (plus > 0)
+
+
 def test_gains_are_of_the_same_requests():
     """A policy gains nothing over itself in any resample; steps twice as long halve everything."""
     found = model.play(HAND, "fixed 3", 2, of(MADE))
@@ -317,3 +328,17 @@ def test_the_page_shows_what_is_stored():
         assert line in page
     scatter, stored = machine_results.cpu_scatter(), found["cpu_scatter"]
     assert scatter == pytest.approx(stored, rel=1e-4)
+
+
+def test_the_stored_wrong_heads_are_what_the_replay_gives():
+    """On one machine at one load; the calibrated head's row is the replay of `algorithm1`."""
+    stored = machine_results.gains_by_head("H100", 128)
+    assert list(stored) == [*machine_results.HEADS, machine_results.RAW_HEAD]
+    rows = machine_results.replay_wrong_heads(("H100",), (128,))
+    for row in rows:
+        for against, gain in row["gains"].items():
+            expected = stored[row["head"]][against]
+            assert gain.value == pytest.approx(expected.value, abs=1e-5)
+    known = machine_results.replayed_row("H100", "algorithm1", 128)["gains"]["whole"]
+    assert stored[machine_results.HEADS[0]]["whole"].value == pytest.approx(known.value, abs=1e-5)
+    assert machine_results.gains_by_head("H100", 3) == {}

@@ -143,9 +143,12 @@ def test_every_experiment_says_what_was_varied_and_what_came_out(made):
         assert len(words) == len(entry.outcomes)
         for found, condition in zip(words, entry.outcomes):
             assert re.search(r"\d", found.removeprefix(f"{condition} "))
-    assert experiments.overheads_by_context() == pytest.approx(
-        dict.fromkeys(round_latency.LATENCY_CONTEXTS, 0.01)
-    )  # a millisecond of a hundred
+    by_context = experiments.OVERHEAD_BY_CONTEXT.outcomes
+    assert list(by_context) == list(map(str, round_latency.LATENCY_CONTEXTS))
+    # a millisecond of a hundred
+    assert [quantity.value() for ((quantity, _),) in by_context.values()] == pytest.approx(
+        [0.01] * len(by_context)
+    )
 
 
 def test_the_paper_by_figure():
@@ -241,6 +244,7 @@ def test_figures_and_tables_are_rebuilt_to_the_same_bytes(made, tmp_path, monkey
     ), "a table, or a list of notes"
 
 
+@pytest.mark.slow(reason="draws the paper's figures from made measurements")
 def test_what_lacks_a_measurement_is_a_sentence_and_the_rest_is_drawn(
     made, tmp_path, capsys, monkeypatch
 ):

@@ -65,6 +65,7 @@ def test_what_the_lessons_solutions_keep_is_the_edition():
     assert {name: computed(PIECES[name].source)[name] for name in kept} == kept
 
 
+@pytest.mark.slow(reason="every outcome of the edition's functions, and its greedy answers")
 def test_the_edition_passes_its_judge(lab):
     findings = judge.judge(keep.EDITION, lab, prompts=1)
     assert [finding for finding in findings if not finding.right] == [] and len(findings) == 11
@@ -198,6 +199,7 @@ LOOKS_AHEAD = """def algorithm_1(survivals, sps):
     return [max(range(len(chances) + 1), key=lambda k: (1 + sum(chances[:k])) * sps(1 + k))]"""
 
 
+# 2e-4 from the target's
 @pytest.mark.parametrize(
     ("asked", "right", "wrong"),
     [
@@ -214,7 +216,7 @@ LOOKS_AHEAD = """def algorithm_1(survivals, sps):
             id="coins that are a little too low",
         ),
     ],
-)  # 2e-4 from the target's
+)
 def test_the_judge_finds_texts_of_another_distribution(lab, tmp_path, asked, right, wrong):
     found = changed(tmp_path, asked, right, wrong, lab)
     assert not found.right and "total variation" in found.said

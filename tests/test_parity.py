@@ -13,6 +13,8 @@ from dspark_lite.losslessness.parity import TOLERANCE
 
 GOLDEN = Path(__file__).parent.parent / "assets" / "reference" / "golden"
 CASES = ["dflash", "dspark_conf_plain", "dspark_gated", "dspark_rnn", "dspark_vanilla", "eagle3"]
+QUICK = ["dflash", "dspark_vanilla", "eagle3"]
+VARIANT = pytest.mark.slow(reason="the same comparison, for each other head")
 ALONE = ["dspark_gemma4", "dspark_gemma4_kv"]  # drafts without a target
 GIVEN = {
     "prompt_ids",
@@ -57,7 +59,9 @@ def without(path, field):
         save_file(tensors, path)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else VARIANT) for name in CASES]
+)
 def test_every_case_passes(capsys, name):
     assert main(["parity", str(GOLDEN / name)]) == 0
     (line,) = capsys.readouterr().out.splitlines()

@@ -196,12 +196,11 @@ def test_they_draft_behind_the_protocol_and_the_text_stays_the_targets(made):
         )
 
 
+@pytest.mark.slow(reason="every outcome of passes that are long")
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        pytest.param(
-            V4Draft, {}, marks=pytest.mark.slow(reason="every outcome of passes that are long")
-        ),
+        (V4Draft, {}),
         (Selector, {"markov_head_type": "gated"}),
     ],
     ids=["v4", "selector"],
@@ -240,6 +239,7 @@ def test_a_selector_draws_from_its_candidates_and_is_the_gated_head_where_all_ar
     )
 
 
+@pytest.mark.slow(reason="three drafters answer prompts of every domain")
 def test_a_retold_target_is_trained_once_and_its_draft_only_for_the_last_row(
     short_lab, short_answers, tmp_path, monkeypatch
 ):

@@ -58,12 +58,13 @@ def claim_of(name):
 
 # Committed tokens and rounds of A and of B on math, then of either prompt on code and on chat.
 TALLIES = {
+    # 3 and 5 tokens a round, together 4.5; then 3 and 2
     "tiny-dspark": [
         (6, 2),
         (30, 6),
         (12, 4),
         (8, 4),
-    ],  # 3 and 5 tokens a round, together 4.5; then 3 and 2
+    ],
     "tiny-dflash": [(4, 2), (24, 6), (8, 4), (4, 4)],  # 2 and 4, 3.5; 2, 1
     "tiny-dspark-1-layer": [(3, 2), (15, 6), (6, 4), (4, 4)],  # 1.5 and 2.5, 2.25; 1.5, 1
     "tiny-dspark-2-layers": [(5, 2), (27, 6), (8, 4), (6, 4)],  # 2.5 and 4.5, 4; 2, 1.5
@@ -77,21 +78,24 @@ TALLIES = {
 }
 # Accepted and reached at position 1 and 7, of A and of B on math, then of either prompt on code; chat is as code.
 POSITIONS = {
+    # falls by 0.2, by 0.1, together by 0.15
     "tiny-dspark": [
         ((8, 10), (6, 10)),
         ((30, 30), (18, 20)),
         ((9, 10), (8, 10)),
-    ],  # falls by 0.2, by 0.1, together by 0.15
+    ],
+    # by 0.7, by 0.2, together by 11 / 30
     "tiny-dflash": [
         ((9, 10), (2, 10)),
         ((18, 20), (14, 20)),
         ((8, 10), (4, 10)),
-    ],  # by 0.7, by 0.2, together by 11 / 30
+    ],
+    # 9 rounds came to position 7, 10 on code
     "tiny-eagle3": [
         ((9, 10), (3, 5)),
         ((9, 10), (3, 4)),
         ((9, 10), (3, 5)),
-    ],  # 9 rounds came to position 7, 10 on code
+    ],
 }
 BETWEEN = [(5, 10)] * 5
 
@@ -167,9 +171,8 @@ def test_intervals_in_figures_are_those_of_prompts():
         np.ones((3, 2)),
         np.array([4, 4, 9]),
     )
-    first, second = estimates.share_estimates(
-        kept, counted, prompts
-    )  # the first prompt keeps 1 of 2 and 0 of 2, the second all
+    # the first prompt keeps 1 of 2 and 0 of 2, the second all
+    first, second = estimates.share_estimates(kept, counted, prompts)
     assert first == is_about(2 / 3, 0.5, 1) and second == is_about(1 / 3, 0, 1)
 
 
@@ -390,13 +393,11 @@ def test_calibration_errors_by_hand(recorded):
     and our value in its middle."""
     assert forecast("ece", min) == is_about(0.9 - 5 / 8, 0.275 - 0.15, 0.275 + 0.15)  # A 0.4, B 0.1
     assert forecast("ece", max) == is_about(0.4, 0.4, 0.4)
-    assert forecast("ece", np.mean) == is_about(
-        0.3375, 0.3375 - 0.075, 0.3375 + 0.075
-    )  # A 0.4, B 0.25
+    # A 0.4, B 0.25
+    assert forecast("ece", np.mean) == is_about(0.3375, 0.3375 - 0.075, 0.3375 + 0.075)
     assert forecast("ece calibrated", np.mean) == is_about(0.0625, 0.0625 - 0.125, 0.0625 + 0.125)
-    assert forecast("ece gain", np.mean) == is_about(
-        0.275, 0.275 - 0.2, 0.275 + 0.2
-    )  # A 0.4, B nothing
+    # A 0.4, B nothing
+    assert forecast("ece gain", np.mean) == is_about(0.275, 0.275 - 0.2, 0.275 + 0.2)
     above, auc = forecast("auc above chance", min), forecast("auc", min)
     assert above == is_about(*(end - 0.5 for end in (auc.value, auc.low, auc.high)))
 
@@ -423,9 +424,8 @@ def test_a_report_by_hand():
     assert [rows["chat", k]["ece_before"] for k in (1, 2)] == approx([0.1, 0.4])
     assert [rows["chat", k]["ece_after"] for k in (1, 2)] == approx([0.5, 0.0])
     assert [rows["all", k]["ece_before"] for k in (1, 2)] == approx([(0 + 0.1) / 2, (0 + 0.4) / 2])
-    assert [rows["all", k]["auc_before"] for k in (1, 2)] == approx(
-        [(0.5 + 2) / 3, 0.5]
-    )  # survivors .5 .9 .9 over .5; .5 .9 over .5 .9
+    # survivors .5 .9 .9 over .5; .5 .9 over .5 .9
+    assert [rows["all", k]["auc_before"] for k in (1, 2)] == approx([(0.5 + 2) / 3, 0.5])
     assert [rows["chat", k]["brier_before"] for k in (1, 2)] == approx([0.01, (0.01 + 0.81) / 2])
     assert measured["mean_ece"]["raw"] == approx((0.05 + 0.2) / 2) and measured["mean_ece"][
         "stored"

@@ -116,13 +116,14 @@ SHAPES = {  # field of the config: a value, and what the drafter then has
     ),
     "head_dim": (4, lambda drafter: drafter.layers[0].self_attn.q_norm.weight.numel()),
 }
+# asserted below
 ELSEWHERE = {
     "drafter",
     "num_anchors",
     "sample_from_anchor",
     "ttt_length",
     "step_loss_decay",
-}  # asserted below
+}
 
 
 def test_every_field_of_a_shape_is_one_of_these():
@@ -315,9 +316,8 @@ def test_a_training_begins_from_its_initial_draft_and_anew_where_that_has_been_r
                 round_number == 1 and _ == 0
             )
             for ours, theirs in zip(found.parameters(), begun.parameters(), strict=True):
-                torch.testing.assert_close(
-                    ours, theirs, atol=2e-2, rtol=1e-2
-                )  # it is written in 16 bit
+                # it is written in 16 bit
+                torch.testing.assert_close(ours, theirs, atol=2e-2, rtol=1e-2)
 
 
 def test_with_heads_alone_nothing_else_moves_and_it_is_held_in_the_targets_format(
@@ -374,9 +374,8 @@ def test_adamws_rate_moves_each_number_by_itself_and_muons_a_matrix_along_an_ort
 def test_a_precision_is_that_of_the_products_of_training_and_judging_and_float16_scales_its_loss(
     tmp_path, monkeypatch, asked
 ):
-    monkeypatch.setattr(
-        training, "precision_on", lambda device, precision: precision
-    )  # this CPU might be slower in 16 bit
+    # this CPU might be slower in 16 bit
+    monkeypatch.setattr(training, "precision_on", lambda device, precision: precision)
     plans, dtypes, work, losses = [], [], training.update, blocks.block_losses
     monkeypatch.setattr(
         training,

@@ -48,9 +48,8 @@ def test_a_forced_round_commits_what_the_pattern_says_and_leaves_the_caches_so(n
         if name == "small_lm"
         else (text.state.cache if name == "eagle3" else text.state).length
     )
-    assert held == PROMPT.shape[1] + committed - (
-        name == "eagle3"
-    )  # a feature of which waits for its token
+    # a feature of which waits for its token
+    assert held == PROMPT.shape[1] + committed - (name == "eagle3")
 
 
 @torch.inference_mode()
@@ -98,9 +97,8 @@ def test_random_checkpoints_load_as_released_ones_and_share_what_they_hold_in_co
             tmp_path / role, released.narrow_config(role), torch.device("cpu")
         )
     files = list((tmp_path / "target").glob("*.safetensors"))
-    assert len(files) > 3 and all(
-        path.stat().st_size < 40_000 for path in files
-    )  # with their headers
+    # with their headers
+    assert len(files) > 3 and all(path.stat().st_size < 40_000 for path in files)
     target = load_target(str(tmp_path / "target"), dtype=torch.float16)
     drafter = load_drafter(str(tmp_path / "dspark"), target)
     assert (
@@ -199,9 +197,8 @@ def test_without_a_gpu_the_released_shapes_are_refused_in_a_sentence(capfd):
 def test_the_bound_is_that_of_the_roofline_at_the_measured_rate():
     measured = {"device": "a GPU", "bytes_per_second": 320e9, "prompt_tokens": 256}
     bound = random_weights.bound("plain", measured)
-    assert bound["draft"] == 0 and bound["verify"] == pytest.approx(
-        25.26, abs=0.01
-    )  # 8.08 GB at 320 GB/s
+    # 8.08 GB at 320 GB/s
+    assert bound["draft"] == 0 and bound["verify"] == pytest.approx(25.26, abs=0.01)
 
 
 def test_memory_of_a_gpu_is_reported_by_phase(monkeypatch):

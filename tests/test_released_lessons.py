@@ -44,11 +44,12 @@ lab.NEW_TOKENS["released"] = 24
 del lab
 """
 CONFIDENCE = {"calibration.json", "steps.json", "sts.json", "sps.json"}
+# what a lesson measures
 KEPT = {
     "09": CONFIDENCE,
     "11": CONFIDENCE | {"serving.json"},
     "12": {"evaluate-dspark.json"},
-}  # what a lesson measures
+}
 WITH_ORIGIN = ("calibration.json", "steps.json", "serving.json", "evaluate-dspark.json")
 PRINTED = {
     **dict.fromkeys(("09", "12"), f"{RELEASED['target']} on CPU (1 thread)"),

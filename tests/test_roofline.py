@@ -11,14 +11,12 @@ from dspark_lite.course.measure.roofline import DEVICES, Device, Launches, Predi
 from dspark_lite.course.measure import shapes
 
 V, H, INNER, HEADS, KEYS = 151936, 2560, 9728, 32 * 128, 8 * 128  # Qwen3-4B and its drafts
-LAYER = (
-    2 * H * HEADS + 2 * H * KEYS + 3 * H * INNER + 2 * 128 + 2 * H
-)  # attention, feed-forward network, norms of heads and layer
+# attention, feed-forward network, norms of heads and layer
+LAYER = 2 * H * HEADS + 2 * H * KEYS + 3 * H * INNER + 2 * 128 + 2 * H
 TARGET = V * H + 36 * LAYER + H
 DFLASH = 5 * LAYER + 5 * H * H + 2 * H  # without embedding and LM head
-EAGLE3 = (
-    LAYER + H * (HEADS + 2 * KEYS) + 2 * H
-)  # without these and its projection: reads two vectors a token, norms two
+# without these and its projection: reads two vectors a token, norms two
+EAGLE3 = LAYER + H * (HEADS + 2 * KEYS) + 2 * H
 CONFIDENCE = H + 256 + 1
 
 
@@ -58,29 +56,25 @@ def test_the_reference_agrees_with_the_recipes_and_with_what_others_measured():
             load_recipe(recipe).target_config,
         )
         assert {field: config[field] for field in theirs} == theirs
-    assert (
-        shapes.file_bytes("target") - shapes.weight_bytes("target") == 45_856
-    )  # the header of the file, and nothing else
+    # the header of the file, and nothing else
+    assert shapes.file_bytes("target") - shapes.weight_bytes("target") == 45_856
     head = shapes.file_bytes("small_lm") - shapes.weight_bytes("small_lm")
-    assert (
-        head - 2 * V * 1024 == 35_560
-    )  # the header: its file holds the LM head beside the embedding that it equals
+    # the header: its file holds the LM head beside the embedding that it equals
+    assert head - 2 * V * 1024 == 35_560
 
 
 def test_a_draft_adds_less_than_1_3_gigabytes_to_its_target():
     """Acceptance: without its embedding and LM head, which it shares with the target."""
     assert shapes.memory("dspark")["drafter"] == shapes.weight_bytes("dspark") - 4 * V * H <= 1.3e9
     assert shapes.memory("dflash")["drafter"] < 1.3e9 and shapes.memory("eagle3")["drafter"] < 1.3e9
-    assert (
-        0 <= shapes.memory("small_lm")["drafter"] - shapes.weight_bytes("small_lm") < 1000
-    )  # it shares nothing
+    # it shares nothing
+    assert 0 <= shapes.memory("small_lm")["drafter"] - shapes.weight_bytes("small_lm") < 1000
 
 
 def test_what_a_request_adds_is_counted():
     parts = shapes.memory("dspark", tokens=1000)
-    assert parts["keys and values"] == 1000 * 2 * 2 * (
-        36 * KEYS + 2 * 5 * KEYS
-    )  # 16 bit, keys and values; the draft's buffer has room for twice
+    # 16 bit, keys and values; the draft's buffer has room for twice
+    assert parts["keys and values"] == 1000 * 2 * 2 * (36 * KEYS + 2 * 5 * KEYS)
     assert shapes.memory("small_lm", 1000)["keys and values"] == 1000 * 2 * 2 * (
         36 * KEYS + 28 * KEYS
     )
@@ -197,9 +191,8 @@ def test_the_table_says_that_it_predicts():
         f"{length / row.break_even:.2f}",
         f"{row.memory / 1e9:.1f}",
     ]
-    assert (
-        "| small LM | " in lines[3] and lines[3].count("| - ") == 3
-    )  # no accepted length of it is known
+    # no accepted length of it is known
+    assert "| small LM | " in lines[3] and lines[3].count("| - ") == 3
 
 
 def test_the_papers_accepted_lengths_stand_in_where_none_are_given():

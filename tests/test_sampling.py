@@ -130,9 +130,8 @@ def test_frequencies_of_the_real_generator():
     tokens = draw(draft, generator)
     verdict = accept(target, draft, tokens, None, generator)
     first = torch.where(verdict.accepted > 0, tokens[:, 0], verdict.next_token)
-    torch.testing.assert_close(
-        first.bincount() / count, target[0, 0], atol=0.006, rtol=0
-    )  # more than 5 sigma
+    # more than 5 sigma
+    torch.testing.assert_close(first.bincount() / count, target[0, 0], atol=0.006, rtol=0)
     assert (verdict.accepted > 0).float().mean().item() == pytest.approx(0.6, abs=0.006)
     bonus = verdict.next_token[verdict.accepted == GAMMA]
     torch.testing.assert_close(bonus.bincount() / len(bonus), target[0, 2], atol=0.01, rtol=0)

@@ -174,9 +174,8 @@ def test_algorithm_1_stops_at_the_first_token_that_does_not_pay(instance):
     assert admitted == min(candidates, len(theta) - 1) or theta[admitted + 1] <= theta[admitted]
 
 
-RISING = CostTable(
-    [1, 2, 3, 4, 5, 6], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]
-)  # a larger batch is the faster one
+# a larger batch is the faster one
+RISING = CostTable([1, 2, 3, 4, 5, 6], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
 
 
 @pytest.mark.parametrize("decide", [schedule, literal_schedule])
@@ -189,9 +188,8 @@ def test_only_tokens_that_can_survive_are_candidates(decide):
 
 @pytest.mark.parametrize("decide", [schedule, literal_schedule])
 def test_a_token_that_leaves_theta_as_it_is_ends_it(decide):
-    table = CostTable(
-        [1, 2, 3], [3.0, 2.0, 2.0]
-    )  # theta is 3 without and with the first token, and 4 with both
+    # theta is 3 without and with the first token, and 4 with both
+    table = CostTable([1, 2, 3], [3.0, 2.0, 2.0])
     assert decide(torch.tensor([[0.5, 0.5]]), table).tolist() == [0]
 
 

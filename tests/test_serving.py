@@ -39,9 +39,8 @@ SERVED = [None, "dflash", "dspark", "dspark_gated", "dspark_rnn", "eagle3", "mtp
 PROMPTS = [
     torch.randint(VOCAB, (1, 1 + n), generator=torch.Generator().manual_seed(n)) for n in range(8)
 ]
-LONGEST = [
-    1 + 5 * number % NEW for number in range(len(PROMPTS))
-]  # so that requests end, and are replaced, at any time
+# so that requests end, and are replaced, at any time
+LONGEST = [1 + 5 * number % NEW for number in range(len(PROMPTS))]
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
 POLICIES = {
     "all": lambda table: None,

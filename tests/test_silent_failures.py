@@ -138,9 +138,8 @@ def test_bfloat16_is_refused_on_a_gpu_that_would_emulate_it(copy, monkeypatch):
     )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
     assert default_dtype(torch.device("cuda")) == torch.bfloat16
-    assert (
-        load_target(str(copy / "target"), dtype=torch.bfloat16).dtype == torch.bfloat16
-    )  # a CPU computes in it natively or slowly, as it can
+    # a CPU computes in it natively or slowly, as it can
+    assert load_target(str(copy / "target"), dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("where", ["prompt", 0, 1, -1, "draft"])

@@ -105,10 +105,11 @@ def test_a_layout_returns_the_keys_and_values_that_it_has_appended_to(flex):
     """As every context does: of each slot all that is committed up to the new ones, and none of another slot."""
     store, starts, counts, slots = new_store(flex, layers=1), [2, 0], [1, 4], [3, 1]
     generator = torch.Generator().manual_seed(0)
+    # keys and values [2, m, S, d]
     held = [
         torch.randn(2, 2, start + count, 4, generator=generator)
         for start, count in zip(starts, counts)
-    ]  # keys and values [2, m, S, d]
+    ]
     for slot, start, both in zip(slots, starts, held):
         store.write(0, slot * CAPACITY + torch.arange(start + 1), *both[:, :, : start + 1])
     layout, new = (
@@ -200,9 +201,8 @@ def test_a_step_leaves_the_model_as_others_use_it(monkeypatch):
     assert TARGET.model.config._attn_implementation == usual and torch.equal(
         TARGET.prefill(ids)[0].logits, before
     )
-    monkeypatch.setattr(
-        TARGET.model.model.layers[1], "forward", lambda *unused, **options: 1 / 0
-    )  # in the midst of a pass
+    # in the midst of a pass
+    monkeypatch.setattr(TARGET.model.model.layers[1], "forward", lambda *unused, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         ragged_step(TARGET, ids[0], layout)
     monkeypatch.undo()
@@ -216,9 +216,8 @@ def test_a_cleared_slot_has_forgotten_what_was_not_finite():
     ragged_step(TARGET, random_ids(9, 1), Layout(store, [1], [0], [9]))
     for held in (*store.keys, *store.values):
         held[:, 1] = torch.nan
-    short = Layout(
-        store, [0, 1], [0, 0], [7, 2]
-    )  # the shorter one reads, behind a mask, what the slot held
+    # the shorter one reads, behind a mask, what the slot held
+    short = Layout(store, [0, 1], [0, 0], [7, 2])
     assert ragged_step(TARGET, random_ids(9, 2), short).logits.isnan().any()
     store.clear(1)
     assert ragged_step(TARGET, random_ids(9, 2), short).logits.isfinite().all()
@@ -256,10 +255,11 @@ def test_slotted_drafts_are_those_of_each_request_alone(name):
     for round_ in range(5):
         slots = [[3, 0, 4], [0, 4], [4], [0, 3, 4], [3, 4]][round_]
         lengths, anchor = [len(texts[slot]) for slot in slots], random_ids(len(slots), 50 + round_)
+        # what it says does not depend on random numbers
         greedy = {
             "temperature": 0,
             "generator": None,
-        }  # what it says does not depend on random numbers
+        }
         proposal = drafter.propose(contexts.drafting(slots, lengths), anchor, **greedy)
         for row, slot in enumerate(slots):
             alone = drafter.begin(

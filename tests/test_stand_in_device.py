@@ -63,11 +63,12 @@ POLICIES = {
     "algorithm 1": scheduling.algorithm1(TABLE),
     "lagged": scheduling.LaggedTopK(TABLE),
 }
+# policies that look at what the device has computed
 READING = {
     "threshold",
     "algorithm 1",
     "lagged",
-}  # policies that look at what the device has computed
+}
 PROMPT = torch.randint(VOCAB, (1, 6), generator=torch.Generator().manual_seed(0))
 NAMES = ["plain", *toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)[1]]
 HEADS = [name for name in NAMES if name.startswith("dspark")]
@@ -128,9 +129,8 @@ def test_every_drafter_writes_the_cpus_tokens_and_reads_once_a_round(
 ):
     answer, reads = on_card(decode, name, temperature, rule)
     assert answer == decode("cpu", name, temperature, rule)[0]
-    of_prompt = (
-        3 if name == "prompt_lookup" else 2
-    )  # its ids are checked; the first token; a lookup's copy
+    # its ids are checked; the first token; a lookup's copy
+    of_prompt = 3 if name == "prompt_lookup" else 2
     assert len(reads) == of_prompt + len(answer[1]), reads
 
 
@@ -384,9 +384,8 @@ def test_updates_are_those_of_the_cpu_to_the_precision_of_their_products(
 
 
 def test_a_stopped_training_goes_on_with_what_it_saved(on_card, tmp_path):
-    once, again = (
-        on_card(train, "dspark", "float16", tmp_path / "training") for _ in range(2)
-    )  # the second reads its save
+    # the second reads its save
+    once, again = (on_card(train, "dspark", "float16", tmp_path / "training") for _ in range(2))
     assert len(again[0]) == 2
     for key, value in once[1].items():
         assert np.array_equal(value, again[1][key])

@@ -35,9 +35,8 @@ def test_the_plans_minutes_are_the_sum_of_the_lessons():
         for numbers, said in [*plan, (sum((numbers for numbers, _ in plan), []), total)]:
             known = [int(STATED[number][1]) for number in numbers if STATED[number]]
             assert said == f"{sum(known)}{' + ?' if len(known) < len(numbers) else ''}"
-    assert [number for numbers, _ in rows(tables[-1]) for number in numbers] == sorted(
-        STATED
-    )  # a term has all lessons
+    # a term has all lessons
+    assert [number for numbers, _ in rows(tables[-1]) for number in numbers] == sorted(STATED)
 
 
 def test_the_syllabus_is_what_its_maker_writes():

@@ -175,11 +175,12 @@ def test_the_training_pass_scores_what_drafting_would_draw_from(text, name):
         6,
         7,
     ]
+    # the last anchor stands two tokens before the end
     assert counted[0].sum(-1).tolist() == [
         3,
         3,
         2,
-    ]  # the last anchor stands two tokens before the end
+    ]
 
 
 # Losses --------------------------------------------------------------------------------------------------------------
@@ -225,9 +226,8 @@ def test_uncounted_slots_do_not_matter():
         torch.randn(2, 3, 4, 5, generator=generator),
     )
     tokens, confidence = torch.zeros(2, 3, 4, dtype=torch.long), torch.zeros(2, 3, 4)
-    counted = (
-        (torch.rand(2, 3, 4, generator=generator) < 0.7).long().cumprod(-1).bool()
-    )  # beginnings of blocks, as block_targets has them
+    # beginnings of blocks, as block_targets has them
+    counted = (torch.rand(2, 3, 4, generator=generator) < 0.7).long().cumprod(-1).bool()
     whole = block_losses(draft, target, tokens, counted, confidence)
     noise = torch.randn(2, 3, 4, 1, generator=generator) * ~counted[..., None]
     spoiled = block_losses(
@@ -379,9 +379,8 @@ class Regression:
             raise Stop
         loss = F.mse_loss(self.model(inputs).squeeze(-1), inputs.sum(-1), reduction="sum")
         if self.plan.precision == "float16" and step[0] == 3:
-            factor = (
-                math.inf
-            )  # a gradient that overflows, which the scaler skips: its scale is halved
+            # a gradient that overflows, which the scaler skips: its scale is halved
+            factor = math.inf
         return factor * loss, torch.tensor(len(inputs)), {"loss": loss.detach()}
 
 
@@ -817,11 +816,12 @@ def test_a_draft_recipe_stopped_at_every_stage_resumes_to_the_same_files(
     assert not (tmp_path / "out").exists()
     counts = [stop_after(monkeypatch, module, name, 99) for module, name, _ in stages]
     train(mini, "mini-draft", tmp_path / "out", tmp_path / "build")
+    # answers and cache are there, five of eight steps are left
     assert [len(made) for made in counts] == [
         0,
         0,
         8 - 3,
-    ]  # answers and cache are there, five of eight steps are left
+    ]
     assert_same_files(tmp_path / "out", mini / "mini-draft")
     assert (tmp_path / "build/mini-draft/log.jsonl").read_text() == (
         mini / "build/mini-draft/log.jsonl"

@@ -137,12 +137,13 @@ def test_shards_end_at_a_number_of_rows_or_of_bytes(monkeypatch):
     monkeypatch.setattr(cache, "SHARD", 3)
     monkeypatch.setattr(cache, "SHARD_BYTES", 100)
     assert cache.shard_spans([1] * 7, 10) == [(0, 3), (3, 6), (6, 7)]
+    # one row is too long for any
     assert cache.shard_spans([4, 6, 1, 11, 2, 2], 10) == [
         (0, 2),
         (2, 3),
         (3, 4),
         (4, 6),
-    ]  # one row is too long for any
+    ]
     assert cache.shard_spans([], 10) == []
     assert cache.token_bytes(5, 2560) == 30_720
 

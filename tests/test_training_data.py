@@ -1,5 +1,6 @@
 """Prompts of a data set, answers of a server, what a training will take: against stand-ins on this machine."""
 
+import copy
 import json
 import threading
 from collections import Counter
@@ -43,12 +44,7 @@ def dataset(tmp_path):
         text = f"Question {number}?" + " and so on" * (50 if number > 35 else 0)
         rows.append(
             [
-                {
-                    "conversations": [
-                        {"from": "system", "value": "Be kind."},
-                        {"from": "human", "value": text},
-                    ]
-                },
+                {"prompt": text},
                 {
                     "messages": [
                         {"role": "user", "content": text},
@@ -101,22 +97,67 @@ def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, senten
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "messages"),
     [
-        {"text": "Hi"},
-        {"messages": []},
-        {"messages": None},
-        {"messages": "Hi"},
-        {"turns": [""]},
-        {"conversations": [{"from": "gpt", "value": "Hi"}]},
-        {"messages": [{"role": "user", "content": ["an image"]}]},
+        ({"text": "Hi"}, None),
+        ({"messages": []}, None),
+        ({"messages": None}, None),
+        ({"messages": "Hi"}, None),
+        ({"messages": [None, {"role": "user"}]}, None),
+        ({"turns": [""]}, None),
+        ({"turns": ["Hi", "And?"]}, [("user", "Hi")]),
+        ({"conversations": [{"from": "gpt", "value": "Hi"}]}, None),
+        (
+            {"conversations": [{"from": "gpt", "value": "a"}, {"from": "human", "value": "b"}]},
+            [("user", "b")],
+        ),
+        ({"messages": [{"role": "user", "content": ["an image"]}]}, None),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, None),
+        (
+            {"messages": [{"role": "user", "content": [{"text": "Hi "}, {"text": "you"}]}]},
+            [("user", "Hi you")],
+        ),
+        (
+            {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]},
+            [("system", "s"), ("user", "u")],
+        ),
+        ({"prompt": "Hi"}, [("user", "Hi")]),
+        ({"prompt": [{"role": "user", "content": "Hi"}]}, [("user", "Hi")]),
+        ({"instruction": "Say", "input": "", "output": "x"}, [("user", "Say")]),
+        ({"instruction": "Say", "input": "hi"}, [("user", "Say\n\nhi")]),
+        ({"instruction": " "}, None),
     ],
 )
-def test_a_row_of_another_layout_is_named(row):
-    with pytest.raises(
-        DSparkLiteError, match="row 3 of x has no user turn .* its fields are .*conversations"
-    ):
-        prompts.first_turn(row, "row 3 of x")
+def test_the_opening_of_a_row_is_read_in_every_layout(row, messages):
+    found = prompts.opening(row)
+    assert messages == (found and [(message["role"], message["content"]) for message in found])
+
+
+def test_odd_rows_are_passed_over_and_named_by_their_number(tmp_path, tokenizer):
+    rows = [{"prompt": f"Question {number}?"} for number in range(30)]
+    rows[4] = rows[17] = {"prompt": "  "}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = replace(DATA, dataset=str(path), prompts=1000)
+    with pytest.raises(DSparkLiteError, match=r"2 rows of .*rows.jsonl hold no .*\(row 5, 18\)"):
+        prompts.prompt_ids(tokenizer, data)
+    kept = sum(not is_held_out(row["prompt"]) for row in rows if row["prompt"].strip())
+    with pytest.warns(UserWarning, match=r"row 5.* passed over"):
+        assert len(prompts.prompt_ids(tokenizer, replace(data, prompts=kept))) == kept
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (None, "no chat template"),
+        ("{{ raise_exception('roles must alternate') }}", "refuses .* user .*roles must alternate"),
+    ],
+)
+def test_a_tokenizer_that_cannot_put_a_question_says_so(tokenizer, template, sentence):
+    other = copy.deepcopy(tokenizer)
+    other.chat_template = template
+    with pytest.raises(DSparkLiteError, match=sentence):
+        chat_ids(other, "Hi")
 
 
 # A server ------------------------------------------------------------------------------------------------------------

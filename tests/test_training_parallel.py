@@ -104,9 +104,8 @@ def work(folder):
         save_file(gradients, folder / "gradients.safetensors")
         save_file(problem.drafter.state_dict(), folder / "drafter.safetensors")
     torch.distributed.destroy_process_group()
-    os._exit(
-        0
-    )  # all is written; on a busy machine gloo's threads now and then abort a process that ends the ordinary way
+    # all is written; on a busy machine gloo's threads now and then abort a process that ends the ordinary way
+    os._exit(0)
 
 
 def launch(*arguments):
@@ -186,9 +185,8 @@ def test_two_processes_stopped_and_resumed_end_where_one_does(two_processes, tmp
 @pytest.mark.parametrize("number", range(6))
 def test_the_shares_of_two_processes_make_the_update_of_one(monkeypatch, number):
     """In this process: batches of 5, 3, 1 and 4 rows, so that shares differ in size and one has no rows at all."""
-    monkeypatch.setattr(
-        torch.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(1.0)
-    )  # it follows the averaging
+    # it follows the averaging
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *given: torch.tensor(1.0))
 
     def share(index, count, reduce):
         """The record of one of `count` processes and the gradients that it would bring to the average."""

@@ -22,6 +22,7 @@ from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import DATA, ROOT
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "dspark_lite", *DATA.values())
+SHIPPED = {".py", ".js", ".css"}
 TINY_DRAFT = DRAFT | {
     "name": "mini",
     "extends": "tiny-dspark",
@@ -33,9 +34,8 @@ TINY_DRAFT = DRAFT | {
 
 def project():
     """What pyproject.toml says."""
-    toml = import_module(
-        "tomllib" if sys.version_info >= (3, 11) else "tomli"
-    )  # pytest brings tomli where Python has none
+    # pytest brings tomli where Python has none
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     return toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -169,7 +169,7 @@ def test_the_wheel_holds_the_packages_and_what_their_commands_read(wheel):
     }
     assert (
         held
-        == {path.as_posix() for path in tracked("dspark_lite") if path.suffix == ".py"} | carried
+        == {path.as_posix() for path in tracked("dspark_lite") if path.suffix in SHIPPED} | carried
     )
     assert any(name.endswith("/tiny-dspark/model.safetensors") for name in held)
 

@@ -32,9 +32,8 @@ def test_examples_are_the_same_for_a_seed_and_others_for_another(domain):
 def test_no_held_out_prompt_is_ever_trained_on(domain):
     drawn_apart = [example.prompt for example in examples(domain, 40, 2026, held_out=True)]
     apart = set(drawn_apart)
-    assert drawn_apart == held_out_prompts(
-        domain, 40
-    )  # read from the file that tools/measure/held_out.py writes
+    # read from the file that tools/measure/held_out.py writes
+    assert drawn_apart == held_out_prompts(domain, 40)
     assert len(apart) == 40 and apart.isdisjoint(example.prompt for example in drawn(domain, 1500))
 
 

@@ -8,10 +8,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-
 from .errors import CheckpointError, DSparkLiteError, RequestError
 
 # The repository, or the folder into which the wheel was installed.
@@ -35,13 +31,18 @@ def data_folder(name: str) -> Path:
     return ROOT / DATA[name] if IN_CLONE else CARRIED / name
 
 
+def read_json(path: Path):
+    """Return what a JSON file in UTF-8 holds, with or without a byte-order mark."""
+    return json.loads(path.read_text(encoding="utf-8-sig"))
+
+
 def read_object(path: Path) -> dict:
     """Return the JSON object in a file.
 
     Raise CheckpointError if the file is missing or is no JSON object.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); check the path") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -96,8 +97,12 @@ def write_atomically(path: Path, write) -> None:
         raise
 
 
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file, whole or not at all. Raise OSError if it cannot be written."""
+def write_tensors(path: Path, tensors: dict, metadata: dict[str, str]) -> None:
+    """Write named tensors to a safetensors file, whole or not at all. Raise OSError if it cannot be
+    written."""
+    from safetensors import SafetensorError  # torch comes along, and a list of commands needs none
+    from safetensors.torch import save_file
+
     try:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
     except SafetensorError as error:

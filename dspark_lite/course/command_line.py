@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.common.about import REPOSITORY
+from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
 
 
@@ -85,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="dspark-lite COMMAND --help lists the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     commands = parser.add_subparsers(
         required=True, prog="dspark-lite", metavar="COMMAND", help=argparse.SUPPRESS
     )
@@ -437,9 +438,10 @@ def _train(options) -> None:
         minutes=options.minutes,
     )
     if main_process:
+        # draws with matplotlib, which nothing before needs
         from .figures.lesson_07 import (
             loss_curves,
-        )  # draws with matplotlib, which nothing before needs
+        )
 
         print(f"written to {written}")
         for log in sorted((BUILD / recipe.name).rglob("log.jsonl")):

@@ -4,12 +4,13 @@ import math
 
 from dspark_lite.course.estimates import Estimate
 
+# all but tokens are fractions
 FORMS = {
     "tokens": "{:.2f}",
     "percent": "{:+.1%}",
     "rate": "{:.1%}",
     "share": "{:.3f}",
-}  # all but tokens are fractions
+}
 
 
 def size(count: float) -> str:

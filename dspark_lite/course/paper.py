@@ -6,11 +6,12 @@ from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.result_files import reference
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
+# our name: that of Figure 4
 STUDY = {
     "dspark": "DSpark_markov",
     "dspark_rnn": "DSpark_rnn",
     "dflash": "DFlash",
-}  # our name: that of Figure 4
+}
 TARGETS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Gemma4-12B")
 
 

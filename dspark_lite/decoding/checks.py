@@ -11,7 +11,8 @@ from .sampling import check_temperature
 
 def check_models(target, drafter) -> None:
     """Raise RequestError for an object that is no target or no drafter (None is allowed), and for a
-    drafter that was loaded for another target."""
+    drafter that was loaded for another target. Raise CheckpointError for a drafter of a target that
+    cannot roll back."""
     if not (hasattr(target, "prefill") and hasattr(target, "verify")):
         raise RequestError(
             f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)"
@@ -21,6 +22,8 @@ def check_models(target, drafter) -> None:
             f"the drafter is a {type(drafter).__name__}; give what load_drafter "
             "returned, an object of a subclass of Drafter, or None"
         )
+    if drafter is not None and getattr(target, "has_states", False):
+        target.check_rollback()
     if (weight := getattr(getattr(drafter, "lm_head", None), "weight", None)) is not None:
         loaded, here = (
             f"{model.dtype} on {model.device} with {size} tokens"

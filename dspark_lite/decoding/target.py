@@ -2,6 +2,7 @@
 its cache."""
 
 import inspect
+import sys
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -75,7 +76,8 @@ class Target:
         self.vocab_size = self.config.vocab_size
         self.hidden_size = self.config.hidden_size
         self.num_layers = self.config.num_hidden_layers
-        self.max_positions = self.config.max_position_embeddings
+        # Models that see distances alone (ALiBi, recurrence) have no last position.
+        self.max_positions = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
         self.device, self.dtype = model.device, model.dtype
         self.prepared: dict = {}  # passes that decoding/fast.py has prepared
 

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ..common.errors import CheckpointError
+from ..common.files import read_json
 from ..decoding.rounds import generate
 from ..drafters.autoregressive import Autoregressive
 from ..drafters.layers import ContextCache
@@ -105,9 +106,7 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
     Raise CheckpointError if they are damaged.
     """
     try:
-        return load_file(folder / "tensors.safetensors"), json.loads(
-            (folder / "expected.json").read_text()
-        )
+        return load_file(folder / "tensors.safetensors"), read_json(folder / "expected.json")
     except (SafetensorError, json.JSONDecodeError) as error:
         raise CheckpointError(
             f"the reference tensors or runs of {folder} are damaged ({error}); copy them again"

@@ -336,9 +336,24 @@ def _load_small_lm(name: str, target) -> SmallLM:
     small = load_target(name, device=target.device, dtype=target.dtype)
     added = added_ids(small.vocab_size, target)
     _check_equal("a vocabulary of", small.vocab_size + added, target.vocab_size, "tokens")
+    if other := _ids_named_otherwise(small.tokenizer, target.tokenizer):
+        warnings.warn(
+            f"the tokenizer of {name} names {other:,} ids otherwise than the target's: the text stays exact, "
+            "and few drafts are accepted; take a model of the target's family",
+            stacklevel=3,
+        )
     if added:
         widen_embedding(small.model, small.vocab_size, added)
     return SmallLM(small, added=added)
+
+
+def _ids_named_otherwise(tokenizer, other) -> int:
+    """Return the number of token ids that two tokenizers give to different texts; 0 if one is
+    missing."""
+    if tokenizer is None or other is None:
+        return 0
+    names = {index: text for text, index in other.get_vocab().items()}
+    return sum(names.get(index, text) != text for text, index in tokenizer.get_vocab().items())
 
 
 def check_loaded(drafter, target):

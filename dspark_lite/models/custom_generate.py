@@ -285,10 +285,11 @@ class _BatchRow(Sequence):
             False,
             len(block.tokens[0]),
         )
+        # [k+1], [k+1, V]
         self.drafts, self.probs = (
             F.pad(block.tokens, (0, 1))[0],
             F.pad(block.probs, (0, 0, 0, 1))[0],
-        )  # [k+1], [k+1, V]
+        )
         coins = torch.rand(
             self.drafted,
             generator=None if isinstance(generator, RandomSource) else generator,
@@ -359,9 +360,8 @@ class _Batch:
         idle = padded if self.scores is None and self.logits is None else [False] * len(padded)
         spent = [index for index, row in enumerate(self.rows) if row.spent and not idle[index]]
         watch = self._verify(spent, policy) if spent else None
-        logits = torch.cat([row.logits[:, row.position] for row in self.rows]).to(
-            self.ids.device
-        )  # [B, V]
+        # [B, V]
+        logits = torch.cat([row.logits[:, row.position] for row in self.rows]).to(self.ids.device)
         scores = self.processors(self.ids, logits.clone())
         tokens, kept = self._choose(scores, padded)
         for index in spent:

@@ -18,10 +18,11 @@ from .draft_forms import Z_LAB, Form, PublishedDraft
 from .weights import target_weights
 
 SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")
+# a row for each of the target's ids
 BY_TOKEN = (
     "embed_tokens.weight",
     "markov_head.markov_w1.weight",
-)  # a row for each of the target's ids
+)
 MAPS = ("d2t", "t2d")  # between the ids of a draft and of its target
 MAX_ADDED = (
     1024  # ids by which a target's vocabulary may exceed its draft's; more are another vocabulary

@@ -176,9 +176,9 @@ def _check_space(folder: Path, needed: int) -> None:
 
 def _check_identity(folder: Path, identity: dict) -> None:
     path = folder / "cache.json"
-    if path.exists() and path.read_text() != json.dumps(identity):
+    if path.exists() and path.read_text(encoding="utf-8") != json.dumps(identity):
         raise CheckpointError(
-            f"{folder.name} holds a target cache made for {path.read_text().strip()}, not for "
+            f"{folder.name} holds a target cache made for {path.read_text(encoding='utf-8').strip()}, not for "
             f"{json.dumps(identity)}; use another folder, or delete {folder}"
         )
     write_text(path, json.dumps(identity))

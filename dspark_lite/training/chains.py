@@ -84,9 +84,10 @@ def eagle3_loss(
     place = torch.zeros_like(ids)
     place[rows[valid], anchors[valid]] = torch.arange(int(valid.sum()), device=ids.device)
     with torch.no_grad():
+        # [N, V]
         target_probs = torch.softmax(
             drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1
-        )  # [N, V]
+        )
         # p . logits = p . (W h) = (p W) . h, so that a pass handles its [N, V] logits once and
         # gathers [N, H] only.
         wanted = target_probs @ drafter.lm_head.weight

@@ -35,15 +35,11 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_00 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_00 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
-
-here = strip(("draft", "verify", "accept"))
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 # %% [markdown]
-# The strip shows one *round* of the method; an answer takes many rounds. The target is the large model. The grey step, *schedule*, can
-# wait until the end of this lesson. The strip stands at the top of every lesson, with the lesson's own steps filled in.
-#
 # ## The race
 #
 # The upper half shows the large model (*target*) alone, the lower half the same model with a small one that guesses for it (*drafter*).
@@ -64,7 +60,14 @@ Image(data=(ROOT / "assets" / "figures" / "race.gif").read_bytes(), format="png"
 # good, one glance of the editor yields a whole line. If the intern is bad, the glance still yields a word. The newspaper reads the same.
 #
 # In our words: the intern is the **drafter**, the editor is the **target**, a line is a **block**, and one line written and read is
-# a **round**.
+# a **round**. Play one, or step through it with the arrow keys. It returns in every lesson with one layer more.
+
+# %%
+picture = living_round("words", recorded_rounds("greedy"))  # three rounds of an answer of this course's tiny models
+
+# %% [markdown]
+# The black box is the newest word, the *anchor*. The drafter guesses seven more, and the target judges them one by one. The first refusal
+# voids everything after it, and the target writes its own word there. That word is the next anchor.
 #
 # ## Why one glance is enough
 #
@@ -232,9 +235,9 @@ claims({"far fewer passes": len(passes) < count / 3, "the target's own, token fo
 # %%
 # `exercises.decoding` is the same loop with another hole 2 (`judge`): here without `.cumprod(0)`.
 broken_speculate = exercises.decoding(judge=lambda guess, want: int((guess == want[:-1]).sum()))
-written = {domain: [dspark_lite.generate(lab.target, None, lab.encode(texts[0]), max_new_tokens=48).token_ids]
-           for domain, texts in lab.prompts.items()}
-written["math"] = [plain.token_ids]  # the whole answer, of which we print the last line
+written = {domain: [dspark_lite.generate(lab.target, None, lab.encode(lab.prompts[domain][0]), max_new_tokens=48).token_ids]
+           for domain in ("code", "chat")}
+written = {"math": [plain.token_ids], **written}  # math's whole answer, of which we print the last line
 for domain, both in written.items():
     start = lab.encode(lab.prompts[domain][0])
     both.append(broken_speculate(big, little, start, len(both[0]))[0, start.shape[1]:].tolist())
@@ -388,15 +391,15 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # Compare the drafted and the wanted tokens from the left. The first difference ends the block, and the target's token replaces the wrong
 # guess. The last line holds the filled boxes of that row of the picture.
 #
-# So the three filled steps of the strip are your loop. DSpark changes the drafter, which writes its block in one pass, and adds two
-# things. Its drafter reads the target's mind: the `features` are its input. And in the step left unfilled in the strip, *schedule*,
+# So draft, verify, accept are your loop. DSpark changes the drafter, which writes its block in one pass, and adds two
+# things. Its drafter reads the target's mind: the `features` are its input. And in a fourth step, *schedule*,
 # between draft and verify, DSpark says how sure it is of each guess, so that a busy server can throw the doubtful ones away unread.
 # Lessons 04 to 11 build all of that.
 #
 # ## And the clock?
 #
 # Fewer passes are not yet less time: a round also drafts, and a pass over eight tokens may cost more than a pass over one. So we time
-# two prompts of each kind, for 64 tokens each, plainly and with DSpark in turn; the clock starts after the prefill.
+# two prompts of each kind, for 32 tokens each, plainly and with DSpark in turn; the clock starts after the prefill.
 
 # %%
 from dspark_lite.course.measure.evaluation import tokens_per_second
@@ -406,7 +409,7 @@ for turn in range(2):
     for domain, texts in lab.prompts.items():
         start = lab.encode(texts[turn])
         for name, chosen in {"plain": None, "dspark": drafter}.items():
-            answer = dspark_lite.generate(lab.target, chosen, start, max_new_tokens=64)
+            answer = dspark_lite.generate(lab.target, chosen, start, max_new_tokens=32)
             runs.setdefault((name, domain), []).append(answer)
         assert same_or_tied(lab.target, start, answer.token_ids, runs["plain", domain][-1].token_ids)
 speeds = {name: {domain: tokens_per_second(runs[name, domain]) for domain in lab.prompts} for name in ("plain", "dspark")}
@@ -481,9 +484,14 @@ from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.course.figures import web, widgets
 
 
+first_ones = {texts[0]: answers[domain] for domain, texts in lab.prompts.items()}  # decoded above
+
+
 @cached
 def decoded(request):
     """The greedy answer to a request, decoded once."""
+    if request in first_ones:
+        return first_ones[request]
     return dspark_lite.generate(lab.target, drafter, lab.encode(request), max_new_tokens=lab.max_new_tokens)
 
 
@@ -523,5 +531,5 @@ panel = widgets.explore(
 # </details>
 
 # %%
-for text in [texts[4] for texts in lab.prompts.values()]:  # put your prompts in their place
+for text in first_ones:  # put your prompts, a list, in their place
     print(f"tau {decoded(text).accepted_length:.2f}: {text}\n          {lab.decode(decoded(text).token_ids)!r}")

@@ -31,14 +31,12 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_01 as exercises
 from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_01 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
-
-here = strip("verify")
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 # %% [markdown]
-# The gain on lesson 00's clock was smaller than $\tau$, the tokens per round. To see why, we ask what the strip's filled step costs: one
-# pass of the target.
+# The gain on lesson 00's clock was smaller than $\tau$, the tokens per round. To see why, we ask what one pass of the target costs.
 #
 # ## Eight predictions, seven thrown away
 #
@@ -103,8 +101,12 @@ glue(gigabytes=weights * bytes_per_weight / 1e9, reading=reading, multiplying=mu
 # %% [markdown]
 # **⟦gigabytes:.0f⟧ GB of weights take ⟦reading:.1f⟧ ms to arrive. Multiplying them for one token takes ⟦multiplying:.3f⟧ ms, for eight
 # tokens ⟦eight:.3f⟧ ms.** Even with eight tokens the part that multiplies waits for ⟦idle:.0 %⟧ of the time. Seven guesses travel in a
-# bus that is leaving anyway.
-#
+# bus that is leaving anyway. Here is lesson 00's round with that pass drawn to scale:
+
+# %%
+picture = living_round("time", recorded_rounds("greedy"))
+
+# %% [markdown]
 # For how many tokens does this hold? Until multiplying takes as long as reading. Work the number out before you go on.
 
 # %%
@@ -187,7 +189,7 @@ claims({"no room is below a hundred, so eight tokens take as long as one": min(r
 # ## On this machine
 #
 # A data sheet promises what nobody quite reaches. What does your own machine do? We time passes of this lab's target over 1 to 32 tokens
-# after the prompt, and keep the shortest of twenty repeats. A processor does little arithmetic at a time, so its room is small: expect a line
+# after the prompt, and keep the shortest of ten repeats. A processor does little arithmetic at a time, so its room is small: expect a line
 # that rises from the start, and ask how steeply. (The axes are linear here.)
 
 # %%
@@ -206,7 +208,7 @@ def read(tokens):
 
 
 positions = [1, 2, 4, 8, 16, 24, 32]
-pass_ms = least_milliseconds({k: partial(read, some[:, :k]) for k in positions}, lab.device, repeats=20)  # {tokens: milliseconds}
+pass_ms = least_milliseconds({k: partial(read, some[:, :k]) for k in positions}, lab.device, repeats=10)  # {tokens: milliseconds}
 price = pass_ms[8] / pass_ms[1]
 picture = figures.pass_cost_figure(positions, list(pass_ms.values()), lab.device_name)
 print(f"a pass over 8 tokens takes {price:.2f} times as long as a pass over one")
@@ -287,9 +289,9 @@ import numpy as np
 
 drafter = lab.drafter("dspark")
 runs = {"plain": [], "dspark": []}
-for _ in range(4):  # in turn, so that a busy moment of the machine meets both
+for _ in range(3):  # in turn, so that a busy moment of the machine meets both
     for name, used in (("plain", None), ("dspark", drafter)):
-        runs[name].append(dspark_lite.generate(lab.target, used, ids, max_new_tokens=96))
+        runs[name].append(dspark_lite.generate(lab.target, used, ids, max_new_tokens=64))
 runs = {name: found[1:] for name, found in runs.items()}  # the first of each warms up
 table = {}
 print(f"{'':8}{'T_draft':>10}{'T_verify':>10}{'tau':>7}{'L by the formula':>19}{'L by the clock':>17}")

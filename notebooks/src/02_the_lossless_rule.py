@@ -13,7 +13,7 @@
 #
 # - turn a token drawn from the drafter's distribution $q$ into a token of the target's distribution $p$, exactly
 # - say how often a draft is kept, and (exercise 2) why no lossless rule keeps a single token more often
-# - write `verify`, the rule for a whole block (*accept* in the strip), and check it by visiting every outcome
+# - write `verify`, the rule for a whole block, and check it by visiting every outcome
 # - run it inside the package's `generate`
 #
 # **What you need:** lesson 00, and what a probability distribution is. No GPU.
@@ -31,11 +31,11 @@ from dspark_lite.course.exercises import lesson_02 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.course.figures import style
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 torch.set_grad_enabled(False)
-here = strip("accept")
 
 # %% [markdown]
 # ## Offered 45 times, wanted 30
@@ -208,7 +208,14 @@ claims({"the rule stays within the noise, the mistake does not": (shares["the ru
 # The rule lies on top of $p$. The mistake gives "a" a second chance: all that is wanted of it has been kept already, and now some more
 # comes with the replacements.
 #
-# One token is settled. The sliders below move a drafter's logits and the temperature of both models. How small can you make the green area
+# One token is settled. Here is the rule at work in recorded rounds of the course's tiny models: the areas of $p$ and $q$ at each slot, and a
+# coin for each draft.
+
+# %%
+picture = living_round("coins", recorded_rounds("sampled"))
+
+# %% [markdown]
+# The sliders below move a drafter's logits and the temperature of both models. How small can you make the green area
 # at temperature 1? And what happens at temperature 0?
 
 # %%
@@ -397,7 +404,7 @@ done = exercises.check_verify(verify) and keep(verify)
 # ## Your `verify` inside `generate`
 #
 # Does it still hold over several rounds, with all the bookkeeping between them? `output_distribution` runs the package's `generate` through
-# every path, here with random models of two tokens: a target and a drafter of each kind in this course. The distributions of all texts of four
+# every path, here with random models of two tokens: a target and four drafters of this course. The distributions of all texts of four
 # tokens are compared. Total variation is 0 for equal distributions and 1 for those that share nothing.
 
 # %%
@@ -409,7 +416,8 @@ verify = exercises.in_use(verify, done)
 target, drafters = toy_models()
 exact = output_distribution(target, None, None, length=4)  # the target alone
 distances = {}
-for name, drafter in drafters.items():
+for name in ("prompt_lookup", "dflash", "dspark", "eagle3"):  # a drafter of each kind
+    drafter = drafters[name]
     found = output_distribution(target, drafter, None, length=4, rule=as_accept(verify))  # your function decides
     distances[name] = total_variation(found, exact)
     print(f"{name:14} {len(exact)} texts, total variation from the target {distances[name]:.0e}")

@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=65 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=75 difficulty="medium"
 # # 04 · Draft a block at once
 #
 # The small LM of lesson 03 runs once for every token it drafts. Could *one* pass write all seven? It can, and this lesson
@@ -37,13 +37,13 @@ from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_04 as figures
 from dspark_lite.course.figures import token_boxes, widgets
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import record_rounds
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what we look at
 dflash = lab.drafter("dflash")
-picture = strip("draft")
 
 # %% [markdown]
 # ## Two slots, four words
@@ -190,8 +190,12 @@ claims({"at this place a third or more of what DFlash drafts is hardly ever writ
 # %% [markdown]
 # (The tables show a few likely tokens only, so their cells do not add up to one.) Of the probability in the right-hand table,
 # ⟦nonsense:.0 %⟧ lies on pairs that the target hardly ever writes (each below ⟦hardly:.1 %⟧), "⟦pair⟧" above all. Each token has its
-# place in some phrasing; the pair has none.
-#
+# place in some phrasing; the pair has none. In rounds of an answer you see all slots draw at once, and what becomes of it:
+
+# %%
+picture = living_round("collide", record_rounds(lab, dflash, lab.prompts["chat"][0]))
+
+# %% [markdown]
 # Collisions can get worse along the block: the second slot has to cover what may follow any first word, the seventh what may follow any
 # six. We measure [**conditional acceptance**](../docs/glossary.md#conditional-acceptance): of the drafts whose predecessors were all kept,
 # the share that is kept, too. Beside DFlash (the mean of three trainings) stands the small LM (one training), which sees its own drafts. The
@@ -204,7 +208,7 @@ from dspark_lite.course.replication import acceptance_over_seeds, experiment_res
 
 by_position = {domain: {"dflash": acceptance_over_seeds.acceptances(studies.SEEDS["dflash"], domain),
                         "small_lm": experiment_results.conditional_acceptance(studies.TABLE_1["small_lm"], domain)} for domain in lab.prompts}
-picture = figures.falling_acceptance(by_position)
+picture = figures.falling_acceptance({domain: by_position[domain] for domain in ("math", "chat")})
 chat = by_position["chat"]["dflash"]
 with_a_head = acceptance_over_seeds.rise(studies.LOSSES["dspark"], "chat")  # as DFlash, and a head: lesson 05
 alone = acceptance_over_seeds.rise(studies.SEEDS["dflash"], "chat")
@@ -232,11 +236,6 @@ claims({"on chat DFlash falls": alone.high < -0.15, "from the fifth position on 
 
 # %%
 picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.layers), dflash.gamma)
-last_tap = experiment_results.gains_over_seeds((studies.TAPS["the last of the four"],), studies.SEEDS["dspark"])["all"]
-glue(fewer=-last_tap.value, fewer_low=-last_tap.high, fewer_high=-last_tap.low)
-
-# %% tags=["claim"]
-claims({"with the last tap alone it accepts less, by little": -0.15 < last_tap.low and last_tap.high < 0})
 
 # %% [markdown]
 # Read the figure from the left, in three steps.
@@ -252,29 +251,18 @@ claims({"with the last tap alone it accepts less, by little": -0.15 < last_tap.l
 #    "unknown". Each slot comes out above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each
 #    mask one more. How can a mask know? In training each slot had to name the token that the target wrote there.
 #
-# How many taps? We trained a DSpark that reads the last of the four alone. It accepts ⟦fewer:.1 %⟧ less (⟦fewer_low:.1 %⟧ to ⟦fewer_high:.1 %⟧, one
-# training against three with all four), so most of what is needed stands in the last tap, and the early ones add a little.
-#
 # Why does the anchor stand in the block, and not in the context? The target has not read this newest token yet, so there are no hidden
 # states to tap. The target reads the anchor with the drafts; then the anchor and the accepted drafts move into the context.
 #
-# `Draft` is a helper class, a gift for your own file: a released draft's weights, and small parts of a layer. In the shapes k tokens
-# come in, n stand in the context; H is the hidden size, d a head's. A kv head (keys, values) serves several heads of queries.
-#
-# | Member | What it is or returns |
-# |---|---|
-# | `draft.w[name]` | the weight of that name |
-# | `draft.norm(x, name)` | x normed, times that weight; same shape |
-# | `draft.heads(x, name)` | x [k, H] times that matrix, split into heads: [heads, k, d] |
-# | `draft.rotate(x, start)` | x [heads, k, d] rotated by positions start, start + 1, ...; same shape |
-# | `draft.keys_values(x, layer, start)` | the layer's keys (rotated) and values of x [k, H]: [kv heads, k, d] each |
-# | `draft.extend(features)` | appends k tokens, with taps [k, taps * H], to the context |
-# | `draft.context` | keys and values per layer: [kv heads, n, d] each |
-# | `draft.length` | n |
-#
-# In the folded cell the target reads a prompt. It leaves `step` (the target's output), `features` (the tapped states, one row per
-# token), `state` (what the package's drafter remembers) and `agree` (compares two tensors). Then come steps 1 and 2, ours beside the
-# package's.
+# One question is left. A target that verifies a block hides from each token all that stand to its right: a *causal mask*.
+
+# %%
+hidden_from_a_slot = predict("What must DFlash hide from a slot: the later slots, the earlier ones, both or none?", ...)
+
+# %% [markdown]
+# Now build it. `Draft` is a gift for your own file. It holds a released draft's weights, and small parts of a layer that you know from any
+# transformer. First steps 1 and 2, ours beside the package's. In the folded cell the target reads a prompt: `features` are the tapped states,
+# one row per token, and `state` is the context that the package made of them.
 
 # %% tags=["folded"]
 # @title Read a prompt, and let the package make its context
@@ -300,17 +288,27 @@ n = len(context)
 assert agree(keys, state.keys[0][0, :, :n]) and agree(values, state.values[0][0, :, :n])
 
 draft.extend(features)  # the same for all layers, kept in draft.context
-print(f"{n} context tokens; taps {dflash.taps} of {lab.target.num_layers} layers: features {tuple(features.shape)} "
-      f"-> context {tuple(context.shape)} -> keys {tuple(keys.shape)}")
+print(f"One of {n} context tokens: {features.shape[1]} numbers from {len(dflash.taps)} taps\n-> a context vector of {context.shape[1]}"
+      f"\n-> in each of {len(draft.context)} layers a key and a value, {len(keys)} heads of {keys.shape[2]} each")
 
 # %% [markdown]
-# Ours agree with the package's. The output follows the shapes from taps to keys.
+# Ours agree with the package's. The output follows one token from its taps to its keys. Four members of `draft` matter now:
+#
+# | Member | What it is |
+# |---|---|
+# | `draft.gamma` | how many tokens a block drafts |
+# | `draft.length` | n, the number of tokens in the context |
+# | `draft.context` | per layer, keys and values of the context: [kv heads, n, d] each |
+# | `draft.config["mask_token_id"]` | the token that says "unknown" |
+#
+# (H is the hidden size, d a head's; a kv head, of keys and values, serves several heads of queries.)
 #
 # ### Exercise 3 · The pass (code)
-# *20 minutes · hard · core. If you do only one, do this.*
+# *15 minutes · medium · core. If you do only one, do this.*
 #
-# Here is step 3 up to the LM head, and you know every line from any transformer. Three holes are left, each a decision about blocks. The
-# context stands at positions 0 to n - 1. (Code and checker count from 0: slot 0, the anchor's, writes draft 1.)
+# Here is step 3 up to the LM head. It is any transformer's attention, but for one line: the keys and values of the context come
+# before the block's own. Three holes are left, each a decision about blocks: what goes in, where it stands, who sees whom. The context
+# stands at positions 0 to n - 1. (Code and checker count from 0: slot 0, the anchor's, writes draft 1.)
 #
 # <details><summary>Hint</summary>
 #
@@ -324,23 +322,19 @@ print(f"{n} context tokens; taps {dflash.taps} of {lab.target.num_layers} layers
 # %% tags=["exercise"]
 def block_pass(draft, anchor):
     """Hidden states [g, H] of one pass over the block, `draft.gamma` slots that begin with the anchor, a token id."""
-    ids = ...  # hole 1: the block's tokens [g]; draft.config["mask_token_id"] says "unknown"
-    start = ...  # hole 2: the position of its first slot; the context has draft.length tokens
+    ids = ...  # hole 1: the block's tokens [g]
+    start = ...  # hole 2: the position of its first slot
     mask = ...  # hole 3: Boolean [g, draft.length + g], True where a slot (row) may see a key (column), the context's keys first
     x = draft.w["embed_tokens.weight"][ids]  # [g, H]
     for number, context in enumerate(draft.context):  # context: the layer's keys and values, [kv heads, n, d] each
         layer = f"layers.{number}"
-        # attention: the block's queries, over the keys and values of context and block
         y = draft.norm(x, f"{layer}.input_layernorm")  # [g, H]
         queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")  # [heads, g, d]
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))  # [kv heads, n + g, d] each
         mixed = F.scaled_dot_product_attention(
             draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]  # [heads, g, d]
         x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])  # [g, heads * d] -> [g, H]
-        # the MLP, each slot by itself
-        y = draft.norm(x, f"{layer}.post_attention_layernorm")  # [g, H]
-        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))  # [g, wide] each
-        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])  # [g, H]
+        x = x + draft.mlp(x, layer)  # each slot by itself
     return draft.norm(x, "norm")
 
 
@@ -353,17 +347,13 @@ def block_pass(draft, anchor):
     x = draft.w["embed_tokens.weight"][ids]  # [g, H]
     for number, context in enumerate(draft.context):  # context: the layer's keys and values, [kv heads, n, d] each
         layer = f"layers.{number}"
-        # attention: the block's queries, over the keys and values of context and block
         y = draft.norm(x, f"{layer}.input_layernorm")  # [g, H]
         queries = draft.norm(draft.heads(y, f"{layer}.self_attn.q_proj"), f"{layer}.self_attn.q_norm")  # [heads, g, d]
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))  # [kv heads, n + g, d] each
         mixed = F.scaled_dot_product_attention(
             draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]  # [heads, g, d]
         x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])  # [g, heads * d] -> [g, H]
-        # the MLP, each slot by itself
-        y = draft.norm(x, f"{layer}.post_attention_layernorm")  # [g, H]
-        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))  # [g, wide] each
-        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])  # [g, H]
+        x = x + draft.mlp(x, layer)  # each slot by itself
     return draft.norm(x, "norm")
 
 
@@ -378,10 +368,11 @@ assert agree(hidden, dflash.block_hidden(state, anchor)[0])
 print("your pass" if done else "the course's pass", "equals the package's:", tuple(hidden.shape))
 
 # %%
-picture = figures.attention_picture(context=8, gamma=dflash.gamma)
+hidden_from_a_slot.beside("none", label="answer")
+picture = figures.attention_picture(context=6, gamma=dflash.gamma)
 
 # %% [markdown]
-# The figure shows hole 3. Left, the target verifies a block: the answer stands to the right of each row, so it is hidden. Right, the
+# The figure shows hole 3. Above, the target verifies a block: the answer stands to the right of each row, so it is hidden. Below, the
 # draft: to the right of a slot stand only masks. There is nothing to copy, so nothing is hidden. The slots do see each other's hidden
 # states, but the words are drawn only after the last layer: a slot can know what its neighbour may write, never what it has drawn.
 #
@@ -422,7 +413,7 @@ claims({"the first draft is one that the target would hardly write": wanted[0, t
 # %%
 from dspark_lite.course.figures.scoreboard import BEST, by_domain, cost_in_passes, scoreboard_figure
 
-picture = scoreboard_figure("small_lm", BEST, "prompt_lookup", "dflash")
+picture = scoreboard_figure("small_lm", BEST, "dflash")
 drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}
 whole = {name: drafting[name] + cost_in_passes(name, "verify").mean() for name in drafting}
 glue(cheaper=drafting["small_lm"] / drafting["dflash"], **{f"share_{name}": drafting[name] / whole[name] for name in drafting},
@@ -441,9 +432,9 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
         "so does the small LM": [by_domain("small_lm", column).argmin() for column in ("accepted_length", "speedup")] == [2, 2]})
 
 # %% [markdown]
-# Left, a round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain. But drafting has become about
+# Above, a round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain. But drafting has become about
 # ⟦cheaper:words⟧ times as cheap. It took ⟦share_small_lm:.0 %⟧ of the small LM's round, and takes ⟦share_dflash:.0 %⟧ of DFlash's; the target's
-# pass, which nobody has made cheaper, takes the rest. So DFlash is about ⟦faster:.1f⟧ times as fast (right). The small LM at its best lengths
+# pass, which nobody has made cheaper, takes the rest. So DFlash is about ⟦faster:.1f⟧ times as fast (below). The small LM at its best lengths
 # does not come near it.
 #
 # On chat, where many phrasings compete, both have their shortest rounds and gain least over plain decoding. DFlash's seven slots cost the
@@ -469,6 +460,22 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 # ## Beyond the core
 #
 # The lesson is complete without what follows.
+#
+# ### ★ How many taps?
+#
+# Of a token four layers are tapped. Would the last of them do? We trained a DSpark that reads it alone.
+
+# %%
+last_tap = experiment_results.gains_over_seeds((studies.TAPS["the last of the four"],), studies.SEEDS["dspark"])["all"]
+print(f"tokens per round with the last tap alone: {last_tap.value:+.1%} [{last_tap.low:+.1%}, {last_tap.high:+.1%}]")
+glue(fewer=-last_tap.value)
+
+# %% tags=["claim"]
+claims({"with the last tap alone it accepts less, by little": -0.15 < last_tap.low and last_tap.high < 0})
+
+# %% [markdown]
+# It accepts ⟦fewer:.1 %⟧ less (one training against three with all four), so most of what is needed stands in the last tap, and the early ones
+# add a little.
 #
 # ### ★ Look into the slots (try it)
 #

@@ -37,14 +37,14 @@ from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_04
 from dspark_lite.course.figures import lesson_05 as figures
 from dspark_lite.course.figures import token_boxes, widgets
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import record_rounds
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
 lab.max_new_tokens = 80  # enough for what we look at
 dspark = lab.drafter("dspark")
-picture = strip("draft")
 
 # %% [markdown]
 # ## The second word waits for the first
@@ -74,6 +74,12 @@ picture = figures.corrected_distribution(labels, base.softmax(-1), rows["of"], (
 # $W_2$ makes of them one number for each token that may come next. This head looks one token back, so it is called the *Markov
 # head*. The layers that make the hidden states are the [*backbone*](../docs/glossary.md#backbone).
 #
+# In a real block this happens at every slot. Dashed are the base logits' probabilities, blue those after the push. Step through it:
+
+# %%
+picture = living_round("push", record_rounds(lab, dspark, lab.prompts["chat"][0]))
+
+# %% [markdown]
 # ### Exercise 1 · The transition bias (code)
 # *5 minutes · easy · core.*
 #
@@ -219,7 +225,7 @@ if on_cpu:
 # %%
 from dspark_lite.course.measure import multimodality
 
-readings = [multimodality.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
+readings = [multimodality.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:3])]
 reading, place = multimodality.colliding(lab, readings)
 first, joint = multimodality.target_pairs(lab.target, reading.ids[:, :place + 1])  # [5], [5, V]
 second = joint.sum(0).topk(5).indices  # [5]

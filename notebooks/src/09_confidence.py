@@ -32,14 +32,14 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_09 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_09 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import record_rounds
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
 gamma, domains = dspark.gamma, list(lab.prompts)
-picture = strip("schedule")
 
 # %% [markdown]
 # ## A forecaster who is always right and never useful
@@ -72,6 +72,12 @@ picture = strip("schedule")
 # | the head's forecast for a prefix | $a_k$ | at the same time |
 # | the outcome: was the draft kept? | yes or no | after the accept rule |
 #
+# Here are forecasts for blocks of one answer, each beside what then became of its drafts:
+
+# %%
+picture = living_round("forecast", record_rounds(lab, dspark, lab.prompts["chat"][0]))
+
+# %% [markdown]
 # ### Exercise 1 · Survival (code)
 # *10 minutes · easy · core. If you do only one, do this.*
 #

@@ -5,14 +5,14 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=60 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=70 difficulty="medium"
 # # 10 · The scheduler
 #
 # **After this lesson you can**
-# - say what a token's place in the batch costs, and when a draft is worth it
 # - write Algorithm 1, the paper's scheduler, and prove that it is lossless
 # - say how looking further breaks it, and why a greedy test does not see the fault
-# - choose a scheduler for a smooth cost table, for stairs, and for an engine that fixes a step's size early
+# - compute from three numbers of a machine how often a draft must survive to pay
+# - say what a scheduler brings on a CPU, on a GPU and on the paper's machine, and why
 #
 # **What you need**: lesson 02 (the lossless rule), lesson 09 (survival).
 #
@@ -29,11 +29,11 @@ import torch
 from dspark_lite.course.exercises import lesson_10 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_10 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 torch.set_grad_enabled(False)
-picture = strip("schedule")
 
 # %% [markdown]
 # ## A seat in the minibus
@@ -44,35 +44,33 @@ picture = strip("schedule")
 #
 # A step of the target is the bus. It carries one **anchor** per request, the last token already committed, which must go, and the
 # drafts that we choose to verify. On a made-up machine a step with $B$ tokens lasts $128 + B$ units: 128 to read the weights, one
-# for each token. Each request has five drafts, which survive (they and all drafts before them are right) with 0.9, 0.65, 0.6, 0.3 and
-# 0.2. All requests verify equally many.
+# for each token. Each request has three drafts, which survive (they and all drafts before them are right) with 0.9, 0.6 and 0.3. All
+# requests verify equally many.
 
 # %%
 from dspark_lite.course.exercises.predictions import predict
 
-guess = predict("The best number of drafts, 0 to 5, with 4, with 32 and with 256 requests?", ...)
+guess = predict("The best number of drafts, 0 to 3, with 8, with 64 and with 256 requests?", ...)
 
 # %%
-alive = np.array([0.9, 0.65, 0.6, 0.3, 0.2])  # survival of draft 1, 2, ...: the chance that it and all before it are right
-committed = np.concatenate([[1], 1 + alive.cumsum()])  # tokens per request with 0, 1, ..., 5 drafts
-speed = {R: R * committed / (128 + R * np.arange(1, 7)) for R in (4, 32, 256)}
-best = {R: int(values.argmax()) for R, values in speed.items()}
+brings = 1 + np.array([0, 0.9, 0.6, 0.3]).cumsum()  # tokens per request with 0, 1, 2, 3 drafts
+lasts = {R: 128 / R + np.arange(1, 5) for R in (8, 64, 256)}  # units of a step per request
+best = {R: int((brings / units).argmax()) for R, units in lasts.items()}
 guess.beside(best, "computed")
-picture = figures.best_lengths({f"{R} requests": values / values[0] for R, values in speed.items()})
+picture = figures.steepest_lines({f"{R} requests": units for R, units in lasts.items()}, brings)
 
 # %% [markdown]
-# With few requests the 128 dominates, and a draft that survives one time in five is worth its seat. With many, that one unit delays all
-# the tokens that the other requests would bring, so a draft must survive more often to make up for it. **What a draft is worth depends
-# on its chance; whether it pays depends on the load.** A scheduler weighs the two, over all requests of a step.
-#
-# ## The cost table
-#
-# A real machine is not $128 + B$, so we measure: $\text{SPS}(B)$ is the number of [steps per second](../docs/glossary.md#sps) that the
-# target makes when a step carries $B$ tokens. All sizes together are the **cost table**. On a GPU, SPS falls in stairs: kernels, the GPU's
-# programs, compute **tiles** of a fixed number of tokens, and an engine pads a batch to the next prepared size. One more token is free
-# inside a tile, and expensive at its edge.
+# Each path has four dots: no draft, one, two, three. To the right is how long the step lasts per request, upwards what it brings. The slope
+# of the line from the origin (dashed) is tokens per time, so the steepest line wins. A draft leads one unit to the right, and up by its
+# survival. With few requests each has a large share of the 128: the path begins far to the right, and even its flat end makes the line
+# steeper. With many it begins near the origin, and only steep pieces pay. **What a draft is worth depends on its chance; whether it pays
+# depends on the load.** A scheduler weighs the two, over all requests of a step.
 #
 # ## What a choice is worth
+#
+# For a real machine we measure $\text{SPS}(B)$, the number of [steps per second](../docs/glossary.md#sps) that the target makes when a
+# step carries $B$ tokens. All sizes together are the **cost table**. On a GPU it has stairs. A GPU computes tokens in **tiles** of a fixed
+# size, and a tile takes its time whether it is full or not: one more token is free inside a tile, and expensive at its edge.
 #
 # Let $R$ requests share a step, and *admit* some of their drafts, that is, verify them in it. The step is expected to commit
 #
@@ -128,7 +126,7 @@ print("SPS(2..8):", *(f"{speed:.0f}" for speed in by_hand.sps(2, range(2, 9)).to
 # does not raise $\theta$ ends the search.
 #
 # ### Exercise 2 · Algorithm 1 (code)
-# *25 minutes · medium · core. If you do only one, do this.*
+# *20 minutes · medium · core. If you do only one, do this.*
 #
 # Return how many drafts of each request are verified. `sps(B)` is the cost table with $R$ already filled in. Of equal survivals the
 # earlier position comes first, then the earlier request. Your function goes into your `my_dspark.py`.
@@ -167,8 +165,8 @@ def algorithm_1(survivals, sps):
 done = exercises.check_algorithm_1(algorithm_1) and keep(algorithm_1)
 
 # %% [markdown]
-# Here is $\theta$ along the whole order of the example. (`schedule` is the package's version of your function; `algorithm1` makes of it
-# a **[policy](../docs/glossary.md#policy)**, which an engine asks for lengths in every step.)
+# Here is $\theta$ along the whole order. (`schedule` is the package's version of your function; `algorithm1` makes a
+# **[policy](../docs/glossary.md#policy)** of it, which an engine asks for lengths in every step.)
 
 # %%
 from dspark_lite.scheduling import throughput
@@ -187,16 +185,70 @@ claims({"X1, X2 and Y1 are admitted, then Y2 would be next": order.tolist()[:4] 
         "with a hopeless Y3 the top would not take Y2": int(without_y3.argmax()) == 3})
 
 # %% [markdown]
+# Now in motion: one step of four requests, blocks and confidences as recorded. The budget grows draft by draft, until the next would cost
+# more than it brings.
+
+# %%
+picture = living_round("budget", recorded_rounds("step"))
+
+# %% [markdown]
+# ## On recorded blocks
+#
+# Now 24 requests share a step, with recorded blocks of lesson 09. Above, a column is a block, darker where a draft is likelier to survive;
+# outlined is what Algorithm 1 admits. Below is $\theta$ along the order. The made-up machine has tiles of 16 tokens. Where does
+# Algorithm 1 stop? Then take the same machine without tiles ("smooth"), and add requests.
+
+# %% tags=["folded"]
+# @title The scheduler board
+from dspark_lite.course.figures import style, web, widgets
+from dspark_lite.course.replication.block_replay import stored_steps
+from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, retrospective, threshold
+
+sizes = np.arange(1, 513)
+
+
+def seconds(tokens):
+    """A made-up machine: 10 ms while memory is the limit, growing with the batch above 96 tokens."""
+    return 0.010 * np.sqrt(1 + (tokens / 96) ** 2)
+
+
+tables = {"smooth": CostTable(sizes, 1 / seconds(sizes)), "tiles of 16": CostTable(sizes, 1 / seconds(16 * np.ceil(sizes / 16)))}
+gamma = stored_steps(1, most=1)[0][0].tokens.shape[1]
+choices = {"algorithm1": algorithm1, "retrospective": retrospective, "all": lambda table: fixed(gamma), "threshold": lambda table: threshold(0.5),
+           "convex": lambda table: algorithm1(table.lower_hull()), "lagged": LaggedTopK}
+records = {}
+
+
+def draw_board(requests, table, policy, step):
+    """The board of one recorded step."""
+    records.setdefault(requests, stored_steps(requests, most=64)[0])
+    return figures.board(records[requests], min(step, len(records[requests]) - 1), policy, choices[policy](tables[table]), tables[table],
+                         f"{requests} requests, made-up machine, {table}; {style.policy_style(policy)['label']}")
+
+
+panel = widgets.explore(
+    draw_board, {"table": "smooth"}, table=widgets.menu("cost table", [*tables][::-1]),
+    requests=widgets.slider("requests", 24, 1, 64), policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
+    step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
+
+# %% tags=["claim"]
+shown = {name: throughput(survival(records[24][20].confidence), table)[1].numpy() for name, table in tables.items()}
+reached = {name: values[figures.stopping_place(values)] / values.max() for name, values in shown.items()}
+claims({"on the smooth machine the stop is the top": reached["smooth"] == 1, "on tiles it is far below": reached["tiles of 16"] < 0.5})
+
+# %% [markdown]
+# On the smooth machine the stop is the top. On tiles it is at an edge, far below: a whole tile of drafts would pay, but the first of them
+# cannot pay for all of it. (The menu's last two policies come below.)
+#
 # ## Why it must stop
 #
-# In the figure Algorithm 1 admits X1, X2 and Y1, sees that Y2 lowers $\theta$, and stops. Further on $\theta$ is higher. Why not
-# **take the top**? (`global_optimum` gives its lengths, `retrospective` is its policy.) That is a bug that no single generated text shows.
+# Further on $\theta$ may be higher, here as in the example by hand. Why not **take the top**? That is a bug that no single generated text
+# shows.
 #
 # The paper's Appendix A has the smallest example. One request, two drafts, two words. The target writes the word 0 with probability 0.7,
-# the drafter with 0.5. A drafted 0 is always accepted, a drafted 1 in 0.6 of the cases, so the first draft survives with 0.8. The second
-# survives with $0.8 \cdot 0.9$ **if the first word drawn was 0, and not at all if it was 1**. (The first factor stays 0.8 even after a
-# 0, which is always accepted: the confidence at a position is computed before its word is drawn.) The cost table is SPS(1..3) = 1, 0.5,
-# 0.45.
+# the drafter with 0.5. A drafted 0 is always accepted, a drafted 1 in 0.6 of the cases, so the first draft has the confidence 0.8,
+# computed before its word is drawn. The second confidence is computed after it: **0.9 if the word was 0, and 0 if it was 1**.
+# Survivals are the products. The cost table is SPS(1..3) = 1, 0.5, 0.45.
 
 # %%
 from dspark_lite.losslessness.toys import appendix_a
@@ -221,7 +273,6 @@ from scipy.stats import binomtest
 
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness import marginal, output_distribution
-from dspark_lite.scheduling import algorithm1, retrospective
 
 policies = {"all": None, "algorithm1": algorithm1(table_a), "retrospective": retrospective(table_a)}
 exact = {name: marginal(output_distribution(target_a, drafter_a, policy, length=2), 1)[0] for name, policy in policies.items()}
@@ -244,7 +295,7 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # On the left, $\theta$ with two drafts is known only once the word is drawn. **So the policy that takes the top looks at the drawn
 # word.** After a drafted 0 the policy verifies both drafts, and the 0 stays. After a drafted 1 the policy verifies nothing, and the
 # target writes the word itself: a 0 in 0.7 of the cases. In total $0.5 + 0.5 \cdot 0.7 = 0.85$, the line on the right. **The drawn word
-# helped to decide whether it is checked.** Algorithm 1 never verifies a draft here, so its 0.70 proves little. Why is it right in
+# helped to decide whether it is checked.** Algorithm 1 never verifies a draft here, which proves little. Why is it right in
 # general?
 #
 # > **A test at temperature 0 does not see this.** Greedy decoding puts all the target's mass on one word, so no choice of drafts
@@ -264,120 +315,275 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # *Order*: survival never grows along a block, so the later positions of its block always stand behind token $k$. *Stop*: $\theta$
 # behind token $k$'s place is never asked for.
 #
-# </details>
+# On the example by hand: for Y1, Algorithm 1 uses the cost table, the survivals of X, which draws on its own, and the survival of Y1,
+# computed before the word Y1 was drawn. Only the survivals of Y2 and Y3 are computed from the word Y1, and they stand behind it. The same
+# holds for every draft, so by lesson 02 the output keeps the target's distribution.
 #
-# <details><summary>The argument, on X and Y</summary>
-#
-# What has Algorithm 1 used when it admits Y1?
-#
-# - The cost table, which was fixed before anything was drawn.
-# - Survivals of X. They belong to another request, which draws on its own, so they say nothing about the word Y1.
-# - The survival of Y1 itself, which was computed before the word Y1 was drawn.
-#
-# Not used are the survivals of Y2 and Y3, the only ones computed from the word Y1. Whatever that word is, they are never above the
-# survival of Y1, so they always stand behind it and cannot move its place; and the decision about Y1 falls before they are looked at.
-# **So the word Y1 had no say in whether it is checked.** (It has a say about Y2, and may: it comes before Y2.) The same holds for every
-# draft, so by lesson 02 the output keeps the target's distribution.
+# Taking the top breaks this. Y2 gets in only if drafts behind it lift $\theta$ again, and Y3's survival was computed from the word Y2.
 #
 # </details>
 #
-# Taking the top breaks the argument. Y2 lowers $\theta$, so it gets in only if drafts behind it lift $\theta$ again. One of them is
-# Y3, whose survival was computed from the word Y2. **Now the word Y2 helps to decide whether it is checked.**
+# ## What the stop costs, and what engines do
 #
-# ## What the stop costs
+# A draft of survival $s$ makes the step longer by $\Delta$. It raises $\theta$ exactly if
 #
-# Sometimes nothing. A draft raises $\theta$ exactly if it brings more tokens per extra second than the step brings so far. Along the
-# order, drafts survive less and less. **If each further token also lengthens the step by no less than the one before** (the time is
-# *convex* in $B$), no draft can pay after one that did not: the stop is the only top. (The proof is beyond the core.)
+# $$\frac{s}{\Delta} > \theta,$$
 #
-# Tiles break that. The figure shows a smooth machine and the same machine with tiles of 16 tokens: on the left the time of a step; in
-# the middle and on the right $\theta$ along the order on each machine, for one step of sixteen requests (recorded blocks of lesson 09).
-
-# %% tags=["folded"]
-# @title Two made-up machines, one recorded step on each, and the replay, given_up
-from dspark_lite.course.replication.block_replay import (
-    lengths_by,
-    stored_steps,
-    tokens_and_seconds,
-    replayed_speed,
-)
-
-sizes = np.arange(1, 513)
-
-
-def seconds(tokens):
-    """A made-up machine: 10 ms while memory is the limit, growing with the batch above 96 tokens."""
-    return 0.010 * np.sqrt(1 + (tokens / 96) ** 2)
-
-
-def given_up(decides, pays, R):
-    """What Algorithm 1 on the table `decides` loses of taking the top; R requests share a step, and steps last as `pays` says."""
-    steps, accepted = stored_steps(R)
-    ours, top = (replayed_speed(tokens_and_seconds(lengths_by(policy, steps), accepted, pays))
-                 for policy in (algorithm1(decides), retrospective(pays)))
-    return 1 - ours / top
-
-
-tables = {"smooth": CostTable(sizes, 1 / seconds(sizes)), "tiles of 16": CostTable(sizes, 1 / seconds(16 * np.ceil(sizes / 16)))}
-steps, _ = stored_steps(16)
-alive = survival(steps[len(steps) // 2].confidence)
-picture = figures.stairs(tables, tables["tiles of 16"].lower_hull(),
-                         {name: throughput(alive, table)[1].tolist() for name, table in tables.items()})
-
-# %% [markdown]
-# On the smooth machine the stop is at the top, on tiles far below. Within a tile each token is free; the first token of a new tile
-# must pay for all of it. At the first edge $\theta$ is low and the stair small, and one draft can pay. At the next edge $\theta$ is
-# higher and the stair taller: a whole tile of drafts would pay, one draft cannot.
+# that is, if it brings more for its time than the step brings so far (in the minibus: if its piece of the path is steeper than the line).
+# Along the order $s$ never grows. **If $\Delta$ never shrinks** (the time of a step is *convex* in $B$), no draft can pay after one that
+# did not: the stop is the top. On stairs $\Delta$ shrinks behind every edge. There are two cures.
 #
-# A cheap cure: the argument above asks only that the table is fixed before anything is drawn, not that it is true. So **decide by
-# one table and pay by another**. Stretch a string below the stairs (dotted): $\theta$ computed with this *convex view* has one top.
-# (`lower_hull` in the code; the course's idea, not the paper's.)
+# **A convex view.** Exercise 3 asks only that the cost table is fixed before anything is drawn; it may be wrong. So let Algorithm 1
+# read another one: stretch a string below the stairs of step times (the course's idea, not the paper's).
 #
-# A **replay** (`given_up`) shows what is lost. It asks a policy for its lengths on recorded confidences, looks up how many of these
-# drafts the target had accepted, and takes the step's time from the table that pays. The yardstick is taking the top, which is not
-# lossless.
-
-# %%
-lost = {}  # given_up(decides, pays, R): Algorithm 1 decides by one table, steps last as the other says
-for name, table in tables.items():
-    for R in (4, 32):
-        lost[name, R] = {"raw": given_up(table, table, R), "convex": given_up(table.lower_hull(), table, R)}
-        print(f"{name:11} {R:2} requests: Algorithm 1 loses {lost[name, R]['raw']:6.1%} on the table itself, "
-              f"{lost[name, R]['convex']:5.1%} on its convex view")
-glue(lost_raw=100 * lost["tiles of 16", 32]["raw"], lost_convex=100 * max(values["convex"] for values in lost.values()))
-
-# %% tags=["claim"]
-claims({"on a smooth table the stop costs nothing": max(abs(lost["smooth", R]["raw"]) for R in (4, 32)) < 1e-6,
-        "on tiles the stop costs more than a third among 32 requests": lost["tiles of 16", 32]["raw"] > 1 / 3,
-        "almost nothing among four": lost["tiles of 16", 4]["raw"] < 0.01,
-        "the convex view loses a few percent at most": max(values["convex"] for values in lost.values()) < 0.06})
-
-# %% [markdown]
-# On tiles the stop costs ⟦lost_raw:.0f⟧ % of the throughput among 32 requests, but almost nothing among four, whose steps meet
-# only one edge. On the convex view at most ⟦lost_convex:.0f⟧ % is lost.
+# **A [lagged](../docs/glossary.md#lag) budget.** Take the top of *old* survivals, and keep one number of it, the budget: how many drafts it
+# verifies. This step's drafts of the highest survival fill it. A word drawn now cannot change the budget, which is older, and cannot move its
+# own place in the order. So no stop is needed.
 #
-# ## What engines do: a budget from two steps ago
-#
-# There is a second way around the stop. Take the top, but **of survivals whose drafts are already judged**: their draws are over and
-# can bias nothing. Keep one number, how many drafts this top verifies: the **[lagged](../docs/glossary.md#lag) budget**. It is fixed before
-# any word of the new step is drawn, like the cost table.
-#
-# Engines need old confidences anyway: the host (the CPU) prepares step t while the GPU still runs step t - 1, and the newest confidences
-# it has are those of step t - 2. So the paper's production system decides **how many** by the confidences of two steps ago, and
-# **which ones** by the current confidences.
+# Engines have only old confidences anyway: the host (the CPU) prepares step t while the GPU still runs step t - 1. So the paper's production
+# system, [SGLang](../docs/references.md#sglang) and [vLLM](../docs/references.md#vllm) decide **how many** by the confidences of
+# step t - 2, and **which ones** by the current ones.
 
 # %%
 picture = figures.lag_timeline()
 
 # %% [markdown]
-# Step t's own drafts fill the budget. [SGLang](../docs/references.md#sglang) and [vLLM](../docs/references.md#vllm) both take a lagged
-# budget; neither has Algorithm 1's stop.
+# | your cost table | take |
+# |---|---|
+# | convex | Algorithm 1 as it is |
+# | stairs (tiles) | a lagged budget if the engine prepares steps ahead, else Algorithm 1 on the convex view |
 #
-# ### Exercise 4 · A lagged budget (code)
-# *10 minutes · easy · core.*
+# ## When a verified token pays
+#
+# What a scheduler brings depends on the machine, and three numbers say most of it. A step of $R$ requests with $t$ tokens to verify,
+# anchors included, lasts about
+#
+# $$\text{step} = \text{fixed} + \text{per\_request} \cdot R + \text{per\_token} \cdot t.$$
+#
+# In the bus a request as such was free. On a real machine it drafts, its keys and values are read, and the host works for it.
+
+# %%
+from dspark_lite.course.measure.machines import LOADS, Pass, Step, scheduled_on_average, tokens_per_request
+from dspark_lite.course.replication import machine_results
+
+machines = {figures.machine_label(machine): machine for name, machine in machine_results.machines().items()
+            if name in (machine_results.CPU, "H100", "DeepSeek-V4-Flash, at most")}
+price = {label: tokens_per_request(machine.step("dspark")) for label, machine in machines.items()}
+for label, machine in machines.items():
+    step = machine.step("dspark")
+    numbers = (1e3 * value for value in (step.verify.fixed + step.draft.fixed, step.verify.per_request + step.draft.per_request, step.verify.per_token))
+    print(f"{label:27} " + "step = {:4.1f} + {:.3f} R + {:.4f} t ms".format(*numbers),
+          f"  a request costs as much as {price[label]:4.1f} tokens" + (f", after {step.verify.free:.0f} free ones" if step.verify.free else ""))
+
+# %% [markdown]
+# This CPU's numbers are *measured*, a line through the steps of lesson 11's engine. The H100 is *modelled* for a target of four billion
+# parameters: reading the weights takes as long as computing ⟦free:.0f⟧ tokens, so these are free. V4's are *derived* from the paper's
+# Figure 8, which does not say how a request's cost divides; here all of it is tokens, the most that scheduling can gain there. ([Sources
+# and limits](../docs/scheduling.md#two-machines).)
+#
+# ### Exercise 4 · How often must a draft survive? (code)
+# *5 minutes · easy · core.*
+#
+# A step of so many `requests` verifies `tokens`, anchors included, and is expected to commit `committed`. One more draft costs
+# `per_token`. Above which survival does it raise $\theta$?
+#
+# <details><summary>Hint</summary>
+#
+# Write down $s / \Delta > \theta$ with these numbers.
+#
+# </details>
+
+
+# %% tags=["exercise"]
+def least_survival(fixed, per_request, per_token, requests, tokens, committed):
+    """The survival above which one more draft pays."""
+    return ...
+
+
+done = exercises.check_least_survival(least_survival)
+
+
+# %% tags=["solution"]
+def least_survival(fixed, per_request, per_token, requests, tokens, committed):
+    """The survival above which one more draft pays."""
+    return committed * per_token / (fixed + per_request * requests + per_token * tokens)
+
+
+done = exercises.check_least_survival(least_survival)
+
+# %%
+least = {}  # {machine: {requests: survival}}, at the end of what Algorithm 1 admits in the replay below
+for label, machine in machines.items():
+    for load in (1, 32, 256):
+        row = machine_results.replayed_row(machine.name, "algorithm1", load)
+        least.setdefault(label, {})[load] = machine.step("dspark").least_survival(load, round(load * (1 + row["drafts"])), load * row["committed"])
+    print(f"{label:27} a draft must survive with", *(f"{value:.2f} ({load} under way)" for load, value in least[label].items()))
+cpu, h100, v4 = machines
+line, (load, row) = machines[cpu].step("dspark").verify, (256, machine_results.replayed_row(machine_results.CPU, "algorithm1", 256))
+pays_above = least_survival if done else exercises.least_survival  # yours once it is right
+assert abs(pays_above(line.fixed, line.per_request, line.per_token, load, round(load * (1 + row["drafts"])), load * row["committed"])
+           - least[cpu][load]) < 1e-9
+glue(free=machines[h100].step("dspark").verify.free, least_h100=least[h100][256], least_v4=least[v4][256])
+
+# %% [markdown]
+# On a full machine, $R$ requests commit $R \bar\tau$ tokens and verify $R \bar t$. Divide by $R$ and by per_token: the fixed part drops
+# out, and the least survival tends to
+#
+# $$\frac{\bar\tau}{n + \bar t}, \qquad n = \frac{\text{per\_request}}{\text{per\_token}}.$$
+#
+# **How short blocks become on a full machine is decided by $n$, the price of a request in verified tokens. The fixed part decides at
+# which load it begins.** Where requests are dear, one passenger more hardly matters.
+#
+# Turn the knob. Below the scale is what Algorithm 1 does with recorded blocks of the tiny DSpark, evenly mixed. Second picture: only
+# tokens cost. Third: so, and the fixed part is as long as on V4.
+
+# %% tags=["folded"]
+# @title What does a verified token cost, against a request?
+blocks = machine_results.records().dspark
+
+
+def turn(n, fixed_part):
+    """A machine on which a request costs as much as n tokens, and the fixed part as much as so many requests with whole blocks."""
+    step = Step(Pass(fixed_part * (n + 1 + gamma), n, 1.0))
+    return figures.knob(n, price, {load: scheduled_on_average(step, load, blocks) for load in (1, 2, 4, 8, 16, 32, 64, 128, 256)})
+
+
+panel = widgets.explore(turn, {"n": 0.0}, {"n": 0.0, "fixed_part": 64}, n=widgets.slider("n (price of a request, in tokens)", 5.0, 0.0, 20.0, 0.5),
+                        fixed_part=widgets.slider("fixed part (in requests with whole blocks)", 16, 1, 64))
+
+# %% tags=["claim"]
+def full(n, fixed_part):
+    """Drafts verified for a request, and the gain, with 256 requests."""
+    return scheduled_on_average(Step(Pass(fixed_part * (n + 1 + gamma), n, 1.0)), 256, blocks)
+
+
+v4_line = machines[v4].step("dspark").verify
+claims({"the dearer a request, the longer the blocks and the less is gained": full(0, 16)[0] < full(5, 16)[0] < full(12, 16)[0]
+            and full(0, 16)[1] > full(5, 16)[1] > full(12, 16)[1],
+        "the longer the fixed part, the higher the load at which it begins": full(0, 16)[1] > full(0, 64)[1],
+        "V4's fixed part is as long as about 64 whole blocks": abs(v4_line.fixed / (v4_line.per_token * (1 + gamma)) - 64) < 5})
+
+# %% [markdown]
+# ## What it brings
+#
+# Now the three machines. ⟦answers⟧ recorded answers of the tiny models are replayed, always as many under way as the axis says.
+# The best single length is chosen afterwards, at each load.
+
+# %%
+rows = {label: {load: machine_results.replayed_row(machine.name, "algorithm1", load) for load in LOADS} for label, machine in machines.items()}
+picture = figures.gains_on_machines({
+    against: {label: {load: row["gains"][name] for load, row in by_load.items()} for label, by_load in rows.items()}
+    for against, name in (("over whole blocks", "whole"), ("over the best single length", "best"))})
+over_whole = {label: by_load[256]["gains"]["whole"] for label, by_load in rows.items()}
+glue(answers=len(blocks.tokens), cpu_gain=100 * over_whole[cpu].value, h100_gain=100 * over_whole[h100].value, v4_gain=100 * over_whole[v4].value,
+     n_h100=price[h100], v4_best=100 * rows[v4][256]["gains"]["best"].value, accepted=blocks.accepted.mean())
+
+# %% tags=["claim"]
+from dspark_lite.course.replication import serving_results
+
+claims({"alone a scheduler brings nothing": all(abs(by_load[1]["gains"]["whole"].value) < 0.001 for by_load in rows.values()),
+        "with 256 requests it brings something on all three": all(gain.low > 0 for gain in over_whole.values()),
+        "most where tokens cost most": over_whole[v4].low > over_whole[cpu].high > over_whole[cpu].low > over_whole[h100].high,
+        "on the CPU and the H100 whole blocks are the best single length": all(
+            rows[label][load]["best_fixed"] == f"fixed {gamma}" for label in (cpu, h100) for load in LOADS),
+        "on V4's curve every single length leaves something": rows[v4][256]["gains"]["best"].low > 0,
+        "the ratio orders the machines": price[h100] > price[cpu] > price[v4] == 0,
+        "measured on the CPU, 32 requests show no gain": serving_results.gain(
+            "throughput", *(serving_results.row("policies", concurrency=32, drafter="dspark", policy=name)
+                            for name in ("algorithm1", f"fixed {gamma}"))).low < 1})
+
+# %% [markdown]
+# **With few requests, verify everything; with many, it depends on the machine, and often it is little.** With 256 requests Algorithm 1 gains
+# ⟦h100_gain:.0f⟧ % on the modelled H100, ⟦cpu_gain:.0f⟧ % on this CPU's line, and at most ⟦v4_gain:.0f⟧ % on V4's curve. Why so little on a
+# GPU? A request costs as much as ⟦n_h100:.0f⟧ tokens there, so a draft pays if it survives with more than ⟦least_h100:.2f⟧, and few of these
+# drafts survive less often: of seven, ⟦accepted:.1f⟧ are accepted. On V4's curve a draft must survive with ⟦least_v4:.2f⟧, and no single length
+# does as well: the best one leaves ⟦v4_best:.0f⟧ %.
+#
+# > **How sure are we?** One training of a good drafter; harder text leaves a scheduler more (beyond the core). Bars are 95 % intervals over
+# > answers. No GPU was measured, and the CPU up to 64 requests only; its line misses single steps by more than this gain, and with 32 requests
+# > lesson 11 measures none.
+#
+# ## Recap
+# - $\theta = \tau \cdot \text{SPS}(B)$ weighs what drafts bring against what their places in the batch cost.
+# - Algorithm 1 admits drafts by survival and stops at the first that does not raise $\theta$. Further on, drawn tokens would decide
+#   whether they are checked, and no greedy test sees it.
+# - Where the time of a step is convex, the stop costs nothing. On stairs decide on the convex view, or by a lagged budget.
+# - A draft pays if $s / \Delta > \theta$. On a full machine one number decides: the price of a request in verified tokens.
+# - Alone, no policy beats whole blocks. On a full machine a scheduler gains a percent where requests are dear, at most a tenth where
+#   only tokens cost.
+#
+# **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server.
+#
+# ## Beyond the core
+#
+# The lesson is complete without what follows.
+#
+# ### ★ Why the stop is the only top on a convex table
+#
+# Write $T = 1/\text{SPS}(B)$ for the time of a step, so $\theta = \tau / T$. The next draft has survival $s$ and lengthens the step by
+# $\Delta$. It makes $\theta$ into $(\tau + s)/(T + \Delta)$, a weighted average of $\tau/T$ and $s/\Delta$. So it raises $\theta$
+# exactly if $s / \Delta > \theta$: it must bring more tokens per extra second than the step brings so far.
+#
+# Along the order $s$ never grows. If $\Delta$ never shrinks, $s / \Delta$ never grows. Now a draft fails: its $s / \Delta$ is at most
+# $\theta$. Suppose that it goes in all the same. The new $\theta$ is an average of the old $\theta$ and this $s / \Delta$, so it is
+# still at least this $s / \Delta$. The next draft's $s / \Delta$ is no higher, so it is at most the new $\theta$: the next draft fails
+# as well, and so on to the end of the order.
+#
+# ### ★ Tiles: what the stop costs, and what the cures bring
+#
+# Here are the step times of the board's two machines, and the string below the stairs.
+
+# %%
+picture = figures.step_times(tables)
+
+# %% [markdown]
+# A **replay** shows what a policy loses. It asks the policy for its lengths on recorded confidences, looks up how many of these drafts
+# the target had accepted, and takes the step's time from the table. The yardstick is taking the top, which is not lossless.
+
+# %%
+from dspark_lite.course.replication.block_replay import lengths_by, replayed_speed, tokens_and_seconds
+
+
+def given_up(policy, table, R):
+    """What a policy loses of taking the top; R requests share a step, which lasts as `table` says."""
+    steps, accepted = stored_steps(R)
+    ours, top = (replayed_speed(tokens_and_seconds(lengths_by(choose, steps), accepted, table)) for choose in (policy, retrospective(table)))
+    return 1 - ours / top
+
+
+lost = {}  # {(table, requests): {policy: what it loses}}
+for name, table in tables.items():
+    for R in (4, 32):
+        lost[name, R] = {policy: given_up(choices[policy](table), table, R) for policy in ("algorithm1", "convex", "lagged")}
+        print(f"{name:11} {R:2} requests:", *(f"{style.policy_style(policy)['label']} loses {share:6.1%}" for policy, share in lost[name, R].items()), sep="   ")
+on_tiles = lost["tiles of 16", 32]
+glue(lost_raw=100 * on_tiles["algorithm1"], lost_convex=100 * max(found["convex"] for found in lost.values()))
+
+# %% tags=["claim"]
+claims({"on a smooth table the stop costs nothing": max(abs(lost["smooth", R]["algorithm1"]) for R in (4, 32)) < 1e-6,
+        "on tiles the stop costs more than a third among 32 requests": on_tiles["algorithm1"] > 1 / 3,
+        "almost nothing among four": lost["tiles of 16", 4]["algorithm1"] < 0.01,
+        "the convex view loses a few percent at most": max(found["convex"] for found in lost.values()) < 0.06,
+        "the lagged budget loses less there": on_tiles["lagged"] < on_tiles["convex"]})
+
+# %% [markdown]
+# On tiles the stop costs ⟦lost_raw:.0f⟧ % of the throughput among 32 requests, but almost nothing among four, whose steps meet only one
+# edge. On the convex view at most ⟦lost_convex:.0f⟧ % is lost. Among 32 the lagged budget loses less: it can fill a tile to its edge, while
+# Algorithm 1 on the convex view may stop inside a tile already paid.
+#
+# ### Exercise 5 · A lagged budget (code)
+# *10 minutes · easy · optional.*
 #
 # `global_optimum(survival, cost_table)` takes the top: it gives the lengths [R] with the highest $\theta$.
-# `top_k(survival, budget)` hands a budget of drafts to the highest survivals.
+# `top_k(survival, budget)` hands a budget of drafts to the highest survivals. (A draft gets a seat if fewer than `budget` survivals are
+# ahead of it, and none of those was computed from it: so handing out is lossless. At a lag of 0 the step's own draws would set the
+# budget.)
+#
+# <details><summary>Hint</summary>
+#
+# Two survivals, two uses: which sets the budget, and which spends it? A budget is one number, and lengths have a sum.
+#
+# </details>
 
 # %%
 from dspark_lite.scheduling import top_k
@@ -401,87 +607,6 @@ def lagged_lengths(old, current, cost_table):
 done = exercises.check_lagged(lagged_lengths)
 
 # %% [markdown]
-# Handing out by the *current* survivals is safe by the order of exercise 3: a drafted word cannot move its own place. A stop is not
-# needed, because no draw of this step touches the budget.
-#
-# ## What it brings
-#
-# The recorded blocks are replayed on three cost tables (smooth, tiles, and one measured with the tiny target) under three
-# policies: the threshold of 0.5, Algorithm 1 on the convex view, and the lagged budget. **The tables price verification alone**, no
-# drafting and no request.
-
-# %% tags=["folded"]
-# @title The replay: three cost tables, three policies, 1 to 32 requests
-from dspark_lite.course.estimates import bootstrap
-from dspark_lite.course.replication import confidence_results
-from dspark_lite.scheduling import LAG, LaggedTopK, threshold
-
-priced = {**{f"made up: {name}": tables[name] for name in ("smooth", "tiles of 16")},
-          f"verification alone, measured: tiny target, {confidence_results.steps()['device'].split(',')[0]}": confidence_results.stored_cost_table()}
-gains = {}
-for name, table in priced.items():
-    policies = {"threshold": threshold(0.5), "convex": algorithm1(table.lower_hull()), "lagged": LaggedTopK(table)}
-    for R in (1, 4, 16, 32):
-        steps, accepted = stored_steps(R)
-        whole = tokens_and_seconds(torch.full_like(accepted, steps[0].tokens.shape[1]), accepted, table)
-        for policy, choose in policies.items():
-            pair = np.concatenate([tokens_and_seconds(lengths_by(choose, steps), accepted, table), whole], 1)
-            gains.setdefault(name, {}).setdefault(policy, {})[R] = bootstrap(
-                lambda groups: replayed_speed(groups[0][..., :2]) / replayed_speed(groups[0][..., 2:]), [pair])
-picture = figures.ratios(gains)
-smooth = gains["made up: smooth"]
-glue(gain_full=100 * (smooth["convex"][32].value - 1), threshold_full=100 * (smooth["threshold"][32].value - 1))
-
-# %% tags=["claim"]
-_, tiled, measured = gains.values()
-claims({"on the tiny target the lagged budget is ahead of the convex view among 32": measured["lagged"][32].low > measured["convex"][32].high,
-        "on tiles, too": tiled["lagged"][32].low > tiled["convex"][32].value,
-        "with one and with four requests all policies lie close to whole blocks":
-            max(abs(values[R].value - 1) for by_policy in gains.values() for values in by_policy.values() for R in (1, 4)) < 0.02,
-        "among 32 requests every policy gains": min(values[32].value for by_policy in gains.values() for values in by_policy.values()) > 1,
-        "Algorithm 1 is ahead of the threshold on the smooth machine": smooth["convex"][32].low > smooth["threshold"][32].value})
-
-# %% [markdown]
-# **With few requests, verify everything; with many, choose.** With one request or four, all policies lie close to whole blocks. Among
-# 32 all gain, on the smooth machine ⟦gain_full:.0f⟧ % with Algorithm 1 and ⟦threshold_full:.0f⟧ % with the threshold, which knows no
-# load. On tiles and on the measured table the lagged budget leads among 32: it can fill a tile to its edge, while Algorithm 1 on the
-# convex view may stop inside a tile already paid. On this CPU's whole server, where drafting and requests cost much, lesson 11 measures no
-# gain.
-#
-# | your cost table | take |
-# |---|---|
-# | smooth | Algorithm 1 as it is |
-# | stairs: tiles, padded sizes | a lagged budget if the engine prepares steps ahead, else Algorithm 1 on the convex view |
-#
-# > **How sure are we?** One training. The bars (95 %) take steps as independent; blocks of one prompt resemble each other, so the true
-# > intervals are wider. On the measured table part of the lagged budget's lead may be luck: it picks sizes that were measured as fast, and pays by the
-# > same measurements.
-#
-# ## Recap
-# - $\theta = \tau \cdot \text{SPS}(B)$ weighs what drafts bring against what their places in the batch cost.
-# - Algorithm 1 admits drafts by survival and stops at the first that does not raise $\theta$. Further on, drawn tokens would decide
-#   whether they are checked, and no greedy test sees it.
-# - Where the time of a step is convex, the stop costs nothing. On stairs decide on the convex view, or by a lagged budget.
-# - Alone, no policy beats whole blocks. The more of a step's time goes into verifying, and the fuller the machine, the more a scheduler
-#   is worth.
-#
-# **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server.
-#
-# ## Beyond the core
-#
-# The lesson is complete without what follows.
-#
-# ### ★ Why the stop is the only top on a convex table
-#
-# Write $T = 1/\text{SPS}(B)$ for the time of a step, so $\theta = \tau / T$. The next draft has survival $s$ and lengthens the step by
-# $\Delta$. It makes $\theta$ into $(\tau + s)/(T + \Delta)$, a weighted average of $\tau/T$ and $s/\Delta$. So it raises $\theta$
-# exactly if $s / \Delta > \theta$: it must bring more tokens per extra second than the step brings so far.
-#
-# Along the order $s$ never grows. If $\Delta$ never shrinks, $s / \Delta$ never grows. Now a draft fails: its $s / \Delta$ is at most
-# $\theta$. Suppose that it goes in all the same. The new $\theta$ is an average of the old $\theta$ and this $s / \Delta$, so it is
-# still at least this $s / \Delta$. The next draft's $s / \Delta$ is no higher, so it is at most the new $\theta$: the next draft fails
-# as well, and so on to the end of the order.
-#
 # ### ★ The cost table of your machine
 #
 # The target of this course on your machine. Run the cell twice: a jag that moves is chance. On a noisy table let Algorithm 1 decide
@@ -490,10 +615,11 @@ claims({"on the tiny target the lagged budget is ahead of the convex view among 
 # %%
 import dspark_lite
 from dspark_lite.course.measure.step_time import profile
+from dspark_lite.course.replication import confidence_results
 
 lab = dspark_lite.setup()
 here, spent = profile(lab.target, [*range(1, 25), 32, 40, 48, 56, 64], repeats=5)
-picture = figures.steps_per_second(here, spent, lab.device_name)
+picture = figures.steps_per_second(here, spent, lab.device_name, confidence_results.stored_cost_table(), confidence_results.steps()["device"])
 
 # %% [markdown]
 # ### ★ Does mixed traffic gain most?
@@ -503,6 +629,7 @@ picture = figures.steps_per_second(here, spent, lab.device_name)
 # with whole blocks, and with the best single length for *this* traffic, the harder rival.
 
 # %%
+from dspark_lite.course.estimates import bootstrap
 from dspark_lite.course.names import DOMAINS
 
 mixed = {}  # {traffic: Algorithm 1's gain over whole blocks, over the best single length}
@@ -538,10 +665,10 @@ claims({"over the best single length mixed traffic gains more than each domain":
 
 # %%
 coarse = np.array([1, *range(16, 513, 16)])
-tables["coarse table"] = CostTable(coarse, 1 / seconds(coarse))
+coarse_table = CostTable(coarse, 1 / seconds(coarse))
 gaps = {}
 for R in (4, 32):
-    gaps[R] = [given_up(table, tables["smooth"], R) for table in (tables["coarse table"], tables["coarse table"].lower_hull())]
+    gaps[R] = [given_up(algorithm1(table), tables["smooth"], R) for table in (coarse_table, coarse_table.lower_hull())]
     print(f"coarse table {R:2} requests: Algorithm 1 loses {gaps[R][0]:6.1%} on the table itself, {gaps[R][1]:5.1%} on its convex view")
 
 # %% tags=["claim"]
@@ -592,43 +719,7 @@ def without_a_stop(survivals, sps):
 try_to_refute("without a stop", policy_from(without_a_stop))
 
 # %% [markdown]
-# ### ★ Why handing out is lossless
-#
-# A token gets a seat if fewer than `budget` survivals are ahead of it, and none of those was computed from it. At a lag of 0 the
-# argument is gone: the step's own draws would set the budget.
-#
-# ### ★ The scheduler board
-#
-# Outlined is what the policy admits of one recorded step; below is $\theta$ along the order. Begin with Algorithm 1 on the smooth
-# table and add requests: which share of the drafts goes in with 4, 24, 64? Then take the tiles. Then let the lagged policy choose,
-# and step through the record.
-
-# %% tags=["folded"]
-# @title The scheduler board
-from dspark_lite.course.figures import style, web, widgets
-from dspark_lite.scheduling import fixed
-
-gamma = stored_steps(1, most=1)[0][0].tokens.shape[1]
-choices = {"algorithm1": algorithm1, "convex": lambda table: algorithm1(table.lower_hull()), "lagged": LaggedTopK,
-           "retrospective": retrospective, "threshold": lambda table: threshold(0.5), "all": lambda table: fixed(gamma)}
-records = {}
-
-
-def draw_board(requests, table, policy, step):
-    """The board of one recorded step."""
-    records.setdefault(requests, stored_steps(requests, most=64)[0])
-    return figures.board(records[requests], min(step, len(records[requests]) - 1), policy, choices[policy](tables[table]), tables[table],
-                         f"requests: {requests}; {table}; {style.policy_style(policy)['label']}")
-
-
-panel = widgets.explore(
-    draw_board, {"table": "tiles of 16"}, {"table": "tiles of 16", "policy": "lagged"},
-    requests=widgets.slider("requests", 24, 1, 64), table=widgets.menu("cost table", list(tables)),
-    policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
-    step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
-
-# %% [markdown]
-# ### Exercise 5 · A policy of your own (open)
+# ### Exercise 6 · A policy of your own (open)
 # *40 minutes · hard · optional.*
 #
 # Write a policy (a function of a proposal that returns lengths [R]) that you expect to beat Algorithm 1 on the convex view, on tiles

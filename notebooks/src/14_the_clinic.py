@@ -115,8 +115,8 @@ from dspark_lite.course.exercises.predictions import predict
 wandering = predict("Is the first round healthy? And which gets worse from round to round: tau, the cache, both or none?", ..., ...)
 
 # %%
-open_case = patients.Patient("refused kept")
-open_chart = clinic.take_chart(open_case.service(healthy), lab.prompts)
+open_chart = clinic_results.chart("refused kept") if recorded else clinic.take_chart(
+    patients.Patient("refused kept").service(healthy), lab.prompts)
 picture = figures.patient(open_chart, healthy_chart, domains, "The features of refused drafts stay in the draft's cache")
 wandering.beside("the first round is healthy; then both get worse", "seen")
 
@@ -249,8 +249,8 @@ done = exercises.check_same_block(same_block)
 # | what is drawn | 16-bit draws | drafts are drawn by a 16-bit running sum of probabilities, and accepted by the exact ones |
 # | | best one, claimed as drawn | the most probable token is drafted, and the accept rule is told that it was drawn |
 #
-# The ward's charts are recorded: we took them as we took the two above, with the same tiny models. (If your lab has other models, the cell
-# takes them now, in minutes.)
+# The ward's charts are recorded, as that of the open case: we took them as you took the healthy one, with the same tiny models. (If your lab
+# has other models, the cell takes them now, in minutes.)
 
 # %%
 SEED = patients.SEED
@@ -453,7 +453,7 @@ from dspark_lite.course.exercises.keep import EDITION, own_file
 
 examined = own_file() if own_file().is_file() else EDITION
 tiny = lab if lab.profile == "tiny" else dspark_lite.setup("tiny")
-tiny.max_new_tokens = 48  # of each answer that is compared; `python -m dspark_lite judge` compares 96
+tiny.max_new_tokens = 24  # of each answer that is compared; `python -m dspark_lite judge` compares 96
 print("Judged:", "your my_dspark.py" if examined != EDITION else "the course's edition; keep(...) in lessons 00 to 13 writes yours")
 verdicts = judge(examined, tiny, 1)
 print(report(verdicts))
@@ -744,7 +744,8 @@ claims({f"{cause} cannot be told from healthy": not clear(shown) for cause, show
 # first tensor that differs.
 
 # %%
-from dspark_lite.course.exercises.lesson_08 import first_difference, trace
+from dspark_lite.course.exercises.hunt import trace
+from dspark_lite.course.exercises.lesson_08 import first_difference
 
 sound = trace(lab.target, drafter, text)
 for cause in patients.QUIET:

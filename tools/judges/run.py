@@ -7,12 +7,11 @@ installed for it stands in build/environments. The rows go to assets/measurement
 """
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
 
-from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.common.files import ROOT, read_json, write_json
 from dspark_lite.course.measure.journal import header
 from tools.errors import report_errors
 from tools.judges import (
@@ -70,7 +69,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     lab = lab_of(options)
     made, rows, agreed = header(lab), [], True
-    earlier = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    earlier = read_json(options.out)["rows"] if options.out.exists() else []
     for name in JUDGES:
         found = [row for row in earlier if row["judge"] == name]
         if name in options.only:

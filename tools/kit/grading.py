@@ -45,12 +45,13 @@ def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> C
     except SyntaxError as error:
         text = f"raise SyntaxError({f'line {error.lineno}: {error.msg}'!r})"
         return Cell(step, ast.parse(text).body if named or exercise else [], named)
+    # a checker may look at the source
     linecache.cache[step] = (
         len(text),
         None,
         text.splitlines(keepends=True),
         step,
-    )  # a checker may look at the source
+    )
     if named or exercise:
         return Cell(step, [node for node in body if not checker_calls(node)], named)
     return Cell(step, [node for node in body if isinstance(node, DEFINITIONS)], [])

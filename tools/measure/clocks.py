@@ -29,9 +29,8 @@ def least(found):
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(
-        arguments
-    )  # --help says so and measures nothing
+    # --help says so and measures nothing
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args(arguments)
     check_writable(clocks.RECORDED)
     lab = setup("tiny", prompts=1)
     found = [clocks.measured(lab, REPEATS) for _ in tqdm(range(RECORDINGS), unit="recording")]

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from dspark_lite.course.result_files import reference
 from dspark_lite.course.measure.draft_summary import summarise, target_shape
 from dspark_lite.course.measure.journal import Journal, header, journal_path
-from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.common.files import ROOT, read_json, write_json
 from tools.errors import report_errors
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
@@ -47,7 +47,7 @@ def without_shared(source, folder):
 
 def set_config(folder, **fields):
     """Change fields of a draft's config; one set to `...` is removed."""
-    config = json.loads((folder / "config.json").read_text()) | fields
+    config = read_json(folder / "config.json") | fields
     (folder / "config.json").write_text(
         json.dumps({name: value for name, value in config.items() if value is not ...})
     )
@@ -94,7 +94,7 @@ def bare_in_speculators(own, folder):
 def z_lab(own, folder):
     """Write a DFlash as z-lab publishes one: fields nested, neither embedding nor LM head."""
     without_shared(own, folder)
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     nested = {name: config[name] for name in ("mask_token_id", "target_layer_ids")}
     removed = dict.fromkeys([*nested, "sample_from_anchor", *HEADS], ...)
     set_config(

@@ -6,14 +6,13 @@ moved to assets/measurements/experiments.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 
 from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT, write_json
+from dspark_lite.common.files import ROOT, read_json, write_json
 from dspark_lite.course.formats import duration
 from tools.errors import report_errors
 from dspark_lite.training.devices import keep_freed_memory, training_device
@@ -39,14 +38,13 @@ def measure(name, prompts):
         train(run.recipe, changes=run.changes, out=folder)
     recipe, lab = load_recipe(*run), setup("tiny", prompts=prompts)
     losses = BUILD / recipe.name / "held_out.json"  # on the rows held out, after each pass
-    slots = (
-        SLOTS if recipe.kind == "draft" else 1
-    )  # the engine holds no context of a second language model
+    # the engine holds no context of a second language model
+    slots = SLOTS if recipe.kind == "draft" else 1
     found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
     measured = {
         **found,
         "recipe": without_nones(recipe),
-        **({"held_out_losses": json.loads(losses.read_text())} if losses.exists() else {}),
+        **({"held_out_losses": read_json(losses)} if losses.exists() else {}),
     }
     write_json(path, measured)
     journal_path(path).unlink()
@@ -60,7 +58,7 @@ def finished(name):
     recipe = load_recipe(*run)
     if not path.exists():
         return None
-    measured = json.loads(path.read_text())
+    measured = read_json(path)
     if parse_recipe(measured["recipe"], path.name) != recipe:
         made = [path, WORK / "checkpoints" / name, BUILD / recipe.name]
         raise DSparkLiteError(
@@ -97,9 +95,8 @@ def main(arguments):
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.runs if name not in RUNS]:
         raise DSparkLiteError(f"there is no run {', '.join(unknown)}; runs are {', '.join(RUNS)}")
-    names = options.runs or sorted(
-        RUNS, key=lambda name: "initial" in RUNS[name].changes
-    )  # those that others begin from first
+    # those that others begin from first
+    names = options.runs or sorted(RUNS, key=lambda name: "initial" in RUNS[name].changes)
     if options.estimate:
         return print(*what_it_takes(names), sep="\n")
     check_writable(MEASUREMENTS / f"{LATENCY}.json")

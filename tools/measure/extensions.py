@@ -44,9 +44,8 @@ def line(row):
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(
-        arguments
-    )  # --help says so and measures nothing
+    # --help says so and measures nothing
+    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(arguments)
     check_writable(MEASURED)
     lab = setup("tiny", prompts=PROMPTS)
     rows = measure(lab, lab.drafter("dspark"))

@@ -19,6 +19,8 @@ from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.machines import CONTEXT, LOADS, NO_HOST, POLICIES
 from dspark_lite.course.measure.serving_load import TEMPERATURE
 from dspark_lite.course.replication.machine_results import (
+    HEAD_LOADS,
+    HEAD_MACHINES,
     MTP_ROUNDS,
     PROMPTS,
     REPLAYED,
@@ -26,6 +28,7 @@ from dspark_lite.course.replication.machine_results import (
     machines,
     published_steps,
     replay_all,
+    replay_wrong_heads,
 )
 from tools.errors import report_errors
 
@@ -72,9 +75,9 @@ def rounded(value):
 
 
 def summary(found: dict) -> str:
-    """Return three short tables, as docs/scheduling.md shows them: the numbers of each machine,
-    what Algorithm 1 verifies and gains over whole blocks at each load, and how far the model is
-    from published steps."""
+    """Return four short tables, as docs/scheduling.md shows them: the numbers of each machine,
+    what Algorithm 1 verifies and gains over whole blocks at each load, what it gains with a wrong
+    head, and how far the model is from published steps."""
     machines_head = ["machine", "", "fixed", "a request", "a token", "after", "requests that fit"]
     numbers, gains = [], []
     for name, machine in found["machines"].items():
@@ -114,11 +117,20 @@ def summary(found: dict) -> str:
                 " to ".join(f"{end(row['ratio'] for row in bare):.2f}" for end in (min, max)),
             ]
         )
+    by_head = {}
+    for row in found["wrong_heads"]:
+        by_head.setdefault(row["head"], []).append(_gain(row))
+    heads = [[head, *cells] for head, cells in by_head.items()]
+    heads_head = [
+        "a head",
+        *(f"{name}, {load} under way" for name in HEAD_MACHINES for load in HEAD_LOADS),
+    ]
     ratios_head = ["published step", "requests", "model / published", "roofline alone"]
     return "\n\n".join(
         [
             markdown(machines_head, numbers),
             markdown(["Algorithm 1 on", *(f"{load} under way" for load in LOADS)], gains),
+            markdown(heads_head, heads),
             markdown(ratios_head, ratios),
         ]
     )
@@ -202,6 +214,7 @@ def main(arguments):
         "published": published_steps(),
         "published_without_host": published_steps(NO_HOST),
         "rows": [plain_row(row) for row in replay_all()],
+        "wrong_heads": [plain_row(row) for row in replay_wrong_heads()],
     }
     found = rounded(found)
     write_json(REPLAYED, found)

@@ -8,12 +8,11 @@ build/production, a part's rows in a journal of its own beside the result.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from functools import partial
 
-from dspark_lite.common.files import ROOT, WORK, write_json
+from dspark_lite.common.files import ROOT, WORK, read_json, write_json
 from tools.errors import report_errors
 from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.measure.journal import Journal, check_writable, header, journal_path
@@ -124,7 +123,7 @@ def main(arguments):
     for part in options.parts:
         journal = Journal(journal_path(MEASURED.with_stem(f"{MEASURED.stem}-{part}")), settings)
         rows = PARTS[part](lab, prompts=options.prompts, journal=journal)
-        held = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+        held = read_json(MEASURED) if MEASURED.exists() else {}
         write_json(
             MEASURED, {**held, part: {**header(lab), "prompts": options.prompts, "rows": rows}}
         )

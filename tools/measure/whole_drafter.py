@@ -22,16 +22,13 @@ PROMPTS, NEW_TOKENS = 5, 80  # a domain; of an answer, at most
 
 @report_errors
 def main(arguments):
-    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(
-        arguments
-    )  # --help says so and measures nothing
+    # --help says so and measures nothing
+    argparse.ArgumentParser(description=__doc__.partition("\n\n")[0]).parse_args(arguments)
     check_writable(RECORDED)
     lab = setup("tiny", prompts=PROMPTS)
     lab.max_new_tokens = NEW_TOKENS
     with tempfile.TemporaryDirectory() as folder:
-        found = train_whole(
-            lab, Path(folder), exercises.sees, exercises.dspark_loss, exercises.train, PROMPTS
-        )
+        found = train_whole(lab, Path(folder), exercises.sees, exercises.dspark_loss, PROMPTS)
     losses = {
         name: [round(loss, 4) for loss in by_step] for name, by_step in found["losses"].items()
     }

@@ -4,7 +4,9 @@ text, keep the outputs.
 `python -m tools.notebooks.build` writes notebooks/NN_name.ipynb and
 notebooks/solutions/NN_name.ipynb for every notebooks/src/NN_name.py, and notebooks/more/name.ipynb,
 which has no exercises and one edition, for every notebooks/src/more/name.py
-(tools/notebooks/fill.py says how a text names numbers). It tries every lesson, prints the sentences
+(tools/notebooks/fill.py says how a text names numbers). The readers' notebooks come without the
+workshop: what checks and fills the text runs in the build and stands in the solutions alone. It
+tries every lesson, prints the sentences
 that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
 sources and executes nothing. `--inputs-only` rewrites text, comments and imports and keeps the
 outputs.
@@ -14,7 +16,6 @@ import argparse
 import ast
 import base64
 import io
-import json
 import math
 import os
 import re
@@ -31,7 +32,8 @@ from tqdm import tqdm
 
 from dspark_lite.common.about import REPOSITORY, TAG
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT, write_text
+from dspark_lite.common.files import ROOT, read_json, write_text
+from dspark_lite.course.lesson_text import MIME
 from tools.notebooks.fill import fill_in, placeholders, quotes
 from tools.notebooks.setup_cell import SETUP
 
@@ -45,6 +47,7 @@ BADGE_IMAGE = "https://colab.research.google.com/assets/colab-badge.svg"
 PICTURE = "image/png"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
+WORKSHOP = {"claims", "glue"}  # what a lesson calls for its builders alone
 CLAIMS_TITLE = "#@title A check of the text around it, for whoever builds the course"
 # What stands beside the lessons, seen from a folder further down.
 PAGE_LINK = re.compile(rf"\]\(((?:\.\./)?\w+/\w+\.md|{MORE}/\w+\.ipynb)")
@@ -160,7 +163,7 @@ def title(source):
 def recorded_seconds():
     """Return {lesson: seconds on a CPU} as tools/notebooks/run_course.py recorded them, which may
     be none."""
-    return json.loads(MEASURED.read_text())["cpu"]["seconds"] if MEASURED.exists() else {}
+    return read_json(MEASURED)["cpu"]["seconds"] if MEASURED.exists() else {}
 
 
 def minutes(lesson):
@@ -213,9 +216,9 @@ def badge(path):
     return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
 
 
-def generate(source, solutions):
+def generate(source, solutions, workshop=False):
     """Return the notebook of a source, not executed: the student's, or with the solutions in place
-    of the stubs.
+    of the stubs. The student's has what checks and fills its text only with `workshop`.
 
     Its text still has the placeholders; a cell's metadata list them under "glue", where they stay
     when they are filled in.
@@ -241,7 +244,48 @@ def generate(source, solutions):
             cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)
+    if not (solutions or workshop):
+        without_workshop(notebook)
     return notebook
+
+
+def workshop_lines(code):
+    """Return the numbers of the lines, from 1, that serve the text alone: calls of `claims` and
+    `glue` and their import."""
+
+    def serves_the_text(node):
+        if isinstance(node, ast.ImportFrom):
+            return {name.name for name in node.names} <= WORKSHOP
+        call = node.value if isinstance(node, ast.Expr) else None
+        return isinstance(call, ast.Call) and getattr(call.func, "id", "") in WORKSHOP
+
+    nodes = [node for node in ast.parse(code).body if serves_the_text(node)]
+    return {line for node in nodes for line in range(node.lineno, node.end_lineno + 1)}
+
+
+def without_workshop(notebook):
+    """Take out of a notebook what only its builders need: claims, `glue`, their import.
+
+    The values that a cell glued stay in its outputs, which show nothing; those of a cell that goes
+    join the outputs of the cell before.
+    """
+    kept = []
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and cell.source.strip():
+            lines, dropped = cell.source.split("\n"), workshop_lines(cell.source)
+            left = [line for number, line in enumerate(lines, start=1) if number not in dropped]
+            if "claim" in tags(cell) or dropped and not "".join(left).strip():
+                earlier = next(cell for cell in reversed(kept) if cell.cell_type == "code")
+                earlier.outputs += [
+                    output for output in cell.outputs if MIME in output.get("metadata", {})
+                ]
+                continue
+            cell.source = "\n".join(left).strip("\n") if dropped else cell.source
+        kept.append(cell)
+    notebook.cells = kept
+    for count, cell in enumerate(code_cells(notebook), start=1):
+        if cell.execution_count is not None:
+            cell.execution_count = count
 
 
 def header(cell, source, solutions):
@@ -434,7 +478,7 @@ def build(sources):
     """
     if not sources:
         raise LessonError("There is no lesson in notebooks/src; a lesson is a file NN_name.py.")
-    work = [(*which, generate(*which)) for which in both_editions(sources)]
+    work = [(*which, generate(*which, workshop=True)) for which in both_editions(sources)]
     failures, built = [], []
     with tqdm(total=sum(len(code_cells(notebook)) for *_, notebook in work), unit="cell") as bar:
         for source, solutions, notebook in work:
@@ -442,6 +486,9 @@ def build(sources):
             bar.set_description(lesson)
             try:
                 execute_with_claims(notebook, lesson, bar.update)
+                failures += false_sentences(notebook, lesson)
+                if not solutions:
+                    without_workshop(notebook)
                 lighten(notebook)
                 fill_in(notebook, notebook, lesson, ROOT)  # `write_inputs` names what is missing
                 write_notebook(notebook_path(source, solutions), notebook)
@@ -449,7 +496,7 @@ def build(sources):
             except LessonError as error:
                 failures.append(str(error))
     quoting = [source for source in chosen_sources() if quotes(source.read_text(encoding="utf-8"))]
-    return failures + write_inputs(dict.fromkeys(built + both_editions(quoting)))
+    return [*dict.fromkeys(failures + write_inputs(dict.fromkeys(built + both_editions(quoting))))]
 
 
 def write_inputs(editions):

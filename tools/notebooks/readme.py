@@ -139,13 +139,14 @@ def inspected():
     return markdown([*head, rows[0]["asked"]], lines)
 
 
+# by page: the goal of make that writes its tables
 TABLES = {
     README: ("notebooks", [drafters, lessons, beside]),
     ROOT / "docs" / "judges.md": ("judges", [judges]),
     ROOT / "docs" / "drafts.md": ("drafts", [forms, inspected]),
     SYLLABUS: ("notebooks", [teaching.term]),
     TEACHING / "lessons.md": ("notebooks", [teaching.lessons]),
-}  # by page: the goal of make that writes its tables
+}
 
 
 def render(page, text):

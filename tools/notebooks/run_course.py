@@ -8,7 +8,6 @@ each. `--record` also keeps the seconds in assets/measurements/lessons.json.
 
 import argparse
 import base64
-import json
 import math
 import os
 import platform
@@ -31,7 +30,7 @@ from tools.notebooks.build import (
 )
 from tqdm import tqdm
 
-from dspark_lite.common.files import write_json, write_text
+from dspark_lite.common.files import read_json, write_json, write_text
 
 BUILD = ROOT / "build"
 AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each
@@ -103,7 +102,7 @@ def bench(prompts):
     code = subprocess.run([sys.executable, *asked, str(path)], **quiet).returncode
     if code:
         raise LessonError(f"`python -m dspark_lite bench` ended with exit code {code}.")
-    return json.loads(path.read_text())["rows"]
+    return read_json(path)["rows"]
 
 
 def closing_table(rows):
@@ -176,7 +175,7 @@ def main(arguments=None):
     for sentence in failures:
         print(sentence, file=sys.stderr)
     if options.record and not failures:
-        kept = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+        kept = read_json(MEASURED) if MEASURED.exists() else {}
         write_json(MEASURED, {**kept, "cpu": measurement(seconds)})
     return 1 if failures else 0
 

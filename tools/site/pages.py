@@ -65,14 +65,14 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
+            # MyST's comments, no one else's
             cell.source = re.sub(
                 r"^(?=%|\+\+\+)", r"\\", linked(cell.source, path, pages), flags=re.M
-            )  # MyST's comments, no one else's
+            )
             continue
         cell.metadata["mystnb"] = fold(cell)
-        told = [
-            output for output in cell.outputs if output.get("data", True)
-        ]  # without data: numbers for the text
+        # without data: numbers for the text
+        told = [output for output in cell.outputs if output.get("data", True)]
         cell.outputs = [
             shown for output in told if not is_stub(output) for shown in with_widget(output)
         ]
@@ -82,9 +82,8 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
             }
 
 
-FOLDED = re.compile(
-    r"#\s*@title (.+)\n"
-)  # the first line of a cell that Colab and Jupyter show closed
+# the first line of a cell that Colab and Jupyter show closed
+FOLDED = re.compile(r"#\s*@title (.+)\n")
 
 
 def fold(cell) -> dict:
@@ -112,9 +111,8 @@ def with_widget(output) -> list:
     if WEB not in output.get("metadata", {}):
         return [output]
     given = output.metadata.pop(WEB).replace("</", "<\\/")
-    place = (
-        f'<div class="course-widget" hidden><script type="application/json">{given}</script></div>'
-    )
+    kind = "course-round" if '"drawing":"living_round"' in given[:40] else "course-widget"
+    place = f'<div class="{kind}" hidden><script type="application/json">{given}</script></div>'
     return [nbformat.v4.new_output("display_data", {"text/html": place}), output]
 
 

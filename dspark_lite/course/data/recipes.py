@@ -16,7 +16,14 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import IN_CLONE, WORK, data_folder, write_atomically, write_json
+from dspark_lite.common.files import (
+    IN_CLONE,
+    WORK,
+    data_folder,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.drafters import DSpark
 from dspark_lite.models.checkpoints import (
@@ -176,7 +183,7 @@ def search(
             write_json(
                 path, held_out_losses(train_draft(trial, target, cache, folder), trial, cache)
             )
-        losses[rate] = json.loads(path.read_text())["loss"]
+        losses[rate] = read_json(path)["loss"]
     return losses
 
 
@@ -270,7 +277,7 @@ def _read_file(name: str) -> dict:
     for path in (RECIPES / f"{name}.json", Path(name)):
         if path.is_file():
             try:
-                fields = json.loads(path.read_text())
+                fields = read_json(path)
             except (json.JSONDecodeError, UnicodeDecodeError) as error:
                 raise DSparkLiteError(
                     f"{path.name} is not JSON ({error}); see assets/recipes/ for examples"
@@ -373,9 +380,7 @@ def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | Non
             f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder"
         )
     kept = BUILD / recipe.name / "written.json"
-    if out is None and not (
-        kept.exists() and json.loads(kept.read_text())["recipe"] == recipe.digest
-    ):
+    if out is None and not (kept.exists() and read_json(kept)["recipe"] == recipe.digest):
         raise DSparkLiteError(
             f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
             "over it"

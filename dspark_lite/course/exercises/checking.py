@@ -153,13 +153,15 @@ class Step:
 
     `cases` are tuples of arguments. `mistakes` maps the sentence that names a mistake to the function that makes it, or
     to several. `otherwise` is said of a wrong answer that no mistake gives. `read(answer)` is what is compared of a
-    returned value; it may raise Mistake, too, where the value has the wrong form.
+    returned value; it may raise Mistake, too, where the value has the wrong form. `parts` are narrower steps: the first of
+    them that a wrong answer fails says which part of it is wrong, in place of `otherwise`.
     """
 
     cases: Sequence[tuple]
     mistakes: dict[str, Callable | tuple[Callable, ...]]
     otherwise: str
     read: Callable = lambda answer: answer
+    parts: Sequence["Step"] = ()
 
     def planted(self) -> list[tuple[str, Callable]]:
         """Each wrong function beside its sentence."""
@@ -241,6 +243,8 @@ class Step:
                 raise Mistake(
                     f"your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
                 )
+        for part in self.parts:
+            part.compare(function, right)
         some = f"right in {len(answers) - len(wrong)} of {len(answers)} cases. "
         raise Mistake((some if 2 * len(wrong) < len(answers) else "") + self.otherwise)
 

@@ -1,15 +1,10 @@
-"""Checkers of lesson 03: what two caches forget, `verify` from memory, the end of a round."""
+"""Checkers of lesson 03: what two caches forget, `verify` from memory, what the small LM has still to read."""
 
-from typing import NamedTuple
-
-import torch
-
-from .checking import Exercise, Mistake, Step, as_function, checker, finished
+from .checking import Exercise, Step
 from .my_dspark import forget
 from .random_cases import Cases, number, numbers
 from .verifying import check_verify as check_verify
 from .verifying import in_use as decides
-from .verifying import verify
 
 
 def in_use(learners, done: bool):
@@ -80,135 +75,54 @@ check_forget = Exercise(
 )
 
 
-def settle(models, caches, p, q, drafts, generator):
-    """Ends a round of the drafts: the tokens that it commits, and those that the small LM has still to read."""
-    tokens = verify(p, q, drafts, generator)
-    gamma, accepted = len(drafts), len(tokens) - 1
-    for model, cache, dropped in zip(models, caches, forget(gamma, accepted)):
-        model.roll_back(cache, dropped)
-    return tokens, drafts[-1:] * (accepted == gamma) + tokens[-1:]
+def still_unread(drafts, tokens):
+    """Of the tokens that a round commits, those that the small LM has not read."""
+    return tokens[-2:] if is_whole(drafts, tokens) else tokens[-1:]
 
 
-BEFORE, ANCHOR = [90, 91], 92  # a text and its last token
-VOCABULARY = 8  # of the tokens in a block
-CHANGED = " (on the way your function, or the `verify` that it calls, changed `drafts`: then len(drafts) is no longer gamma)"
+def is_whole(drafts, tokens):
+    """Whether all drafts were accepted."""
+    return len(tokens) > len(drafts)
 
 
-class Played(NamedTuple):
-    """A round: its drafts, how many of them the target accepts, and the target's own next token."""
-
-    drafts: list[int]
-    accepted: int
-    own: int
-
-
-def round_case(generator) -> Played:
-    """A round of one to six drafts, some of them the same token."""
-    drafts = numbers(generator, number(generator, 1, 6), 0, VOCABULARY - 1)
+def ended_round(generator):
+    """The drafts of a round, one to eight, and the tokens that it commits."""
+    drafts = numbers(generator, number(generator, 1, 8), 0, 99)
     accepted = number(generator, 0, len(drafts))
-    refused = drafts[accepted] if accepted < len(drafts) else 0
-    return Played(drafts, accepted, (refused + number(generator, 1, VOCABULARY - 1)) % VOCABULARY)
+    return drafts, [*drafts[:accepted], number(generator, 100, 199)]
 
 
-# With 2 of 3 accepted the small LM has nothing to forget and yet has read all that stays.
-ROUNDS = Cases([Played([1, 2, 3], accepted, 4) for accepted in (1, 3, 0, 2)], round_case)
-
-
-class Tape:
-    """A model whose cache is the list of tokens that it has read."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def roll_back(self, cache: list[int], dropped: int) -> None:
-        """Forgets the last `dropped` tokens; raises Mistake where there are not so many."""
-        if not 0 <= dropped <= len(cache):
-            raise Mistake(
-                f"the {self.name}'s cache holds {len(cache)} positions and cannot forget {dropped} of them"
-            )
-        del cache[len(cache) - dropped :]
-
-
-def one_hot(tokens: list[int]) -> torch.Tensor:
-    """Distributions [k, V] that are sure of these k tokens."""
-    return torch.nn.functional.one_hot(torch.tensor(tokens), VOCABULARY).float()
-
-
-def judged_by(played: Played) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distributions p [g+1, V] and q [g, V] with which the rule cannot but play this round."""
-    drafts, accepted, own = played
-    p = one_hot(drafts[:accepted] + [own] * (len(drafts) + 1 - accepted))
-    q = one_hot(drafts)
-    if accepted < len(drafts):  # both share a token that is owed nothing, so that q matters
-        free = {*range(VOCABULARY)} - {own, drafts[accepted]}
-        p[accepted, min(free)] = q[accepted, min(free)] = 1.0
-        p[accepted], q[accepted] = p[accepted] / 2, q[accepted] / 2
-    return p, q
-
-
-def settled(learners, played: Played, drafts: list[int]):
-    """What a function like `settle` returns of a round and leaves in two tapes."""
-    models, caches = (
-        (Tape("target"), Tape("small LM")),
-        ([*BEFORE, ANCHOR, *drafts], [*BEFORE, ANCHOR, *drafts[:-1]]),
-    )
-    return finished(learners(models, caches, *judged_by(played), drafts, None)), caches
-
-
-@checker
-def check_settle(learners):
-    """Checks a function like `settle` by what it leaves in two caches that can be read."""
-    as_function(learners)
-    for played in ROUNDS:
-        judge_settled(learners, played)
-
-
-def judge_settled(learners, played: Played) -> None:
-    """Raises Mistake unless a function like `settle` ends this round rightly."""
-    drafts = list(played.drafts)
-    try:
-        returned, caches = settled(learners, played, drafts)
-        if not isinstance(returned, (tuple, list)) or [type(part) for part in returned] != [
-            list,
-            list,
-        ]:
-            raise Mistake(
-                "return two lists: the tokens that the round commits, and those that the small LM has still to read"
-            )
-        judge_round(played, *returned, *caches)
-    except Mistake as mistake:
-        changed = CHANGED if drafts != played.drafts else ""
-        raise Mistake(f"{mistake}{changed}") from None
-
-
-def judge_round(
-    played: Played,
-    tokens: list[int],
-    unread: list[int],
-    cache: list[int],
-    small_cache: list[int],
-) -> None:
-    """Raises Mistake unless the round commits the right tokens, each cache holds what stays and nothing else, and `unread`
-    is what the small LM's lacks."""
-    drafts, accepted, own = played
-    where = f"with {accepted} of {len(drafts)} drafts accepted "
-    if tokens != [*drafts[:accepted], own]:
-        raise Mistake(f"{where}the first list is not what verify(p, q, drafts, generator) returns")
-    for name, found, read in (("target", cache, drafts), ("small LM", small_cache, drafts[:-1])):
-        surplus = len(found) - len([*BEFORE, ANCHOR, *read[:accepted]])
-        if surplus > 0:
-            raise Mistake(
-                f"{where}the {name}'s cache still holds refused drafts, {surplus} too many"
-            )
-        if surplus < 0:
-            raise Mistake(
-                f"{where}the {name}'s cache has forgotten {-surplus} too many; accepted drafts and the anchor stay"
-            )
-    whole = accepted == len(drafts)
-    if unread != [*drafts[-1:] * whole, own]:
-        lacking = (
-            "its own last draft, which it never read, and then the target's token"
-            if whole
-            else "the target's own token and nothing else"
-        )
-        raise Mistake(f"{where}the small LM has still to read {lacking}")
+check_still_unread = Exercise(
+    still_unread,
+    Step(
+        Cases(
+            [([1, 2, 3], [1, 4]), ([1, 2, 3], [1, 2, 3, 4]), ([1, 2, 3], [4]), ([5], [5, 6])],
+            ended_round,
+        ),
+        {
+            "right after a refusal; after a whole block the small LM has its own last draft still to read, too.": lambda drafts, tokens: (
+                tokens[-1:]
+            ),
+            "the small LM has read the accepted drafts, all but its own last one; leave them out.": lambda drafts, tokens: (
+                tokens
+            ),
+            "after a refusal the last draft is not committed; then the target's token alone is left.": lambda drafts, tokens: [
+                drafts[-1],
+                tokens[-1],
+            ],
+            "right after a whole block; after a refusal the token before the last is an accepted draft, which was read.": lambda drafts, tokens: (
+                tokens[-2:]
+            ),
+            "the order is the text's: after a whole block the last draft, then the target's token.": lambda drafts, tokens: (
+                [tokens[-1], drafts[-1]] if is_whole(drafts, tokens) else tokens[-1:]
+            ),
+            "the target's own token is unread, too: the small LM never reads it before the next round.": lambda drafts, tokens: (
+                drafts[-1:] if is_whole(drafts, tokens) else []
+            ),
+            "these are the refused drafts; nobody reads them again.": lambda drafts, tokens: drafts[
+                len(tokens) - 1 :
+            ],
+        },
+        "it is the target's token, a list of one, and before it the last draft where the whole block was accepted.",
+    ),
+)

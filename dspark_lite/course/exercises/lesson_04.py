@@ -185,10 +185,6 @@ def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask, kin
             draft.w["embed_tokens.weight"][ids(draft, anchor)],
         )
         for n, context in enumerate(draft.context):
-
-            def project(x, part, layer=f"layers.{n}"):
-                return F.linear(x, draft.w[f"{layer}.{part}.weight"])
-
             y = draft.norm(x, f"layers.{n}.input_layernorm")
             queries = draft.norm(
                 draft.heads(y, f"layers.{n}.self_attn.q_proj"), f"layers.{n}.self_attn.q_norm"
@@ -200,11 +196,9 @@ def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask, kin
             mixed = F.scaled_dot_product_attention(
                 draft.rotate(queries, first)[None], keys[None], values[None], seen, enable_gqa=True
             )[0]
-            x = x + project(mixed.transpose(0, 1).flatten(1), "self_attn.o_proj")
-            y = draft.norm(x, f"layers.{n}.post_attention_layernorm")
-            x = x + project(
-                F.silu(project(y, "mlp.gate_proj")) * project(y, "mlp.up_proj"), "mlp.down_proj"
-            )
+            projection = draft.w[f"layers.{n}.self_attn.o_proj.weight"]
+            x = x + F.linear(mixed.transpose(0, 1).flatten(1), projection)
+            x = x + draft.mlp(x, f"layers.{n}")
         return draft.norm(x, "norm")
 
     return pass_over

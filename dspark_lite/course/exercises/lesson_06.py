@@ -1,4 +1,4 @@
-"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, and what a round leaves in the cache."""
+"""Checkers of lesson 06: pairs of feature and token, a chain of passes and its loss, and which cells of the cache stay after a round."""
 
 import torch
 
@@ -362,76 +362,58 @@ check_chain_loss = Exercise(
 )
 
 
-def after_round(cached, gamma, accepted):
-    """(Entries of the cache to keep, pairs to enter) after a round."""
-    return cached, accepted + 1
+def cells(cached, gamma, accepted):
+    """Of each cell of the cache after a round, whether its pair had a feature of the target's, and whether its token was committed.
+
+    Before the round the cache held `cached` cells. Each pass has left one, the first from the feature that waited; the last draft, which no
+    pass has read, has none.
+    """
+    kept = min(accepted, gamma - 1)
+    return (
+        [True] * (cached + 1) + [False] * (gamma - 1),
+        [True] * (cached + 1 + kept) + [False] * (gamma - 1 - kept),
+    )
 
 
-def two_numbers(answer):
-    """The answer, if it has two parts."""
-    if torch.as_tensor(answer).numel() != 2:
-        raise Mistake("two numbers are asked for: (entries that stay, pairs that are entered).")
-    return answer
+def survives(from_target, committed):
+    """Of each cell of the cache, whether it stays after a round."""
+    return [target and kept for target, kept in zip(from_target, committed)]
 
 
-def keep_first_pass(cached, gamma, accepted):
-    """The first pass read the waiting feature, which was the target's own: keeping that one entry is right as well."""
-    return cached + 1, accepted
+def marks(answer):
+    """One True or False per cell."""
+    found = torch.as_tensor(answer)
+    if found.dtype != torch.bool:
+        raise Mistake("return True or False for each cell, not places or a number of cells.")
+    return found
 
 
 def ended_round(generator):
-    """A cache of any length and a block of which any number was accepted."""
+    """The cells after a block of which any number was accepted."""
     gamma = number(generator, 1, 16)
-    return number(generator, 1, 200), gamma, number(generator, 0, gamma)
+    return cells(number(generator, 1, 200), gamma, number(generator, 0, gamma))
 
 
-check_after_round = Exercise(
-    after_round,
+check_survives = Exercise(
+    survives,
     Step(
-        Cases([(20, 7, 3), (20, 7, 0), (31, 5, 5)], ended_round),
+        Cases([cells(3, 5, 2), cells(20, 7, 0), cells(31, 5, 5)], ended_round),
         {
-            "the drafted entries are still in the cache: without rolling back, refused drafts stay in sight for good.": (
-                lambda cached, gamma, accepted: (cached + gamma, accepted + 1),
-                lambda cached, gamma, accepted: (cached + gamma, accepted),
+            "you kept the cells of accepted drafts. Their tokens are right, but they were made from the drafter's own output; they enter "
+            "again, with the target's features. (`a and b` of two lists is the second list: go cell by cell.)": lambda _, committed: (
+                committed
             ),
-            "the first pass's entry is the anchor's pair: you kept it and entered the anchor again.": lambda cached, gamma, accepted: (
-                cached + 1,
-                accepted + 1,
+            "all cells stay: without rolling back, refused drafts stay in sight for good.": lambda from_target, committed: (
+                [True] * len(committed)
             ),
-            "you kept the first pass's entry, which is right and is the anchor's pair; every accepted draft must be entered then.": (
-                lambda cached, gamma, accepted: (cached + 1, 0),
-                lambda cached, gamma, accepted: (cached + 1, accepted - 1),
+            "no cell stays; those of the text were made from the target's features, and are right as before.": lambda _, committed: (
+                [False] * len(committed)
             ),
-            (
-                "after a block that was accepted whole the last draft is committed too: gamma + "
-                "1 pairs are entered then."
-            ): lambda cached, gamma, accepted: (
-                cached,
-                min(accepted + 1, gamma),
-            ),
-            "you kept the entries of accepted drafts. Their tokens are right, but they were computed from the drafter's own "
-            "output; enter them again with the target's features.": lambda cached, gamma, accepted: (
-                cached + accepted,
-                1,
-            ),
-            "you kept the entries of accepted drafts and entered them again: they stand in the cache twice.": lambda cached, gamma, accepted: (
-                cached + accepted,
-                accepted + 1,
-            ),
-            "two numbers are asked for: (entries that stay, pairs that are entered).": lambda cached, gamma, accepted: (
-                cached + accepted + 1
-            ),
-            "the anchor is forgotten: it was committed before the drafts, and its pair belongs in the cache too.": lambda cached, gamma, accepted: (
-                cached,
-                accepted,
-            ),
-            "only accepted tokens are committed; drafts that were refused are not entered.": (
-                lambda cached, gamma, accepted: (cached, gamma + 1),
-                lambda cached, gamma, accepted: (cached, gamma),
-            ),
+            "you kept the accepted drafts' cells alone; the cells of the text stay, and these go.": lambda from_target, committed: [
+                kept and not target for target, kept in zip(from_target, committed)
+            ],
         },
-        "keep what was committed before the round, and enter the anchor and the accepted drafts.",
-        two_numbers,
+        "a cell stays if the target's features would have put the same there: its token was committed, and its feature is the target's.",
+        marks,
     ),
-    also_right=(keep_first_pass,),
 )

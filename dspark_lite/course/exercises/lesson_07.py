@@ -1,11 +1,11 @@
-"""Checkers of lesson 07: the chance of acceptance, the loss, the mask predicate, the training loop, refusals, a head's loss."""
+"""Checkers of lesson 07: the chance of acceptance, the loss, the mask predicate, a head's loss, refusals."""
 
 import torch
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
 from dspark_lite.decoding import Round
 
-from .checking import Exercise, Mistake, Step, as_function, boolean, checker, finished, same
+from .checking import Exercise, Mistake, Step, boolean, same
 from .random_cases import Cases, number, numbers
 
 
@@ -329,6 +329,14 @@ WRONG_GRADIENTS = {
         match=lambda *case: target_loss(*case).detach()
     ),
 }
+
+
+def part_alone(name, sentence):
+    """A step in which the factors of the other two losses are 0."""
+    factors = dict.fromkeys(FACTORS, 0.0) | {name: 1.0}
+    return Step([(*LOSS_CASE[:-1], factors)], {}, sentence, one_number)
+
+
 check_dspark_loss = Exercise(
     dspark_loss,
     Step(
@@ -411,6 +419,20 @@ check_dspark_loss = Exercise(
         },
         "add factor * weighted mean of -log q(x), of the L1 distance, and of the confidence's binary cross-entropy with its label.",
         one_number,
+        [
+            part_alone(
+                "cross_entropy",
+                "the cross-entropy is wrong: it is -log q of the text's token, at each slot.",
+            ),
+            part_alone(
+                "l1",
+                "the L1 distance is wrong: it is the sum of |p - q| over the vocabulary, at each slot.",
+            ),
+            part_alone(
+                "confidence",
+                "the confidence's loss is wrong: it is the binary cross-entropy of its logit with the chance of acceptance, at each slot.",
+            ),
+        ],
     ),
     manner=trains_the_right_parts,
 )
@@ -514,131 +536,6 @@ check_refusals = Exercise(
         pairs_of_tokens,
     ),
 )
-
-
-# The loop: what it does to one parameter, and which batches and rates it asks for.
-
-FACTS = torch.tensor(
-    [[1.0, 0.5], [-0.5, 1.0], [0.3, -0.7], [1.5, 0.2], [-1.0, 0.4]]
-)  # a batch per step: an input and what is wanted
-PROBLEMS = Cases(  # trainings take their time, so they are few
-    [(FACTS,)],
-    lambda generator: (torch.randn(number(generator, 1, 7), 2, generator=generator),),
-    count=50,
-)
-
-
-def rate_of(step):
-    """The learning rate of a step in the checker."""
-    return 0.1 / (step + 1)
-
-
-def training(
-    rate=lambda rate_at, step: rate_at(step),
-    batch=lambda step: step,
-    order=("clear", "backward", "move"),
-    told=torch.Tensor.item,
-    kind=torch.optim.AdamW,
-):
-    """A training loop with one of its parts made in another way."""
-
-    def train(parameters, batch_at, loss_of, steps, rate_at):
-        optimiser, losses = kind(parameters), []
-        for step in range(steps):
-            for group in optimiser.param_groups:
-                group["lr"] = rate(rate_at, step)
-            loss = loss_of(batch_at(batch(step)))
-            for part in order:
-                {"clear": optimiser.zero_grad, "backward": loss.backward, "move": optimiser.step}[
-                    part
-                ]()
-            losses.append(told(loss))
-        return losses
-
-    return train
-
-
-train = training()
-WRONG_LOOPS = {
-    "the gradients add up from step to step: backward() adds to what is there, so clear them with zero_grad() before it": training(
-        order=("backward", "move")
-    ),
-    "nothing moves: each step needs zero_grad(), then backward(), then step(), in this order": (
-        training(order=("clear", "backward")),
-        training(order=("clear", "move", "backward")),
-        training(order=("backward", "clear", "move")),
-    ),
-    'the learning rate is not set: write rate_at(step) into each group\'s "lr", at every step': training(
-        rate=lambda rate_at, step: 0.001
-    ),
-    "the learning rate is set once; rate_at(step) is another at every step": training(
-        rate=lambda rate_at, step: rate_at(0)
-    ),
-    "the learning rate is one step late: set it before step(), at every step": training(
-        rate=lambda rate_at, step: rate_at(step - 1) if step else 0.001
-    ),
-    "the learning rate is that of the next step; steps count from 0, and so does rate_at": training(
-        rate=lambda rate_at, step: rate_at(step + 1)
-    ),
-    "every step learns from the first batch; ask for batch_at(step)": training(
-        batch=lambda step: 0
-    ),
-    "the optimiser is Adam or SGD; AdamW also lets the weights decay a little": (
-        training(kind=torch.optim.Adam),
-        training(kind=lambda parameters: torch.optim.SGD(parameters, lr=0.1)),
-    ),
-}
-
-
-def trained(function, facts: torch.Tensor) -> tuple[list, torch.Tensor]:
-    """The losses that a loop over these batches returns, and where it leaves the parameter."""
-    weight = torch.nn.Parameter(torch.tensor([0.7, -0.4]))
-
-    def loss_of(batch):
-        return (weight[0] * batch[0] + weight[1] - batch[1]).square()
-
-    with torch.enable_grad():
-        losses = finished(
-            function([weight], lambda step: facts[step], loss_of, len(facts), rate_of)
-        )
-    return losses, weight.detach().clone()
-
-
-@checker
-def check_train(learners):
-    """Checks a function like `train` by the losses it returns and by where it leaves a parameter."""
-    as_function(learners)
-    for (facts,) in PROBLEMS:
-        judge_training(learners, facts)
-
-
-def judge_training(learners, facts: torch.Tensor) -> None:
-    """Raises Mistake unless a function like `train` does with these batches what it should."""
-    (losses, weight), (right_losses, right_weight) = trained(learners, facts), trained(train, facts)
-    moved = not torch.allclose(weight, right_weight, atol=1e-6)
-    for sentence, wrong in WRONG_LOOPS.items() if moved else ():
-        if any(
-            torch.allclose(weight, trained(one, facts)[1], atol=1e-6)
-            for one in (wrong if isinstance(wrong, tuple) else (wrong,))
-        ):
-            raise Mistake(f"{sentence}.")
-    if moved:
-        raise Mistake(
-            "the parameter does not end where AdamW leads it: per step set the rate, compute the loss of that step's batch, clear, "
-            "backward, step."
-        )
-    if not isinstance(losses, (list, tuple)) or len(losses) != len(facts):
-        raise Mistake(
-            f"the training is right; return the losses as a list, one for each of the {len(facts)} steps."
-        )
-    if any(isinstance(loss, torch.Tensor) for loss in losses):
-        raise Mistake(
-            "the training is right, but the losses are tensors; .item() makes a number of each."
-        )
-    if not torch.allclose(torch.tensor(losses), torch.tensor(right_losses), atol=1e-6):
-        raise Mistake(
-            "the training is right, but these are not the losses of the steps, in their order."
-        )
 
 
 # A head alone, on a backbone that is a constant.

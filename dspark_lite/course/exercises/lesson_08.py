@@ -1,120 +1,10 @@
-"""Checkers of lesson 08: placing tensors, ties of logits, the first difference of two programs, causes of failures."""
+"""Checkers of lesson 08: the first difference of two programs, a hunt for mistakes, ties of logits, causes of failures."""
 
 import torch
 
+from . import hunt
 from .checking import Exercise, Mistake, Step, as_truth, checker, finished
-from .patients import as_in_the_engine
-from .random_cases import Cases, number, numbers
-
-
-def place(asked, found):
-    """Sets of names that are missing, unexpected, misshapen, from two {name: shape}."""
-    both = set(asked) & set(found)
-    return (
-        set(asked) - both,
-        set(found) - both,
-        {name for name in both if asked[name] != found[name]},
-    )
-
-
-def third(names):
-    """An answer with the right first two sets and the third of `names(asked, found)`."""
-    return lambda asked, found: (*place(asked, found)[:2], names(asked, found))
-
-
-def absent(asked, found):
-    """The first two sets with the misshapen names in both."""
-    missing, unexpected, misshapen = place(asked, found)
-    return missing | misshapen, unexpected | misshapen
-
-
-def three_sets(answer):
-    """Three sets of names."""
-    if isinstance(answer, dict):
-        raise Mistake(
-            "return the three sets one after the other, `return missing, unexpected, misshapen`; yours is one dict."
-        )
-    if len(answer) != 3:
-        raise Mistake(
-            f"there are {len(answer)} sets; the three are missing, unexpected and misshapen."
-        )
-    for names in answer:
-        if isinstance(names, (list, tuple, dict)):
-            raise Mistake(
-                f"the names come in three sets; one of yours is a {type(names).__name__}."
-            )
-    return tuple(map(set, answer))
-
-
-ASKED = {
-    "fc.weight": (4, 8),
-    "norm.weight": (4,),
-    "markov_head.markov_w1.weight": (9, 2),
-    "lm_head.weight": (9, 4),
-    "layers.0.self_attn.q_proj.weight": (6, 4),
-    "layers.0.self_attn.o_proj.weight": (4, 6),
-}
-FOUND = {
-    "fc.weight": (4, 8),
-    "norm.weight": (4,),
-    "markov_head.markov_w1.weight": (2, 9),
-    "confidence_head.proj.bias": (1,),
-    "layers.0.self_attn.q_proj.weight": (5, 4),
-    "layers.0.self_attn.o_proj.weight": (4, 5),
-}
-NAMES = [
-    f"layers.{layer}.{part}.weight" for layer in range(2) for part in ("q", "k", "mlp", "norm")
-]
-
-
-def files_case(generator):
-    """What a module asks for and what a file has: some of the names, with one of few shapes each."""
-
-    def shapes():
-        names = [name for name in NAMES if number(generator, 0, 9) < 7]
-        return {name: tuple(numbers(generator, 2, 2, 3)) for name in names}
-
-    return shapes(), shapes()
-
-
-check_place = Exercise(
-    place,
-    Step(
-        Cases([(ASKED, FOUND)], files_case),
-        {
-            "missing and unexpected have changed places: missing is what the module asks for and the file has not.": lambda a, f: (
-                *place(a, f)[1::-1],
-                place(a, f)[2],
-            ),
-            "a tensor of another shape went unnoticed: equal names are not enough, compare their shapes.": third(
-                lambda a, f: set()
-            ),
-            "you listed the tensors that fit; the third set holds those whose shapes differ.": third(
-                lambda a, f: {name for name in a if a[name] == f.get(name)}
-            ),
-            "the third set holds all names that both know; only those whose shapes differ are misshapen.": third(
-                lambda a, f: set(a) & set(f)
-            ),
-            "a tensor that only one side knows has no second shape to differ from; it is missing or unexpected, not misshapen.": (
-                third(lambda a, f: {name for name in {*a, *f} if a.get(name) != f.get(name)}),
-                third(lambda a, f: {name for name in a if a[name] != f.get(name)}),
-                third(lambda a, f: {name for name in f if f[name] != a.get(name)}),
-            ),
-            "a tensor of another shape is neither missing nor unexpected; it belongs in the third set, and in that alone.": (
-                lambda a, f: (*absent(a, f), set()),
-                lambda a, f: (*absent(a, f), place(a, f)[2]),
-            ),
-            "the numbers of a shape stand in an order, so [2, 9] is not [9, 2]: compare the shapes as they are.": third(
-                lambda a, f: {name for name in {*a} & {*f} if sorted(a[name]) != sorted(f[name])}
-            ),
-            "there are 2 sets; the three are missing, unexpected and misshapen.": lambda a, f: (
-                place(a, f)[:2]
-            ),
-        },
-        "missing is asked for and not found, unexpected is found and not asked for, misshapen is in both with two shapes.",
-        three_sets,
-    ),
-)
+from .random_cases import Cases, number
 
 
 def first_difference(ours, theirs, allowed):
@@ -257,43 +147,43 @@ check_first_difference = Exercise(
 )
 
 
-@torch.inference_mode()
-def trace(target, drafter, ids):
-    """What a DSpark computes up to the logits of its first block after ids [1, n], {name: tensor} in the order of computation."""
-    step, _ = target.prefill(ids, drafter.taps)
-    found = {
-        "taps of the target": step.features,
-        "taps, projected": drafter.fc(step.features),
-        "taps, normed": drafter.context(step.features),
-    }
-    normed, hooks = [], []
-    for norm in {layer.self_attn.k_norm for layer in drafter.layers}:
-        hooks.append(
-            norm.register_forward_hook(lambda module, given, output: normed.append(output))
+HUNT_FORM = "`causes` is a dictionary, {1: cause, 2: cause, 3: cause}, and `looks` is `hunt.looks`, the tensors you looked at."
+
+
+@checker
+def check_hunt(causes, looks, seed=hunt.SEED):
+    """`causes`: {program: mistake} of three programs, proven by `looks`: {program: [tensors]}, six of each at most."""
+    if not isinstance(finished(causes), dict) or not isinstance(finished(looks), dict):
+        raise Mistake(HUNT_FORM)
+    for program, right in hunt.secret(seed).items():
+        judge_find(program, finished(causes.get(program)), looks.get(program, []), right)
+
+
+def judge_find(program: int, cause: str, looked: list[str], right: str) -> None:
+    """Raises Mistake unless the looks at a program leave its cause, and no other."""
+    if cause not in hunt.MISTAKES:
+        raise Mistake(
+            f"program {program} is {cause!r}; the mistakes are {', '.join(sorted(hunt.MISTAKES))}."
         )
-    cache, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
-    for hook in hooks:
-        hook.remove()
-    for index, layer in enumerate(drafter.layers):
-        attention = layer.self_attn
-        found |= {
-            f"layer {index + 1}: values": cache.values[index][:, :, : cache.length].clone(),
-            f"layer {index + 1}: keys, projected": attention.split(
-                attention.k_proj(found["taps, normed"])
-            ),
-            f"layer {index + 1}: keys, normed": normed[index],
-            f"layer {index + 1}: keys, rotated": cache.keys[index][:, :, : cache.length].clone(),
-        }
-    return found | {
-        "logits of the block": drafter.draw_block(
-            drafter.block_hidden(cache, anchor), anchor, 0.0, None
-        )[1]
-    }
-
-
-def two_programs(target, drafter, ids):
-    """The traces of a DSpark after ids [1, n]: ours, and that of the program with the mistake."""
-    return trace(target, drafter, ids), trace(target, as_in_the_engine(drafter), ids)
+    if len(set(looked)) > hunt.LOOKS:
+        raise Mistake(f"program {program}: {hunt.LOOKS} tensors of it may be looked at, no more.")
+    left, tensors = set(hunt.MISTAKES), next(iter(hunt.differences().values()))
+    if unknown := [tensor for tensor in looked if tensor not in tensors]:
+        raise Mistake(
+            f"program {program}: there is no tensor {unknown[0]!r}; `hunt.tensors` lists the names."
+        )
+    for tensor, seen, ruled_out in hunt.told(right, looked):
+        if cause in ruled_out:
+            raise Mistake(
+                f"program {program}: with {cause!r} the tensor {tensor!r} would {'be equal' if seen else 'differ'}, and you saw that "
+                f"it {'differs' if seen else 'is equal'}."
+            )
+        left -= ruled_out
+    if left != {cause}:
+        raise Mistake(
+            f"program {program}: {cause!r} fits what you saw, and so do others: {', '.join(sorted(left - {cause}))}. Look at a tensor "
+            "in which they part."
+        )
 
 
 def is_tie(logits, ours, theirs, allowed):

@@ -1,4 +1,4 @@
-"""Checkers of lesson 10: expected throughput, Algorithm 1, a lagged budget."""
+"""Checkers of lesson 10: expected throughput, Algorithm 1, the survival that pays, a lagged budget."""
 
 import torch
 
@@ -6,7 +6,7 @@ from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
 from .checking import Exercise, Step
 from .my_dspark import algorithm_1
-from .random_cases import Cases, number
+from .random_cases import Cases, between, number
 
 
 def expected_throughput(admitted, requests, cost_table):
@@ -279,6 +279,92 @@ check_algorithm_1 = Exercise(
         },
         "sort all tokens by survival, the highest first, and admit them as long as each raises (R + survivals admitted) * "
         "sps(R + tokens admitted).",
+    ),
+)
+
+
+def least_survival(fixed, per_request, per_token, requests, tokens, committed):
+    """The survival above which one more draft raises theta."""
+    return committed * per_token / (fixed + per_request * requests + per_token * tokens)
+
+
+def machine_case(generator):
+    """A machine of three numbers; a step of one to 64 requests with up to eight tokens each, of which some are committed."""
+    prices = [between(generator, 0.01, 100) for _ in range(3)]
+    requests = number(generator, 1, 64)
+    tokens = number(generator, requests, 8 * requests)
+    committed = requests + (tokens - requests) * torch.rand((), generator=generator).item()
+    return *prices, requests, tokens, committed
+
+
+check_least_survival = Exercise(
+    least_survival,
+    Step(
+        Cases(
+            [
+                (32.0, 2.0, 0.5, 8, 64, 40.0),
+                (128.0, 0.0, 1.0, 256, 512, 480.0),
+                (0.0, 3.0, 1.5, 4, 20, 12.0),
+            ],
+            machine_case,
+        ),
+        {
+            "that is the part by which the step gets longer; the draft must bring this part of what the step commits: multiply "
+            "by `committed`.": lambda fixed, request, token, r, t, tau: (
+                token / (fixed + request * r + token * t)
+            ),
+            "the step's time has the new draft in it already; compare with what the step brings without it.": (
+                lambda fixed, request, token, r, t, tau: (
+                    tau * token / (fixed + request * r + token * (t + 1))
+                )
+            ),
+            "a draft adds a token, and no request: it makes the step longer by per_token alone.": (
+                lambda fixed, request, token, r, t, tau: (
+                    tau * (request + token) / (fixed + request * r + token * t)
+                )
+            ),
+            "`tokens` counts the anchors already; do not add the requests.": (
+                lambda fixed, request, token, r, t, tau: (
+                    tau * token / (fixed + request * r + token * (t + r))
+                )
+            ),
+            "the fixed part is missing from the time of the step.": (
+                lambda fixed, request, token, r, t, tau: tau * token / (request * r + token * t)
+            ),
+            "the requests are missing from the time of the step.": (
+                lambda fixed, request, token, r, t, tau: tau * token / (fixed + token * t)
+            ),
+            "the tokens are missing from the time of the step.": (
+                lambda fixed, request, token, r, t, tau: tau * token / (fixed + request * r)
+            ),
+            "the fixed part is paid once a step, not once a request.": (
+                lambda fixed, request, token, r, t, tau: (
+                    tau * token / ((fixed + request) * r + token * t)
+                )
+            ),
+            "per_request is paid by each request: multiply it by `requests`.": (
+                lambda fixed, request, token, r, t, tau: tau * token / (fixed + request + token * t)
+            ),
+            "that is theta, tokens a second; the draft lasts per_token seconds, so multiply by it.": (
+                lambda fixed, request, token, r, t, tau: tau / (fixed + request * r + token * t)
+            ),
+            "what counts is what the step commits, not what it verifies.": (
+                lambda fixed, request, token, r, t, tau: (
+                    t * token / (fixed + request * r + token * t)
+                )
+            ),
+            "`committed` is that of the whole step, as its time is; do not divide by the requests.": (
+                lambda fixed, request, token, r, t, tau: (
+                    tau / r * token / (fixed + request * r + token * t)
+                )
+            ),
+            "that is upside down: the draft's tokens over its seconds must be above the step's tokens over its seconds.": (
+                lambda fixed, request, token, r, t, tau: (
+                    (fixed + request * r + token * t) / (tau * token)
+                )
+            ),
+        },
+        "s / per_token must be above committed / (fixed + per_request * requests + per_token * tokens).",
     ),
 )
 

@@ -1,9 +1,9 @@
-"""Checkers of lesson 12: a paired resample and the ledger's verdict."""
+"""Checkers of lesson 12: a paired resample, the verdict on a claim, and five verdicts made beforehand."""
 
 import numpy as np
 import torch
 
-from .checking import Exercise, Mistake, Step
+from .checking import Exercise, Mistake, Step, Unfinished, finished
 from .random_cases import Cases, number
 
 
@@ -62,8 +62,16 @@ check_resampled_gain = Exercise(
             "one is still to be taken off: a ratio of 1 is a gain of 0.": lambda ours, theirs, index: (
                 length(ours[index]) / length(theirs[index])
             ),
-            "those are tokens alone; the accepted length is tokens over rounds.": lambda ours, theirs, index: (
-                ours[index, 0].sum() / theirs[index, 0].sum() - 1
+            "those are tokens alone; the accepted length is tokens over rounds.": (
+                lambda ours, theirs, index: ours[index, 0].sum() / theirs[index, 0].sum() - 1,
+                lambda ours, theirs, index: ours[index, 0].sum() - theirs[index, 0].sum(),
+            ),
+            "those are rounds alone; the accepted length is tokens over rounds.": (
+                lambda ours, theirs, index: ours[index, 1].sum() / theirs[index, 1].sum() - 1,
+                lambda ours, theirs, index: theirs[index, 1].sum() / ours[index, 1].sum() - 1,
+            ),
+            "you added tokens and rounds; sum each column by itself, then divide.": (
+                lambda ours, theirs, index: ours[index].sum() / theirs[index].sum() - 1
             ),
             "you averaged the accepted lengths of prompts; divide all tokens drawn by all their rounds.": (
                 lambda ours, theirs, index: by_prompt(ours[index]) / by_prompt(theirs[index]) - 1,
@@ -101,12 +109,12 @@ def judged(holds, turned):
 
 
 def above(bounds):
-    """Whether all margins lie above zero."""
+    """Whether all intervals lie above zero."""
     return bool((bounds[:, 0] > 0).all())
 
 
 def below(bounds):
-    """Whether a margin lies below zero."""
+    """Whether an interval lies below zero."""
     return bool((bounds[:, 1] < 0).any())
 
 
@@ -116,7 +124,7 @@ def straddles(bounds):
 
 
 def verdict(bounds):
-    """What becomes of a claim, by the bounds [M, 2] of its margins' intervals."""
+    """What becomes of a claim, by the ends [M, 2] of its intervals."""
     return judged(above, below)(bounds)
 
 
@@ -137,19 +145,20 @@ BOUNDS = [
 
 
 def bounds_case(generator):
-    """One to four margins, many of which end at zero."""
-    margins = number(generator, 1, 4)
-    middles = torch.randint(-4, 7, (margins,), generator=generator).double() / 4
-    halves = torch.randint(0, 5, (margins,), generator=generator).double() / 4
+    """One to four intervals, many of which end at zero."""
+    count = number(generator, 1, 4)
+    middles = torch.randint(-4, 7, (count,), generator=generator).double() / 4
+    halves = torch.randint(0, 5, (count,), generator=generator).double() / 4
     return (torch.stack([middles - halves, middles + halves], 1).numpy(),)
 
 
 def known_verdict(answer):
     """The place of a verdict among the three."""
-    if isinstance(answer, str) and answer not in VERDICTS:
-        named = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
-        raise Mistake(f"{answer!r} is none of the three verdicts; they are {named}.")
-    return VERDICTS.index(answer)
+    if isinstance(answer, str) and answer in VERDICTS:
+        return VERDICTS.index(answer)
+    named = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
+    shown = repr(answer) if isinstance(answer, str) else f"a {type(answer).__name__}"
+    raise Mistake(f"{shown} is none of the three verdicts; they are {named}.")
 
 
 check_verdict = Exercise(
@@ -157,13 +166,13 @@ check_verdict = Exercise(
     Step(
         Cases([(bounds,) for bounds in BOUNDS], bounds_case),
         {
-            "a claim holds where *all* of its margins lie above zero; one that does not is enough to refute it.": judged(
+            "a claim holds where *all* of its intervals lie above zero; one that does is not enough.": judged(
                 lambda bounds: (bounds[:, 0] > 0).any(), below
             ),
             "you judge by the middle of an interval; above or below zero means all of it, so its lower or its upper end.": judged(
                 lambda bounds: (bounds.mean(1) > 0).all(), lambda bounds: (bounds.mean(1) < 0).any()
             ),
-            "an interval that holds zero does not stop you: where another margin lies below zero, the claim does not hold.": lambda bounds: (
+            "an interval that holds zero does not stop you: where another one lies below zero, the claim does not hold.": lambda bounds: (
                 REPLICATES if above(bounds) else UNDECIDED if straddles(bounds) else DOES_NOT_HOLD
             ),
             "you judge by the upper end; above zero means the whole interval, so its lower end.": judged(
@@ -175,13 +184,13 @@ check_verdict = Exercise(
             "an interval that ends at zero holds it: nothing but less than zero is below.": judged(
                 above, lambda bounds: (bounds[:, 1] <= 0).any()
             ),
-            "one margin below zero is enough for a claim not to hold; not all of them have to be.": judged(
+            "one interval below zero is enough for a claim not to hold; not all of them have to be.": judged(
                 above, lambda bounds: (bounds[:, 1] < 0).all()
             ),
-            "a margin lies below zero where its whole interval does, so its upper end; the lower end alone says little.": judged(
+            "an interval lies below zero if all of it does, so look at its upper end; the lower end alone says little.": judged(
                 above, lambda bounds: (bounds[:, 0] < 0).any()
             ),
-            "there are three verdicts: where no margin lies below zero and not all lie above, we cannot tell.": judged(
+            "there are three verdicts: where no interval lies below zero and not all lie above, we cannot tell.": judged(
                 above, lambda bounds: not above(bounds)
             ),
             "where a whole interval lies below zero the claim does not hold; that we can tell.": judged(
@@ -192,3 +201,43 @@ check_verdict = Exercise(
         read=known_verdict,
     ),
 )
+
+
+CLAIMS = range(1, 6)  # the numbers of the five claims
+BELIEFS = {  # (claim, wrong verdict): what whoever says so believes
+    (1, DOES_NOT_HOLD): "you expect a small target to undo the paper's main effect.",
+    (1, UNDECIDED): "you expect an effect that drowns in noise; this one is 30 % and more.",
+    (2, DOES_NOT_HOLD): "you take a small lead for none.",
+    (2, UNDECIDED): "you take a small lead for an unsure one; what counts is whether its interval "
+    "reaches zero.",
+    (3, REPLICATES): "you take the order of the domains for a trait of the drafter; it is one of "
+    "the texts.",
+    (3, UNDECIDED): "you expect a near tie; our code is far easier to guess than our math.",
+    (4, REPLICATES): "you expect more layers to win, whatever else differs.",
+    (4, UNDECIDED): "you wait for both intervals to lie below zero; one is enough.",
+    (5, REPLICATES): "you expect a draft that sees its own tokens to improve along every block.",
+    (5, DOES_NOT_HOLD): "you take 'not shown' for 'refuted'; the interval holds zero.",
+}
+
+
+def score(forecast, found) -> int:
+    """Prints the reader's verdict on each of the five claims beside what was found, and what a wrong
+    one believes; returns how many are right. Both are {1: verdict, ..., 5: verdict}."""
+    try:
+        if not isinstance(forecast, dict):
+            raise Mistake("a forecast is a dictionary, {1: verdict, ..., 5: verdict}.")
+        mine = {claim: finished(forecast.get(claim)) for claim in CLAIMS}
+        for verdict in mine.values():
+            known_verdict(verdict)
+    except Unfinished:
+        print("Not done yet: fill in a verdict for each of the five claims, then run on.")
+        return 0
+    except Mistake as mistake:
+        print(f"Not yet: {mistake}")
+        return 0
+    for claim, verdict in mine.items():
+        said = f"You said {verdict!r}: {BELIEFS.get((claim, verdict), '')}"
+        print(f"{claim}  {found[claim]}. {'As you said.' if verdict == found[claim] else said}")
+    right = sum(found[claim] == verdict for claim, verdict in mine.items())
+    print(f"{right} of {len(CLAIMS)} right.")
+    return right

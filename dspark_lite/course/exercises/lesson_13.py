@@ -10,8 +10,8 @@ from .random_cases import Cases, number, numbers
 
 
 def lag_needed(draft, verify, host, ahead):
-    """How many steps old the confidences are that set a budget in time. A step drafts and then verifies, for so many milliseconds;
-    its confidences are there after the draft, the host needs `host` to search, and a step's size is told `ahead` of its begin."""
+    """How many steps old the newest confidences are that set a budget in time. A step drafts and then verifies, for so many milliseconds;
+    its confidences are there after the draft, a search takes `host`, and its deadline is `ahead` before the step begins."""
     return math.ceil((draft + host + ahead) / (draft + verify))
 
 
@@ -25,7 +25,7 @@ TIMES = [
 
 
 def times_case(generator):
-    """Times in quarters of a millisecond, so that some fit to the last digit; now and then nothing is queued."""
+    """Times in quarters of a millisecond, so that some fit to the last digit; now and then the deadline is the step's begin."""
     draft, verify, host = (quarters / 4 for quarters in numbers(generator, 3, 1, 40))
     return draft, verify, host, number(generator, 0, 3) and number(generator, 1, 40) / 4
 
@@ -40,9 +40,15 @@ check_lag = Exercise(
                     (draft + host + ahead) / (draft + verify)
                 ),
                 lambda draft, verify, host, ahead: (draft + host + ahead) / (draft + verify),
+                lambda draft, verify, host, ahead: round((draft + host + ahead) / (draft + verify)),
             ),
-            "that is one too many where the time fits exactly or with room: round up, without a further step.": lambda draft, verify, host, ahead: (
-                1 + math.floor((draft + host + ahead) / (draft + verify))
+            "that is one too many: round up, without a further step.": (
+                lambda draft, verify, host, ahead: (
+                    1 + math.floor((draft + host + ahead) / (draft + verify))
+                ),
+                lambda draft, verify, host, ahead: (
+                    1 + math.ceil((draft + host + ahead) / (draft + verify))
+                ),
             ),
             "confidences are not there when a step begins: its draft comes first.": lambda draft, verify, host, ahead: (
                 math.ceil((host + ahead) / (draft + verify))
@@ -50,11 +56,20 @@ check_lag = Exercise(
             "the host's search takes time, too.": lambda draft, verify, host, ahead: math.ceil(
                 (draft + ahead) / (draft + verify)
             ),
-            "the size must be told `ahead` of the step's begin; that is time that the search has not.": lambda draft, verify, host, ahead: (
+            "the deadline is `ahead` before the step begins; that is time that the search has not.": lambda draft, verify, host, ahead: (
                 math.ceil((draft + host) / (draft + verify))
             ),
-            "what is queued needs its size earlier: `ahead` is added to what the search needs, not taken off.": lambda draft, verify, host, ahead: (
-                math.ceil((draft + host - ahead) / (draft + verify))
+            "an earlier deadline makes budgets older: `ahead` is added to what the search needs, not taken off.": tuple(
+                lambda draft, verify, host, ahead, whole=whole: whole(
+                    (draft + host - ahead) / (draft + verify)
+                )
+                for whole in (
+                    math.ceil,
+                    math.floor,
+                    float,
+                    lambda steps: max(1, math.ceil(steps)),
+                    lambda steps: 1 + math.floor(steps),
+                )
             ),
             "a budget needs a step at least: that is one too few.": lambda draft, verify, host, ahead: (
                 math.ceil((draft + host + ahead) / (draft + verify)) - 1
@@ -66,8 +81,8 @@ check_lag = Exercise(
                 math.ceil((draft + host + ahead) / verify)
             ),
         },
-        "confidences of step s are there at s * (draft + verify) + draft; the host adds `host`; the search for step t must end `ahead` of "
-        "t * (draft + verify).",
+        "confidences of step s are there at s * (draft + verify) + draft; the search ends `host` later; the deadline of step t is "
+        "t * (draft + verify) - ahead.",
     ),
 )
 
@@ -172,6 +187,7 @@ PROMISES = [
     (ONE_MACHINE, 10, 260.0),
     (ONE_MACHINE, 26, 100.0),
     (ONE_MACHINE, 80, 80.0),  # ten machines, just full
+    (ONE_MACHINE, 5000, 80.0),
 ]
 
 
@@ -202,8 +218,11 @@ check_machines = Exercise(
                 buying(lambda users, served, curve, promise: round(users / served)),
             ),
             "throughput_at gives 0 where not even a single user gets the promised speed, and then no number of machines helps: return np.inf.": (
-                lambda curve, users, promise: math.ceil(
-                    users * promise / throughput_at(curve, promise)
+                *(
+                    lambda curve, users, promise, whole=whole: whole(
+                        users * promise / throughput_at(curve, promise)
+                    )
+                    for whole in (math.ceil, math.floor, round, float)
                 ),
                 buying(
                     lambda users, served, curve, promise: math.ceil(users / served),
@@ -216,8 +235,16 @@ check_machines = Exercise(
             ): buying(
                 lambda users, served, curve, promise: math.ceil(users * promise / curve[:, 1].max())
             ),
-            "throughput is that of all users together: throughput_at(curve, promise) / promise of them share it.": buying(
-                lambda users, served, curve, promise: math.ceil(users / (served * promise))
+            "throughput is that of all users together: divide it by `promise`, so many users share it.": (
+                *(
+                    buying(
+                        lambda users, served, curve, promise, whole=whole: whole(
+                            users / (served * promise)
+                        )
+                    )
+                    for whole in (math.ceil, math.floor, round, float)
+                ),
+                lambda curve, users, promise: math.ceil(users / throughput_at(curve, promise)),
             ),
             "you rounded how many users one machine serves; round only the number of machines, up.": tuple(
                 buying(

@@ -104,6 +104,12 @@ class Draft:
         keys = self.norm(self.heads(x, f"{layer}.self_attn.k_proj"), f"{layer}.self_attn.k_norm")
         return self.rotate(keys, start), self.heads(x, f"{layer}.self_attn.v_proj")
 
+    def mlp(self, x, layer):
+        """What a layer's MLP adds to x [k, H], the norm before it included."""
+        y = self.norm(x, f"{layer}.post_attention_layernorm")
+        gate, up = (F.linear(y, self.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))
+        return F.linear(F.silu(gate) * up, self.w[f"{layer}.mlp.down_proj.weight"])
+
     @property
     def length(self):
         """Tokens in the context."""
@@ -131,9 +137,7 @@ def block_pass(draft, anchor):
         keys, values = (torch.cat(pair, 1) for pair in zip(context, draft.keys_values(y, layer, start)))
         mixed = F.scaled_dot_product_attention(draft.rotate(queries, start)[None], keys[None], values[None], mask, enable_gqa=True)[0]
         x = x + F.linear(mixed.transpose(0, 1).flatten(1), draft.w[f"{layer}.self_attn.o_proj.weight"])
-        y = draft.norm(x, f"{layer}.post_attention_layernorm")
-        gate, up = (F.linear(y, draft.w[f"{layer}.mlp.{part}_proj.weight"]) for part in ("gate", "up"))
-        x = x + F.linear(F.silu(gate) * up, draft.w[f"{layer}.mlp.down_proj.weight"])
+        x = x + draft.mlp(x, layer)
     return draft.norm(x, "norm")
 
 

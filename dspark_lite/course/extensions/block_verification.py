@@ -51,9 +51,8 @@ def block_ends(
         lengths = torch.full((batch,), gamma, device=draft_tokens.device)
     position = torch.arange(gamma + 1, device=draft_tokens.device)
     # Where the block ends nothing was drafted: a zero row, after which all of w p is owed.
-    drafted = (
-        F.pad(draft_probs, (0, 0, 0, 1)) * (position < lengths[:, None])[..., None]
-    )  # [B, g+1, V]
+    # [B, g+1, V]
+    drafted = F.pad(draft_probs, (0, 0, 0, 1)) * (position < lengths[:, None])[..., None]
     owed = (weights[..., None] * target_probs - drafted).clamp(min=0).sum(-1)  # S_k, [B, g+1]
     possible = owed + (1 - weights)
     # Nothing owed and a full weight: both models agree here, and a later prefix is certain to be kept.

@@ -5,15 +5,12 @@ from .style import (
     ALTERED,
     BLACK,
     GREY,
-    MEDIUM,
     NEXT,
     PALE,
     RED,
     REJECTED,
     SMALL,
-    domain_style,
     figure,
-    measured_on,
     slower_than_plain,
     write,
 )
@@ -30,8 +27,8 @@ KEEPS, FORGETS, NOT_READ = (
 def reading_again(passes: dict[str, list[tuple[int, int]]]):
     """Draw a panel per model with a bar per pass, {model: [(tokens read, of them read before)]}; the title has the share read
     again."""
-    fig, panels = figure(len(passes), width=4.6, height=2.6, squeeze=False)
-    for axes, (name, found) in zip(panels[0], passes.items()):
+    fig, panels = figure(rows=len(passes), width=5.2, height=2.1, squeeze=False)
+    for axes, (name, found) in zip(panels[:, 0], passes.items()):
         read, before = (list(part) for part in zip(*found))
         numbers = range(1, len(found) + 1)
         axes.bar(numbers, before, 0.9, color=PALE, label="read by the pass before")
@@ -55,19 +52,14 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
 def two_caches(gamma: int, accepted: int):
     """Draw a round of `gamma` drafts, `accepted` of them kept, as two rows of boxes: the tokens that each model's cache keeps
     and forgets, and those that the model has not read."""
-    tokens = ["anchor", *(f"draft {k}" for k in range(1, gamma + 1)), "its own"]
+    tokens = ["anchor", *(f"draft {k}" for k in range(1, gamma + 1)), "its own\ntoken"]
     rows = {"target": gamma + 1, "small LM": gamma}  # of these tokens, how many it has read
-    wide, high, label = 0.86, 0.36, 0.9
-    fig, axes = inch_canvas(label + wide * len(tokens) + 0.1, 1.95)
+    wide, high, label = 0.62, 0.34, 0.78
+    fig, axes = inch_canvas(label + wide * len(tokens) + 0.05, 1.9)
     for k, text in enumerate(tokens):
-        write(
-            axes,
-            label + wide * (k + 0.5),
-            -0.22,
-            "the target's\nown token" if text == "its own" else text,
-        )
+        write(axes, label + wide * (k + 0.5), -0.22, text)
     for number, (name, read) in enumerate(rows.items()):
-        y = -0.72 - 0.55 * number
+        y = -0.66 - 0.5 * number
         axes.text(0.05, y, name, va="center")
         for k in range(len(tokens)):
             state, word = (
@@ -76,16 +68,17 @@ def two_caches(gamma: int, accepted: int):
                 else (NOT_READ, "not read")
             )
             edge, line, letters = state
-            left = label + wide * k + 0.04
+            left = label + wide * k + 0.03
             face = "white" if state is NOT_READ else edge
-            rounded_box(axes, left, y, wide - 0.08, high, face, edge, corner=0.06, line=line)
-            write(axes, left + wide / 2 - 0.04, y, word, colour=letters)
+            rounded_box(axes, left, y, wide - 0.06, high, face, edge, corner=0.06, line=line)
+            write(axes, left + wide / 2 - 0.03, y, word, colour=letters)
     axes.text(
-        label + 0.04,
-        -1.75,
-        f"one round with γ = {gamma}: {accepted} drafts are accepted, the target adds its own token, "
-        "and that is the next anchor",
-        fontsize=MEDIUM,
+        0.05,
+        -1.62,
+        f"one round with γ = {gamma}: {accepted} drafts are accepted; the target adds its own\n"
+        "token, which is the next anchor",
+        va="center",
+        fontsize=SMALL,
         color=BLACK,
     )
     return fig
@@ -109,7 +102,7 @@ def when_it_pays(
 
     `ours` are measured drafters, {label: (draft length, speed-up, style)}, drawn beside the curve.
     """
-    fig, axes = figure(width=6.4, height=3.3)
+    fig, axes = figure(height=3.2)
     curve = [
         expected_tau(acceptance, length) / (length * cost + verify) for length in DRAFT_LENGTHS
     ]
@@ -135,8 +128,26 @@ def when_it_pays(
         markerfacecolor="white",
         label=f"best: γ = {best}",
     )
+    axes.annotate(
+        "formula",
+        (DRAFT_LENGTHS[-1], curve[-1]),
+        (0, 9),
+        textcoords="offset points",
+        ha="right",
+        fontsize=SMALL,
+        color=ALTERED,
+    )
     for label, (length, speedup, style) in ours.items():
         axes.plot(length, speedup, linestyle="", markersize=9, label=f"measured: {label}", **style)
+        axes.annotate(
+            f"{label}, measured",
+            (length, speedup),
+            (8, 9),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL,
+            color=style["color"],
+        )
     top = next(
         top for top in (3, 6, 12, 24) if top > max(curve)
     )  # few scales, so that most settings can be compared
@@ -152,31 +163,4 @@ def when_it_pays(
         else "no draft length pays"
     )
     axes.set_title(pays)
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    return fig
-
-
-def draft_length_sweep(
-    measured: dict[int, tuple[float, float]],
-    model: dict[int, tuple[float, float]],
-    domain: str,
-    device: str,
-):
-    """Draw tokens per round (left) and times plain decoding (right) by draft length: measured and by the formula, each {draft
-    length: (tokens per round, times plain)}."""
-    fig, panels = figure(2, width=4.4, height=3.0)
-    style = domain_style(domain)
-    for axes, found, expected in zip(panels, zip(*measured.values()), zip(*model.values())):
-        axes.plot(list(model), expected, color=ALTERED, label="formula")
-        axes.plot(
-            list(measured),
-            found,
-            **{**style, "linestyle": "", "markersize": 9, "label": f"measured, {domain}"},
-        )
-        axes.set(xlabel="draft length γ", xticks=list(model))
-    panels[0].set(ylabel="tokens per round, τ", ylim=(1, None))
-    slower_than_plain(panels[1])
-    panels[1].set(ylabel="times plain decoding", ylim=(0, None))
-    panels[0].legend()
-    measured_on(panels[1], device)
     return fig

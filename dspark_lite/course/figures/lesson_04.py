@@ -33,7 +33,7 @@ def attention_picture(context: int, gamma: int):
     them."""
     verifying = np.tril(np.ones((gamma + 1, context + gamma + 1)), context)
     drafting = np.ones((gamma, context + gamma))
-    fig, panels = figure(2, width=5.4, height=3.3)
+    fig, panels = figure(rows=2, height=2.9)
     views = (
         (verifying, f"target, verifying {gamma} drafts: no token sees a later one", "draft"),
         (drafting, "drafter, drafting them: every slot sees all", "mask"),

@@ -7,7 +7,9 @@ from .lesson_04 import BLOCK, CONTEXT
 from .style import (
     BLACK,
     GREY,
+    MEDIUM,
     PALE,
+    REJECTED,
     SMALL,
     drafter_style,
     draw_positions,
@@ -18,89 +20,86 @@ from .style import (
     measured_on,
     write,
 )
-from .token_boxes import arrow, column_widths, draw_row, inch_canvas, tower_box, write_row
+from .token_boxes import (
+    arrow,
+    inch_canvas,
+    rounded_box,
+    tower_box,
+)
 
 
-def wirings():
-    """Draw the inputs of one pass of Eagle3 (left) and of MTP-1 (right), and the way of its output."""
-    fig, axes = inch_canvas(9.9, 3.7)
-    for left, title, feature, middle, upper in (
-        (
-            0.3,
-            "Eagle3: any number of passes",
-            "feature $f_i$:\nseveral layers, mixed",
-            "attention reads both side by side",
-            "its result is added to the feature, then the MLP",
-        ),
-        (
-            5.85,
-            "MTP-1: one pass",
-            "$h_i$: hidden state of\nthe target's last layer",
-            "a matrix $M$ mixes both into one vector",
-            "an ordinary layer",
-        ),
+def wiring():
+    """Draw what one pass of Eagle3 reads, and the way of its output into the next pass."""
+    fig, axes = inch_canvas(5.2, 3.7)
+    centre, wide = 2.1, 3.6
+    for x, face, text, letters in (
+        (centre - 0.95, CONTEXT, "feature $f_i$:\nseveral layers, mixed", "white"),
+        (centre + 0.95, "white", "embedding of $x_{i+1}$,\nthe token after it", BLACK),
     ):
-        centre = left + 1.9
-        write(axes, centre, -0.15, title, size=10)
-        tower_box(axes, left + 0.9, -3.3, 1.7, 0.5, CONTEXT, feature, letters="white")
-        tower_box(
-            axes,
-            left + 2.9,
-            -3.3,
-            1.7,
-            0.5,
-            "white",
-            "embedding of $x_{i+1}$,\nthe token after it",
-            letters=BLACK,
-        )
-        for y, text, face in (
-            (-2.4, middle, BLOCK),
-            (-1.6, upper, BLOCK),
-            (-0.8, "LM head: the draft $x_{i+2}$", PALE),
-        ):
-            tower_box(axes, centre, y, 3.7, 0.4, face, text, letters=BLACK)
-        for x in (left + 0.9, left + 2.9):
-            arrow(axes, (x, -3.03), (x, -2.62), GREY)
-        for y in (-2.19, -1.39):
-            arrow(axes, (centre, y), (centre, y + 0.38), GREY)
-    axes.plot([4.02, 4.35, 4.35, 0.06, 0.06], [-1.6, -1.6, -3.62, -3.62, -3.3], color=BLOCK, lw=1.6)
-    arrow(axes, (0.06, -3.3), (0.36, -3.3), BLOCK)
+        tower_box(axes, x, -3.3, 1.7, 0.5, face, text, letters=letters, size=MEDIUM)
+        arrow(axes, (x, -3.03), (x, -2.53), GREY)
+    for y, text, face in (
+        (-2.3, "attention reads both side by side", BLOCK),
+        (-1.45, "its result is added to the feature,\nthen the MLP adds its own", BLOCK),
+        (-0.45, "LM head: the draft $x_{i+2}$", PALE),
+    ):
+        tower_box(axes, centre, y, wide, 0.45, face, text, letters=BLACK, size=MEDIUM)
+    for y in (-2.06, -1.21):
+        arrow(axes, (centre, y), (centre, y + (0.38 if y < -2 else 0.53)), GREY)
+    axes.plot([3.92, 4.2, 4.2, 0.06, 0.06], [-1.45, -1.45, -3.64, -3.64, -3.3], color=BLOCK, lw=1.8)
+    arrow(axes, (0.06, -3.3), (0.3, -3.3), BLOCK)
     axes.text(
-        4.42,
-        -2.6,
-        "in the next pass\nthe output\ntakes the\nfeature's place",
+        4.27,
+        -2.5,
+        "in the next\npass the\noutput takes\nthe feature's\nplace",
         ha="left",
         va="center",
-        fontsize=SMALL,
+        fontsize=MEDIUM,
         color=BLACK,
     )
     return fig
 
 
-def chain_figure(lab, before: list[int], drafts: list[int]):
-    """Draw the passes of an autoregressive draft as columns: the feature and the token that each reads, and its draft.
+def cache_cells(from_target: list[bool], committed: list[bool], stays: list[bool] | None = None):
+    """Draw the cells of a chain's cache after a round, one per pair: whose feature the pair had, and whether its token was committed.
 
-    `before` are the last context token and the anchor, `drafts` what was drafted after them; `lab` decodes the ids.
-    A feature or token of the target's is black, one that the drafter has made itself is grey.
+    With `stays`, a row shows what of them the next round finds, and which accepted drafts are entered anew.
     """
-    texts = [lab.tokenizer.decode([token]) for token in [*before, *drafts]]
-    passes = range(len(drafts))
+    cached = sum(from_target) - 1
+    names = ["text"] * cached + ["anchor"]
+    names += [f"draft {k}" for k in range(1, len(from_target) - cached)]
     rows = {
-        "feature at": [(texts[k], "drafted" if k else "anchor") for k in passes],
-        "next token": [(texts[k + 1], "drafted" if k else "anchor") for k in passes],
-        "drafts": [(texts[k + 2], "drafted") for k in passes],
+        "feature of": [
+            ("target's", CONTEXT, "white") if target else ("its own", PALE, BLACK)
+            for target in from_target
+        ],
+        "token": [
+            ("in text", "white", BLACK) if kept else ("refused", "white", REJECTED)
+            for kept in committed
+        ],
     }
-    columns = [max(0.62, width) + 0.1 for width in column_widths(rows.values())]
-    label, line = 0.95, 0.36
-    fig, axes = inch_canvas(max(label + sum(columns) + 0.1, 6), line * 5)
-    for k in passes:
-        write_row(axes, label + sum(columns[:k]), -line / 2, f"pass {k + 1}", BLACK)
-    for index, (name, row) in enumerate(rows.items(), 1):
-        write_row(axes, 0.02, -line * (index + 0.5), name, BLACK)
-        draw_row(axes, label, -line * (index + 0.5), row, columns)
-    write_row(
-        axes, 0.02, -line * 4.5, "black: made by the target; grey: made by the drafter", BLACK
-    )
+    if stays is not None:
+        entered = {True: ("enters", CONTEXT, "white"), False: None}
+        rows["after"] = [
+            (("target's", CONTEXT, "white") if target else ("its own", PALE, BLACK))
+            if kept
+            else entered[committed[k] and not target]
+            for k, (kept, target) in enumerate(zip(stays, from_target))
+        ]
+    wide, label, line = 0.62, 0.82, 0.42
+    fig, axes = inch_canvas(label + wide * len(names) + 0.05, 0.4 + line * len(rows))
+    for k, name in enumerate(names):
+        write(axes, label + wide * (k + 0.5), -0.2, name)
+    for number, (name, row) in enumerate(rows.items()):
+        y = -0.55 - line * number
+        axes.text(0.05, y, name, va="center")
+        for k, cell in enumerate(row):
+            if cell is None:
+                continue
+            text, face, letters = cell
+            left = label + wide * k + 0.03
+            rounded_box(axes, left, y, wide - 0.06, 0.32, face, GREY, corner=0.06, lw=1)
+            write(axes, left + wide / 2 - 0.03, y, text, colour=letters)
     return fig
 
 
@@ -154,48 +153,40 @@ def label_lines(axes, ends: list[tuple]) -> None:
         axes.set_xlim(left=min(axes.get_xlim()[0], x - 1.6 if x < 1.5 else 1))
 
 
-def here_and_paper(here: dict, paper: dict, best: tuple[dict, dict]):
-    """Draw conditional acceptance by position as small multiples: here {domain: {drafter: [Estimate]}} in the upper row, the
-    paper's {domain: {drafter: [value]}} in the lower. `best` says whose τ is largest, {domain: drafter} here and there."""
-    fig, rows = figure(len(here), 2, width=3.6, height=2.7, sharey=True, sharex=True)
-    for column, domain in enumerate(here):
-        for name, estimates in here[domain].items():
-            draw_positions(rows[0][column], estimates, drafter_style(name))
-            rows[1][column].plot(
-                range(1, len(paper[domain][name]) + 1),
-                paper[domain][name],
-                **hollow(drafter_style(name)),
-            )
-        for axes, where, winner in zip((row[column] for row in rows), ("here", "paper"), best):
-            axes.set_title(f"{domain}, {where} (largest τ: {DRAFTER_LABELS[winner[domain]]})")
-            axes.set(xlabel="draft position", ylim=(0.3, 1.02))
-            axes.set_ylabel("accepted, given that\nall before were")
-            axes.label_outer()
-        label_ends(
-            rows[0][column],
-            [
-                last_point(estimates, drafter_style(name))
-                for name, estimates in here[domain].items()
-            ],
-        )
-        label_ends(
-            rows[1][column],
-            [
-                (len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
-                for name, values in paper[domain].items()
-            ],
-        )
+def here_and_paper(here: dict, paper: dict, domain: str):
+    """Draw conditional acceptance by position in a domain: here {drafter: [Estimate]} above, the paper's {drafter: [value]}
+    below."""
+    fig, (ours, theirs) = figure(rows=2, height=2.5, sharey=True, sharex=True)
+    for name, estimates in here.items():
+        draw_positions(ours, estimates, drafter_style(name))
+        theirs.plot(range(1, len(paper[name]) + 1), paper[name], **hollow(drafter_style(name)))
+    for axes, title in (
+        (ours, f"{domain}, measured here"),
+        (theirs, f"{domain}, the paper's Figure 2"),
+    ):
+        axes.set_title(title)
+        axes.set(xlabel="draft position", ylim=(0.3, 1.02))
+        axes.set_ylabel("accepted, given that\nall before were")
+        axes.label_outer()
+    label_ends(ours, [last_point(found, drafter_style(name)) for name, found in here.items()])
+    label_ends(
+        theirs,
+        [
+            (len(values), values[-1], DRAFTER_LABELS[name], drafter_style(name)["color"])
+            for name, values in paper.items()
+        ],
+    )
     return fig
 
 
 def passes_figure(curves: dict[str, tuple[list, list]]):
     """Draw chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one
     scale; titles say how far the lines end apart."""
-    fig, panels = figure(len(curves), width=3.9, sharey=True)
+    fig, panels = figure(len(curves), width=3.0, height=3.0, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
         axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
         axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
-        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.5, 0.8))
+        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.45, 0.75))
         axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}")
         for line, (text, colour) in enumerate(
             (
@@ -211,14 +202,14 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
                 fontsize=SMALL,
                 color=colour,
             )
-    panels[0].set_ylabel("chance of acceptance")
+    panels[0].set_ylabel("chance of acceptance, measured")
     return fig
 
 
 def token_cost(curves: dict[str, list[float]], plain: float, title: str):
     """Draw milliseconds per token by draft length (from 1) for every drafter, its best length ringed (rings of several sizes,
     since two may lie together), and plain decoding; the title names the cheapest of all."""
-    fig, axes = figure(width=5.6)
+    fig, axes = figure()
     best = {name: int(np.argmin(values)) for name, values in curves.items()}
     for size, (name, values) in enumerate(curves.items()):
         style = drafter_style(name)

@@ -1,4 +1,4 @@
-"""Figures of lesson 07: overlap and pulls, what a position is worth, packed blocks, loss curves, what a head brings."""
+"""Figures of lesson 07: overlap and pulls, what belongs to which slot, what a position is worth, packed blocks, loss curves, what a head brings."""
 
 import numpy as np
 import torch
@@ -6,9 +6,11 @@ import torch
 from .style import (
     BLACK,
     BLUE,
+    DARK,
     DRAFTER_STYLES,
     GREY,
     ORANGE,
+    PALE,
     RED,
     SKY,
     SMALL,
@@ -18,7 +20,64 @@ from .style import (
     grouped_bars,
     label_ends,
     measured_on,
+    write,
 )
+from .token_boxes import arrow, inch_canvas, tower_box
+
+
+def slots_picture():
+    """Draw the text A B C D E and a block of three slots with the anchor C, column under column: what each slot reads, which token
+    its head is given, which token is its label, and where the target's distribution stands. The last slot's label is missing."""
+    wide, left, text, slots = 0.86, 1.15, "ABCDE", 3
+    fig, axes = inch_canvas(left + wide * (len(text) + 1) + 0.4, 2.75)
+    columns = [left + wide * (k + 0.5) for k in range(len(text) + 1)]
+    tokens, reads, wanted = -0.62, -1.5, -2.4  # heights of the rows
+    for y, label in (
+        (-0.2, "place"),
+        (tokens, "the target's text"),
+        (reads, "a slot reads"),
+        (wanted, "the target's p"),
+    ):
+        axes.text(0.1, y, label, va="center", fontsize=SMALL, color=DARK)
+    for place, x in enumerate(columns):
+        inside = place < len(text)
+        write(axes, x, -0.2, str(place), colour=GREY)
+        if inside:
+            face = BLACK if place == 2 else "white"
+            tower_box(
+                axes, x, tokens, 0.44, 0.32, face, text[place], "white" if place == 2 else BLACK
+            )
+        else:
+            write(axes, x, tokens, "(no label)", colour=GREY)
+    for slot in range(slots):
+        x, counts = columns[2 + slot], slot < slots - 1
+        ink = BLACK if counts else GREY
+        face, letters = (BLACK, "white") if slot == 0 else ("white", ink)
+        name = "anchor" if slot == 0 else "mask"
+        tower_box(axes, x, reads, 0.74, 0.36, face, f"{slot + 1}: {name}", letters, edge=ink)
+        after = f"after …{text[2 + slot]}"
+        tower_box(axes, x, wanted, 0.74, 0.32, "white", after, ink, edge=ink)
+        for start, end, colour in (
+            ((x - 0.1, tokens - 0.17), (x - 0.1, reads + 0.19), BLUE),
+            ((x + 0.12, reads + 0.19), (columns[3 + slot] - 0.2, tokens - 0.18), ORANGE),
+            ((x, wanted + 0.17), (x, reads - 0.19), DARK),
+        ):
+            arrow(axes, start, end, colour if counts else PALE)
+    for x, y, words, colour, side in (
+        (columns[2] - 0.16, -1.08, "its head is given", BLUE, "right"),
+        (columns[2] + 0.26, -0.9, "must say", ORANGE, "center"),
+        (columns[2] - 0.06, -1.96, "has to match", DARK, "right"),
+    ):
+        axes.text(x, y, words, ha=side, va="center", fontsize=SMALL, color=colour)
+    axes.text(
+        columns[5] - 0.42,
+        reads,
+        "behind the answer's\nend: does not count",
+        va="center",
+        fontsize=SMALL,
+        color=GREY,
+    )
+    return fig
 
 
 def packing_picture(mask, anchors: list[int], length: int, learned: int):
@@ -124,9 +183,9 @@ def position_weight_figure(
     return fig
 
 
-def loss_curves(log: list[dict], device: str | None = None):
+def loss_curves(log: list[dict]):
     """Draw one panel for every loss in the records of a training log: each step, and the mean over a fortieth of all steps; the
-    titles say where the means begin and end. A `device` is named under the last panel."""
+    titles say where the means begin and end."""
     window = max(1, len(log) // 40)
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
@@ -147,30 +206,37 @@ def loss_curves(log: list[dict], device: str | None = None):
         axes.set(xlabel="step", ylim=(0, highest))
     panels[0][0].set_ylabel("loss")
     panels[0][0].legend()
-    if device is not None:
-        measured_on(panels[0][-1], device)
     return fig
 
 
-def loss_comparison(curves: dict[str, list[float]], device: str):
-    """Draw the loss of each step by training, {name: losses}, and the mean over five steps; the title has the share of the loss
-    that is left."""
-    fig, axes = figure(width=5.6, height=2.9)
-    ends = []
+def loss_comparison(curves: dict[str, list[float]], lengths: dict[str, float], device: str):
+    """Draw the loss of each step by training, {name: losses}, and the mean over five steps; at the ends stand the tokens per
+    round, {name: tokens}. The title has the share of the loss that is left after the steps of the shortest training."""
+    fig, axes = figure(width=7.0, height=2.9)
+    shortest = min(map(len, curves.values()))
     for (name, losses), colour in zip(curves.items(), (BLUE, RED)):
         means = np.convolve(losses, np.ones(5) / 5, "valid")
         axes.plot(range(1, len(losses) + 1), losses, color=colour, linewidth=0.8, alpha=0.4)
         axes.plot(range(5, len(losses) + 1), means, color=colour)
-        ends.append((len(losses), means[-1], name, colour))
+        axes.annotate(
+            f"{name}:\n{lengths[name]:.2f} tokens per round",
+            (len(losses), means[-1]),
+            (8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL,
+            color=colour,
+            annotation_clip=False,
+        )
     highest = 1.2 * np.quantile(
         np.concatenate(list(curves.values())), 0.95
     )  # the first steps are far off
     axes.set(xlabel="step", ylabel="loss", ylim=(0, highest))
     left = ", ".join(
-        f"{name} {sum(losses[-10:]) / sum(losses[:10]):.0%}" for name, losses in curves.items()
+        f"{name} {sum(losses[shortest - 10 : shortest]) / sum(losses[:10]):.0%}"
+        for name, losses in curves.items()
     )
-    axes.set_title(f"left of the loss: {left}")
-    label_ends(axes, ends, gap=0.08)
+    axes.set_title(f"left of the loss after {shortest} steps: {left}")
     measured_on(axes, device)
     return fig
 
@@ -202,7 +268,7 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
     return fig
 
 
-def lengths_figure(lengths: dict[str, dict[str, float]]):
+def lengths_figure(lengths: dict[str, dict[str, float]], device: str):
     """Draw tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its
     neighbours'."""
     fig, axes = figure(width=5.6, height=2.8)
@@ -212,5 +278,6 @@ def lengths_figure(lengths: dict[str, dict[str, float]]):
     for bars in grouped_bars(axes, values, colours).values():
         axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
     axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
+    measured_on(axes, device)
     fig.legend(loc="outside upper center", ncols=len(lengths))
     return fig

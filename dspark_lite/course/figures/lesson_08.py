@@ -1,9 +1,8 @@
-"""Figures of lesson 08: parts of a file, errors of modules, a block in two layouts, a block beside the target's own tokens."""
+"""Figures of lesson 08: parts of a file, a block in two layouts, a block beside the target's own tokens."""
 
 from .style import (
     BLACK,
     BLUE,
-    GREEN,
     GREY,
     MEDIUM,
     ORANGE,
@@ -34,11 +33,6 @@ PART_COLOURS = {
     "sequential head": ORANGE,
     "confidence head": RED,
 }
-DTYPES = {
-    "float32": (BLUE, "o"),
-    "float16": (GREEN, "s"),
-    "bfloat16": (RED, "^"),
-}  # name: (colour, marker)
 
 
 def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
@@ -85,51 +79,6 @@ def file_parts(files: dict[str, dict[str, int]], copies: set[str]):
         f"{sum(shares[-1][part] for part in copies):.0%} of the file of {list(files)[-1]} are copies of the target's tensors",
     )
     fig.legend(loc="outside lower center", ncols=len(PART_COLOURS), columnspacing=1.3)
-    return fig
-
-
-def module_error_figure(found: dict[str, list[dict[str, float]]], tolerance: float):
-    """Draw the largest error of each module, {type: [{module: error} of a reference case]}, on a log scale, and a tolerance."""
-    fig, axes = figure(width=7.0)
-    modules = list(
-        dict.fromkeys(module for cases in found.values() for errors in cases for module in errors)
-    )
-    for index, (dtype, cases) in enumerate(found.items()):
-        colour, marker = DTYPES[dtype]
-        points = [
-            (modules.index(module) + 0.18 * (index - 1), error)
-            for errors in cases
-            for module, error in errors.items()
-        ]
-        axes.plot(
-            *zip(*points),
-            linestyle="",
-            marker=marker,
-            color=colour,
-            alpha=0.75,
-            label=f"computed in {dtype}",
-        )
-    axes.axhline(
-        tolerance,
-        color=BLACK,
-        linestyle="--",
-        linewidth=1,
-        label=f"tolerance in float32, {tolerance:.0e}",
-    )
-    worst = {
-        dtype: max(error for errors in cases for error in errors.values())
-        for dtype, cases in found.items()
-    }
-    axes.set_title(
-        "largest error: " + ", ".join(f"{error:.0e} in {dtype}" for dtype, error in worst.items()),
-    )
-    axes.set(
-        yscale="log",
-        xticks=range(len(modules)),
-        xticklabels=[module.replace(" ", "\n") for module in modules],
-        ylabel="largest absolute error",
-    )
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return fig
 
 

@@ -1,5 +1,6 @@
-"""Figures of lesson 10: cost tables, expected throughput in the order of admission, what policies give, the board."""
+"""Figures of lesson 10: what a draft brings for its time, θ in the order of admission, the board, what machines gain."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
@@ -8,6 +9,7 @@ from dspark_lite.course.estimates import Estimate
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput
+from ..measure.machines import Machine
 from .style import (
     BLACK,
     BLUE,
@@ -21,6 +23,7 @@ from .style import (
     SMALL,
     draw_estimates,
     figure,
+    label_ends,
     log_ticks,
     measured_on,
     policy_style,
@@ -31,36 +34,51 @@ from .token_boxes import arrow
 THETA = "expected throughput θ\n(tokens/s)"
 
 
-def best_lengths(curves: dict[str, np.ndarray]):
-    """Draw tokens per second by drafts per request, relative to no drafts, {label: [0, 1, ... drafts]}, the best of each
-    marked."""
-    fig, axes = figure(width=5.2, height=3.1)
-    for (label, values), colour, marker in zip(curves.items(), (BLUE, ORANGE, RED), "osD"):
-        best = int(np.argmax(values))
+def steepest_lines(paths: dict[str, np.ndarray], brings: np.ndarray):
+    """Draw tokens per request, `brings` [n], over units of time per request, {label: [n]}, for 0, 1, ... drafts: the dot
+    with the most tokens a unit is ringed, and a line leads to it from the origin."""
+    fig, axes = figure(width=6.0, height=3.3)
+    looks = ((BLUE, "right", (4, 10)), (ORANGE, "left", (10, -6)), (RED, "right", (2, 8)))
+    for (label, units), (colour, side, offset) in zip(paths.items(), looks):
+        best = int(np.argmax(brings / units))
+        axes.plot(units, brings, color=colour, marker="o", markersize=4)
+        axes.plot([0, units[best]], [0, brings[best]], color=colour, linewidth=1, linestyle="--")
         axes.plot(
-            range(len(values)),
-            values,
+            units[best],
+            brings[best],
+            marker="o",
+            markersize=13,
+            markerfacecolor="none",
             color=colour,
-            marker=marker,
-            label=f"{label}: best with {best}",
         )
-        axes.plot(
-            best, values[best], marker="o", markersize=14, markerfacecolor="none", color=colour
+        axes.annotate(
+            f"{label}:\nbest with {best}",
+            (units[-1], brings[-1]),
+            offset,
+            textcoords="offset points",
+            ha=side,
+            fontsize=SMALL,
+            color=colour,
         )
-    axes.axhline(1, color=GREY, linewidth=1)
     axes.set(
-        xlabel="drafts verified per request",
-        ylabel="tokens per second,\nrelative to no drafts",
-        xticks=range(len(values)),
+        xlabel="units of time per request",
+        ylabel="tokens per request",
+        xlim=(0, None),
+        ylim=(0, 1.3 * brings[-1]),
     )
-    axes.set_title("The same drafts: worth it on an idle machine, a burden on a full one")
-    axes.legend()
+    axes.set_title("No draft, one, two, three, on a made-up machine: the steepest line wins")
     return fig
 
 
-def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: str):
-    """Draw a measured cost table: SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey
-    lines."""
+def steps_per_second(
+    table: CostTable,
+    spent: dict[int, list[float]],
+    device: str,
+    recorded: CostTable,
+    recorded_on: str,
+):
+    """Draw a measured cost table, SPS by batch size as dots, the middle half of the repeats (milliseconds by size) as grey
+    lines, and a recorded one of the tiny target as far as the measured one goes."""
     fig, axes = figure(width=5.2, height=3.1)
     slow, fast = (1e3 / np.quantile(list(spent.values()), part, axis=1) for part in (0.75, 0.25))
     axes.vlines(
@@ -70,7 +88,7 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         color=GREY,
         linewidth=5,
         alpha=0.5,
-        label="middle half of the repeats",
+        label="this run: middle half of the repeats",
     )
     axes.plot(
         table.batch_tokens.numpy(),
@@ -79,10 +97,18 @@ def steps_per_second(table: CostTable, spent: dict[int, list[float]], device: st
         marker="o",
         markersize=2.5,
         linewidth=0.7,
-        label="median: SPS(B)",
+        label="this run: median",
+    )
+    sizes = range(1, min(table.max_batch_tokens, recorded.max_batch_tokens) + 1)
+    axes.plot(
+        sizes,
+        recorded.sps(1, sizes).numpy(),
+        color=BLUE,
+        linewidth=1,
+        label=f"recorded: tiny target, {recorded_on}",
     )
     axes.set(xlabel="tokens in the batch, B", ylabel="steps per second", ylim=(0, None))
-    axes.set_title("Steps per second, by what a step carries")
+    axes.set_title("Steps per second, recorded and in this run")
     axes.legend()
     measured_on(axes, device)
     return fig
@@ -231,48 +257,97 @@ def appendix(
     return fig
 
 
-def stairs(tables: dict[str, CostTable], convex: CostTable, theta: dict[str, list[float]]):
-    """Draw the milliseconds of a step by batch size on two cost tables (left), the first as a broad band, with the convex view
-    of the second; then θ along the order of admission on each, with Algorithm 1's stop and the top."""
-    fig, (time, *hills) = figure(3, width=3.5, height=3.1)
-    sizes = range(1, 130)
-    lines = (
+def step_times(tables: dict[str, CostTable]):
+    """Draw the milliseconds of a step by batch size on two made-up machines, the first as a broad band, with the convex
+    view of the second."""
+    fig, axes = figure(width=5.2, height=3.1)
+    smooth, tiles = tables.values()
+    lines = {
+        **dict(zip(tables, (smooth, tiles))),
+        "convex view of the tiles": tiles.lower_hull(),
+    }
+    looks = (
         {"color": BLUE, "linewidth": 6, "alpha": 0.4},
         {"color": ORANGE},
         {"color": BLACK, "linestyle": ":"},
     )
-    for (name, table), line in zip((*tables.items(), ("convex view of the tiles", convex)), lines):
-        time.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), label=name, **line)
-    time.set(
-        xlabel="tokens in the batch, B", ylabel="time of a step, 1/SPS(B) (ms)", ylim=(9, None)
-    )
-    time.set_title("What a step costs")
-    time.legend()
-    for axes, (name, values) in zip(hills, theta.items()):
-        draw_theta(axes, values)
-        stop, top = stopping_place(values), int(np.argmax(values))
-        mark(axes, top, values[top], "retrospective", "the top")
-        mark(axes, stop, values[stop], "algorithm1", "Algorithm 1 stops")
-        axes.set_title(f"{name}: stops at {values[stop] / values[top]:.0%} of the top")
-        axes.set_ylim(0, 1.1 * values[top])
-    hills[0].legend()
+    sizes = range(1, 130)
+    for (name, table), look in zip(lines.items(), looks):
+        axes.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), label=name, **look)
+    axes.set(xlabel="tokens in the batch, B", ylabel="time of a step (ms)", ylim=(9, None))
+    axes.set_title("What a step costs on the made-up machines")
+    axes.legend()
     return fig
 
 
-def ratios(found: dict[str, dict[str, dict[int, Estimate]]]):
-    """Draw throughput over that of verifying whole blocks, {where the cost table comes from: {policy: {requests: Estimate}}},
-    with intervals."""
-    fig, panels = figure(len(found), width=4.1, height=3.6, sharey=True)
-    for axes, (title, by_policy) in zip(panels, found.items()):
-        for index, (policy, values) in enumerate(by_policy.items()):
-            x = [requests * 1.07 ** (index - (len(by_policy) - 1) / 2) for requests in values]
-            draw_estimates(axes, x, values.values(), policy_style(policy))
-        axes.axhline(1, color=POLICY_STYLES["all"][1], linewidth=1, label="whole blocks")
-        log_ticks(axes, values, "requests that share a step")
-        axes.set_title(title)
-    panels[0].set_ylabel("throughput over that of\nverifying whole blocks")
-    handles, labels = panels[0].get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+MACHINE_LOOKS = ((BLUE, "o"), (GREEN, "s"), (ORANGE, "^"))  # as many machines as a figure has
+
+
+def machine_label(machine: Machine) -> str:
+    """Return a machine's name and how its numbers were found, such as "H100 (modelled)"."""
+    return f"{machine.name.removeprefix('DeepSeek-')} ({machine.kind})"
+
+
+def two_lines(label: str) -> str:
+    """Return a machine's label with its kind on a second line."""
+    return label.replace(" (", "\n(")
+
+
+def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, float]]):
+    """Draw the price of a request in verified tokens, `n`, on a scale with `machines` {label: n}; below, the drafts that
+    Algorithm 1 verifies for a request and its gain over whole blocks, `found` {requests: (drafts, gain)}."""
+    fig, axes = plt.subplot_mosaic(
+        [["scale", "scale"], ["drafts", "gain"]],
+        figsize=(8.0, 3.8),
+        height_ratios=[0.4, 1],
+    )
+    scale = axes["scale"]
+    for (label, tokens), (colour, marker) in zip(machines.items(), MACHINE_LOOKS):
+        scale.plot(tokens, 0, color=colour, marker=marker, markersize=8, clip_on=False)
+        scale.annotate(
+            two_lines(label),
+            (tokens, 0),
+            (0, 9),
+            textcoords="offset points",
+            ha="left" if tokens == 0 else "center",
+            fontsize=SMALL,
+            color=colour,
+        )
+    scale.plot(n, 0, color=BLACK, marker="|", markersize=18, markeredgewidth=3, clip_on=False)
+    scale.set(xlim=(-0.5, 20.5), ylim=(-1, 3), yticks=[], xticks=range(0, 21, 4))
+    scale.grid(False)
+    scale.set_xlabel("n: the price of a request, in verified tokens (bar: the knob)")
+    scale.spines["left"].set_visible(False)
+    drafts, gains = zip(*found.values())
+    for name, values, label, limits in (
+        ("drafts", drafts, "drafts verified\nfor a request", (0, 7.4)),
+        ("gain", 100 * np.array(gains), "gain over\nwhole blocks (%)", (-1, 21)),
+    ):
+        panel = axes[name]
+        panel.plot(list(found), values, **{**policy_style("algorithm1"), "label": "_"})
+        log_ticks(panel, found, "requests that share a step")
+        panel.set(ylabel=label, ylim=limits)
+    fig.suptitle("Algorithm 1 on a modelled machine, recorded blocks")
+    return fig
+
+
+def gains_on_machines(found: dict[str, dict[str, dict[int, Estimate]]]):
+    """Draw gains in per cent by load, {rival: {machine: {requests under way: Estimate}}}: a panel a rival, a label at each
+    line."""
+    fig, panels = figure(len(found), width=4.2, height=3.2, sharey=True)
+    panels[0].set(ylabel="gain in tokens/s (%)", ylim=(-1, 12))
+    for axes, (rival, lines) in zip(panels, found.items()):
+        ends = []
+        for (machine, gains), (colour, marker) in zip(lines.items(), MACHINE_LOOKS):
+            look = {"color": colour, "marker": marker, "markersize": 5}
+            percent = {load: gain.scaled(100) for load, gain in gains.items()}
+            draw_estimates(axes, list(percent), list(percent.values()), look)
+            last = max(percent)
+            ends.append((last, percent[last].value, two_lines(machine), colour))
+        axes.axhline(0, color=GREY, linewidth=1)
+        log_ticks(axes, percent, "requests under way")
+        axes.set_title(f"Algorithm 1 {rival}")
+        label_ends(axes, ends, gap=0.14)
     return fig
 
 

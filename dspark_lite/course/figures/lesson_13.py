@@ -1,14 +1,13 @@
-"""Figures of lesson 13: two lanes one after another and overlapped, padding by bucket, drift, wrong heads, the price of a promise."""
+"""Figures of lesson 13: two lanes one after another and overlapped, a search and its deadline, padding by bucket, drift, wrong heads."""
+
+from math import ceil
 
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from dspark_lite.course import paper
 from dspark_lite.course.estimates import Estimate
 from ..measure.production import mean_length
-from .lesson_11 import PAPER_MODELS, SERIES
-from .lesson_11 import style as serving_style
 from .style import (
     BLACK,
     BLUE,
@@ -19,6 +18,7 @@ from .style import (
     PURPLE,
     SKY,
     SMALL,
+    TINY,
     WINE,
     YELLOW,
     domain_style,
@@ -41,7 +41,6 @@ LANE_COLOURS = {
     "deliver": ORANGE,
 }
 LANES = {"device": 1.0, "host": 0.0}
-PAPER_LINES = dict(zip(PAPER_MODELS, ("--", ":")))
 
 
 def typical(events: list, steps: int) -> tuple[int, float]:
@@ -165,6 +164,33 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
     return fig
 
 
+def search_in_time(draft: float, verify: float, host: float, aheads: tuple[float, ...]):
+    """Draw an engine whose host reads a step's confidences when its draft is done, times in milliseconds, a panel for each of
+    `aheads`: when the search ends, by when the next steps' sizes must be known, and which step spends the budget."""
+    fig, panels = figure(1, len(aheads), width=5.8, height=1.6, sharex=True, squeeze=False)
+    whole, ends = draft + verify, draft + host
+    for axes, ahead in zip(panels[:, 0], aheads):
+        lag = ceil((ends + ahead) / whole)
+        for step in range(lag + 2):
+            begin = step * whole
+            for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
+                axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
+            said = f"s + {step}" if step else "s"
+            write(axes, begin + draft + verify / 2, 1, said, colour="white")
+        axes.barh(0, host, 0.62, left=draft, color=PURPLE)
+        write(axes, draft + host / 2, 0, "search")
+        for step in range(1, lag + 1):
+            due = step * whole - ahead
+            axes.vlines(due, -0.5, 1.45, color=ORANGE, linestyle="--", linewidth=1.4)
+            write(axes, due, 1.68, f"s + {step} due", colour=ORANGE, size=TINY)
+        arrow(axes, (ends, 0.32), (lag * whole, 0.68), BLACK)
+        axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.9))
+        axes.set_title(f"ahead = {ahead:g}: a lag of {lag}", loc="left")
+        axes.grid(visible=False)
+    panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
+    return fig
+
+
 def padding_by_spacing(
     shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int
 ):
@@ -243,120 +269,31 @@ def drift_series(found, phases):
     return fig
 
 
-def wrong_heads(found: dict[str, dict[str, Estimate]], load: int, device: str):
-    """Draw throughput under Algorithm 1 over that of whole blocks, by the change to the head: {time of a step: {head: Estimate}},
-    a panel for each time."""
-    fig, panels = figure(len(found), width=4.4, height=2.7, sharey=True, squeeze=False)
-    for axes, (paid, by_head) in zip(panels[0], found.items()):
-        names = list(by_head)[::-1]
-        colours = [
-            BLACK
-            if name == "as calibrated"
-            else PURPLE
-            if "doubtful" in name or "half" in name
-            else ORANGE
-            for name in names
-        ]
-        values = [by_head[name].value for name in names]
-        axes.barh(names, values, color=colours, height=0.62)
-        for place, value in enumerate(values):
+def wrong_heads(found: dict[str, dict[str, Estimate]]):
+    """Draw by how much throughput under Algorithm 1 is above that of whole blocks, by what is done to the head: {title of a
+    panel: {head: fraction}}."""
+    fig, panels = figure(1, len(found), width=5.6, height=1.75, sharex=True, squeeze=False)
+    for axes, (title, by_head) in zip(panels[:, 0], found.items()):
+        for place, (name, gain) in enumerate(by_head.items()):
+            colour = BLACK if place == 0 else PURPLE if "doubtful" in name else ORANGE
+            axes.hlines(place, 100 * gain.low, 100 * gain.high, color=colour, linewidth=2)
+            axes.plot(100 * gain.value, place, marker="o", color=colour)
             axes.annotate(
-                f"{value:.2f}",
-                (max(value, 1.0), place),
-                (5, 0),
+                f"{100 * gain.value:+.1f}".replace("-", "−"),
+                (100 * gain.value, place),
+                (0, 7),
                 textcoords="offset points",
-                va="center",
+                ha="center",
                 fontsize=SMALL,
             )
-        axes.axvline(1, color=GREY, linewidth=1)
-        axes.set(xlim=(0, 1.2 * max(1.0, *values)))
-        axes.set_title(f"a step's time as {paid}", loc="left")
+        axes.axvline(0, color=BLACK, linewidth=0.8)
+        axes.set_yticks(range(len(by_head)), list(by_head))
+        axes.set_ylim(len(by_head) - 0.5, -0.8)
+        axes.margins(x=0.08)
+        axes.set_title(title, loc="left")
         axes.grid(axis="y", visible=False)
-    fig.supxlabel(
-        f"throughput over that of whole blocks (grey line), {load} requests under way",
-        fontsize=MEDIUM,
-    )
-    measured_on(panels[0, -1], f"{device}: a step's costs; the rest is a model")
+    panels[-1, 0].set_xlabel("throughput, per cent more than whole blocks")
     return fig
-
-
-def paper_frontier(model: str, series: str) -> np.ndarray:
-    """Return the paper's fitted line of Figure 7, [n, 2] of (tokens/s of each user, throughput), speeds rising."""
-    return np.array(paper.numbers()["figure7"]["models"][model]["frontier"][series])
-
-
-def promise_ratios(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two curves [k, 2] from two frontiers [n, 2] of rising speeds: ours in multiples of the rival's throughput, by
-    speed as a share of the rival's fastest; and in multiples of its speed, by throughput as a share of its highest."""
-    fastest = min(theirs[-1, 0], ours[-1, 0])
-    speeds = np.linspace(max(theirs[0, 0], ours[0, 0]), fastest, 60)
-    more = np.interp(speeds, *ours.T) / np.interp(speeds, *theirs.T)
-    totals = np.linspace(max(theirs[-1, 1], ours[-1, 1]), min(theirs[0, 1], ours[0, 1]), 60)
-    faster = np.interp(totals, *ours[::-1, ::-1].T) / np.interp(totals, *theirs[::-1, ::-1].T)
-    return np.stack([speeds / theirs[-1, 0], more], 1), np.stack([totals / theirs[0, 1], faster], 1)
-
-
-def promises(ours: np.ndarray, theirs: np.ndarray, device: str):
-    """Draw DSpark over MTP-1 at an equal promised speed (left, the paper's promises marked) and at equal throughput (right),
-    from frontiers [n, 2] of rising speeds: ours filled, the paper's fits as thin lines."""
-    fig, (left, right) = figure(2, width=4.4, height=3.1)
-    curves = {
-        "here": (ours, theirs),
-        **{
-            model: tuple(paper_frontier(model, name) for name in reversed(SERIES))
-            for model in PAPER_MODELS
-        },
-    }
-    for name, pair in curves.items():
-        look = {
-            "color": serving_style("lagged")["color"],
-            "linestyle": PAPER_LINES.get(name, "-"),
-            "linewidth": 2.4 if name == "here" else 1.3,
-        }
-        for axes, curve in zip((left, right), promise_ratios(*pair)):
-            axes.plot(
-                100 * curve[:, 0],
-                curve[:, 1],
-                label="here" if name == "here" else f"the paper's fit, {name}",
-                **look,
-            )
-    for model in PAPER_MODELS:
-        reach = paper_frontier(model, "MTP-1")[-1, 0]
-        for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]:
-            gain, place = anchor["annotated_throughput_gain_pct"], 100 * anchor["sla_tps"] / reach
-            left.plot(place, 1 + gain / 100, marker="o", markerfacecolor="none", color=BLACK)
-            below = (
-                model == PAPER_MODELS[0] and gain < 100
-            )  # beside its own curve, which another one crosses from above
-            left.annotate(
-                f"{gain:+.0f} %",
-                (place, 1 + gain / 100),
-                (6, -9) if below else (-7, 3),
-                textcoords="offset points",
-                ha="left" if below else "right",
-                fontsize=SMALL,
-            )
-    left.set(
-        yscale="log",
-        yticks=(1, 2, 4, 8, 16),
-        yticklabels=(1, 2, 4, 8, 16),
-        xlabel="promised speed, % of MTP-1's reach",
-        ylabel="times MTP-1's throughput",
-    )
-    left.minorticks_off()
-    left.set_title("At an equal promise the ratio explodes")
-    right.set(
-        xlabel="throughput, % of MTP-1's highest",
-        ylabel="times MTP-1's speed per user",
-        ylim=(0.9, None),
-    )
-    right.set_title("at equal throughput it does not")
-    fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    measured_on(right, device)
-    return fig
-
-
-# Beside the lesson: V4's draft, trees.
 
 
 def v4_variants(rows: dict[str, dict]):

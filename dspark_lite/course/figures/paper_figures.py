@@ -6,8 +6,8 @@ Both are quantities of `experiment_results`. A figure raises DSparkLiteError whe
 import numpy as np
 
 from dspark_lite.course import paper
-from dspark_lite.course.estimates import PAPER, Quantity
-from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.estimates import PAPER, RESULTS, Quantity
+from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from ..measure import studies
 from ..measure.studies import LENGTHS
 from ..replication import experiments
@@ -18,8 +18,8 @@ from ..replication.experiment_results import (
     FULL_DFLASH,
     PLACES,
     SEEDS,
-    TABLE_1,
     TARGET,
+    TRAININGS,
     Draft,
     Length,
     acceptance_by_position,
@@ -31,6 +31,7 @@ from ..replication.experiment_results import (
 from ..replication.quantities import fall, length_gain
 from .style import (
     BLACK,
+    DRAFTER_STYLES,
     GREY,
     SMALL,
     drafter_style,
@@ -38,6 +39,7 @@ from .style import (
     draw_positions,
     figure,
     hollow,
+    label_ends,
     measured_on,
     zero_line,
 )
@@ -106,32 +108,25 @@ def figure_2():
 
 
 def table_1():
-    """Draw accepted length of the five drafters by domain, beside the paper's domain means."""
-    fig, axes = figure(width=8.4, height=4.2)
-    for index, (name, draft) in enumerate(TABLE_1.items()):
-        x = np.arange(len(COLUMNS)) + 0.15 * (index - (len(TABLE_1) - 1) / 2)
-        style = {**drafter_style(name), "linestyle": "none"}
-        lengths = [Length(draft, place) for place in COLUMNS]
-        if name in paper.LABELS:
-            draw(axes, x, lengths, style, line="none", paper_shift=0.06)
-        else:
-            draw_estimates(axes, x, [length.estimate() for length in lengths], style)
-    axes.set(
-        xticks=range(len(COLUMNS)),
-        xticklabels=[*DOMAINS, "mean of the three"],
-        ylabel=ACCEPTED_LENGTH,
-    )
-    axes.set_ylim(bottom=1)
-    longest = {}
-    for place, words in zip(COLUMNS, [*DOMAINS, "the mean"]):
-        first = max(TABLE_1, key=lambda name: Length(TABLE_1[name], place).value())
-        longest.setdefault(drafter_style(first)["label"], []).append(words)
-    axes.set_title(
-        "Longest here: "
-        + "; ".join(f"{label} in {', '.join(words)}" for label, words in longest.items())
-    )
-    measured_on(axes, device())
-    legend_below(fig, axes)
+    """Draw accepted length by domain of the three drafters of the paper's Table 1, a line a drafter: here, the mean of three
+    trainings, and in the paper."""
+    fig, (here, there) = figure(2, width=3.1, height=3.4, sharey=True)
+    x = range(len(DOMAINS))
+    for name in paper.LABELS:
+        style = {**drafter_style(name), "label": "_"}
+        lengths = [Length(SEEDS[name], domain) for domain in DOMAINS]
+        draw_estimates(here, x, [length.estimate() for length in lengths], style)
+        there.plot(x, [length.value(PAPER) for length in lengths], **hollow(style))
+    here.set(ylabel=ACCEPTED_LENGTH, ylim=(1, 8))
+    for axes, title, source in ((here, "here", RESULTS), (there, f"the paper, {TARGET}", PAPER)):
+        axes.set(xticks=x, xticklabels=DOMAINS, title=title)
+        last = [
+            (len(DOMAINS) - 1, Length(SEEDS[name], DOMAINS[-1]).value(source), label, colour)
+            for name in paper.LABELS
+            for label, colour in [(DRAFTER_LABELS[name], DRAFTER_STYLES[name][0])]
+        ]
+        label_ends(axes, last)
+    measured_on(here, device())
     return fig
 
 
@@ -250,12 +245,20 @@ def gain_by_domain(ours: str, theirs: str, target: str = TARGET):
     """
     fig, axes = figure(width=6.4, height=3.8)
     look = {"linestyle": "none", "markersize": 9}
-    drafts = [TABLE_1[name] for name in (ours, theirs)]
+    drafts = [TRAININGS[name] for name in (ours, theirs)]
+    trainings = " and ".join(
+        f"{len(draft.runs)} training{'s' * (len(draft.runs) > 1)}" for draft in drafts
+    )
     draw_estimates(
         axes,
         range(len(COLUMNS)),
         [gain(*drafts, place).estimate().scaled(100) for place in COLUMNS],
-        {**look, "color": drafter_style(ours)["color"], "marker": "o", "label": "here, 95 %"},
+        {
+            **look,
+            "color": drafter_style(ours)["color"],
+            "marker": "o",
+            "label": f"here, 95 %: {trainings}",
+        },
     )
     if {ours, theirs} <= set(paper.LABELS):
         drafts = [of_table_1(name, target=target) for name in (ours, theirs)]
@@ -286,9 +289,9 @@ def draw_lab_lengths(lengths: dict, label: str):
     paper's, whose prompts are the benchmarks of each domain."""
     fig, axes = figure(width=6.0, height=3.2)
     style, x = {**drafter_style("dspark"), "linestyle": "none"}, np.arange(len(lengths))
-    tiny = [Length(TABLE_1["dspark"], domain) for domain in lengths]
+    tiny = [Length(SEEDS["dspark"], domain) for domain in lengths]
     draw_estimates(axes, x - 0.1, list(lengths.values()), {**style, "marker": "D", "label": label})
-    look = {**style, "color": GREY, "label": "here, tiny models"}
+    look = {**style, "color": GREY, "label": "here, tiny models, three trainings"}
     draw_estimates(axes, x, [length.estimate() for length in tiny], look)
     axes.plot(
         x + 0.1,

@@ -50,8 +50,8 @@ def benchmark() -> dict:
 
 
 def scoreboard_figure(*drafters: str):
-    """Draw these drafters by domain as groups of bars: tokens per round (left) and times plain decoding (right)."""
-    fig, panels = figure(2, width=4.6, height=3.0)
+    """Draw these drafters by domain as groups of bars: tokens per round (above) and times plain decoding (below)."""
+    fig, panels = figure(rows=2, width=5.6, height=2.4)
     for axes, column, title in zip(
         panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")
     ):
@@ -67,7 +67,9 @@ def scoreboard_figure(*drafters: str):
             label,
             f"{benchmark()['device']}, {benchmark()['prompts']} prompts per domain",
         )
-    panels[0].get_legend().remove()
+    for axes in panels:
+        axes.get_legend().remove()
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     panels[0].texts[-1].remove()  # the device stands under the other panel
     slower_than_plain(panels[1])
     return fig

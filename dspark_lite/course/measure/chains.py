@@ -15,10 +15,11 @@ def chances(target, drafter, ids: torch.Tensor, first: int) -> torch.Tensor:
     starts = torch.arange(first, end, device=ids.device).expand(len(ids), -1)  # [B, K]
     tokens = ids.unfold(1, drafter.gamma, 1)[:, first:end]  # [B, K, gamma]
     for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens, starts)):
+        # [B, K, V]
         p, q = (
             torch.softmax(drafter.lm_head(each).float(), -1)
             for each in (last_hidden[:, first + k : end + k], hidden)
-        )  # [B, K, V]
+        )
         found.append(torch.minimum(p, q).sum(-1))
     return torch.stack(found, -1)
 
@@ -32,8 +33,7 @@ def by_pass(all_found: list[torch.Tensor]) -> tuple[list[float], list[float]]:
     given, own = [], []
     for found in all_found:
         gamma = found.shape[2]
-        own.append(
-            found[:, : 1 - gamma].flatten(0, 1)
-        )  # the last gamma - 1 chains have no later chain to be compared with
+        # the last gamma - 1 chains have no later chain to be compared with
+        own.append(found[:, : 1 - gamma].flatten(0, 1))
         given.append(found[..., 0].unfold(1, gamma, 1).flatten(0, 1))
     return torch.cat(given).mean(0).tolist(), torch.cat(own).mean(0).tolist()

@@ -10,12 +10,12 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import Randomness, accept, probabilities
 from dspark_lite.decoding.sequence import Sequence
 from dspark_lite.decoding.together import play_round
+from dspark_lite.drafters.dspark import Backbone
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch
-MAX_LOGITS = (
-    2**25
-)  # logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+# logits in one batch: a vocabulary of 150,000 tokens leaves room for fewer rounds
+MAX_LOGITS = 2**25
 
 
 @torch.inference_mode()
@@ -51,11 +51,28 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
     )
 
 
+def passing_once(drafter: Backbone) -> Backbone:
+    """Return a copy of a block drafter, for rounds that all begin at the same place: the first one's pass serves them all."""
+    hidden = []
+
+    def block_hidden(self, cache, anchor):
+        if not hidden:
+            hidden.append(type(drafter).block_hidden(self, cache, anchor))
+        return hidden[0]
+
+    once = copy.copy(drafter)
+    once.__class__ = type(type(drafter).__name__, (type(drafter),), {"block_hidden": block_hidden})
+    return once
+
+
 class _SamePrompt(Sequence):
     """Many rows after the same prompt [1, n] and anchor, its most probable next token. The target reads the prompt once, and in a
-    round each block once, however many rows have drafted it. Nothing stays committed, so every round starts from the same place."""
+    round each block once, however many rows have drafted it; a block drafter makes its pass once, and its draws in every round.
+    Nothing stays committed, so every round starts from the same place."""
 
     def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, **options):
+        if isinstance(drafter, Backbone):
+            drafter = passing_once(drafter)
         step, self.prompt = target.prefill(prompt_ids, drafter.taps)
         features = None if step.features is None else step.features.expand(rows, -1, -1)
         state = drafter.begin(prompt_ids.expand(rows, -1), features)

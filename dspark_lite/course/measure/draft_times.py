@@ -18,9 +18,10 @@ def draft_times(
     """
     drafted, plain, verifying = {}, [], []
     for name in names:
+        # holds no drafter while the next loads
         timed = time_interleaved(
             _works(lab, lab.drafter(name), prompt_ids, gamma), lab.device, repeats=repeats
-        )  # holds no drafter while the next loads
+        )
         least = {work: min(times) for work, times in timed.items()}
         drafted[name] = {count: spent for (work, count), spent in least.items() if work == "draft"}
         plain += [spent for (work, _), spent in least.items() if work == "plain"]

@@ -167,10 +167,11 @@ def evaluate(
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
+    # none fails midway
     weights = {
         label: fingerprint(_checked(lab, drafter, gamma, slots))
         for label, drafter in labelled.items()
-    }  # none fails midway
+    }
     decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
     settings = {
         "target": lab.target.name,
@@ -250,9 +251,8 @@ def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
     loaded = _loaded(lab, drafter)
     draft_length(gamma, loaded.gamma)
     if slots != 1:
-        Engine(
-            lab.target, loaded, slots=slots, capacity=1
-        )  # its slots take memory only when a request comes
+        # its slots take memory only when a request comes
+        Engine(lab.target, loaded, slots=slots, capacity=1)
     return loaded
 
 

@@ -82,9 +82,8 @@ def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
     """Return accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
     Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
     generator = torch.Generator().manual_seed(seed)
-    by_domain = torch.tensor(
-        [paper.conditional_acceptance(drafter, domain) for domain in DOMAINS]
-    )  # [domains, g]
+    # [domains, g]
+    by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])
     coins = torch.rand(rounds, by_domain.shape[1], generator=generator)
     kept = coins < by_domain[torch.arange(rounds) % len(DOMAINS)]
     return kept.long().cumprod(1).sum(1).tolist()

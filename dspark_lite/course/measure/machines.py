@@ -18,7 +18,7 @@ logits (about half a microsecond on an H100); launches within the drafting pass;
 adds to the host's work for a request.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from math import floor
 from types import SimpleNamespace
@@ -31,7 +31,14 @@ from dspark_lite.course import paper
 from dspark_lite.course.estimates import Estimate, interval_of
 from dspark_lite.models.weights import kv_bytes
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
-from dspark_lite.scheduling.policies import LaggedTopK, algorithm1, fixed, threshold
+from dspark_lite.scheduling.policies import (
+    LaggedTopK,
+    algorithm1,
+    fixed,
+    schedule,
+    survival,
+    threshold,
+)
 from . import shapes
 from .roofline import DEVICES, Device
 from .simulator import EngineModel, Record
@@ -372,6 +379,37 @@ def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0)
             ended += len(report.answers)
     requests, proposed, committed = np.sum(counted, 0)
     return Replayed(model.shares, float(proposed / requests), float(committed / requests))
+
+
+def tokens_per_request(step: Step) -> float:
+    """Return what a request costs, drafting included, in verified tokens."""
+    return (step.draft.per_request + step.verify.per_request) / step.verify.per_token
+
+
+def scheduled_on_average(step: Step, load: float, record: Record) -> tuple[float, float]:
+    """Return the drafts that Algorithm 1 verifies for a request, and the fraction by which its
+    tokens a second are above those of whole blocks, where `load` requests share a step whose
+    blocks are those of the record in equal shares.
+
+    One long step of all recorded blocks stands for `requests / load` steps: it has their fixed
+    parts and their free tokens. Milliseconds, where `play` takes a second; with few requests the
+    blocks of a real step differ from the mean.
+    """
+    requests = len(record.accepted)
+    verify, draft = (
+        replace(part, fixed=part.fixed * requests / load, free=part.free * requests / load)
+        for part in (step.verify, step.draft)
+    )
+    long = Step(verify, draft, step.drafted)
+    costs = long.costs(requests, requests * (record.gamma + 1))
+    lengths = schedule(survival(record.logits.sigmoid()), costs).numpy()
+
+    def rate(kept):
+        committed = requests + np.minimum(kept, record.accepted).sum()
+        return committed / long.seconds(requests, requests + kept.sum())
+
+    whole = np.full(requests, record.gamma)
+    return float(lengths.mean()), float(rate(lengths) / rate(whole) - 1)
 
 
 def replay(

@@ -94,12 +94,13 @@ def v4_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
     }
 
 
+# name: class, head
 HEAD_KINDS = {
     "dflash": (None, None),
     "markov": (DSpark, "vanilla"),
     "gated": (DSpark, "gated"),
     "selector": (Selector, "gated"),
-}  # name: class, head
+}
 
 
 def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:

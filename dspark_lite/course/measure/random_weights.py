@@ -37,12 +37,13 @@ FILE_BYTES = 2**30  # of a file of weights, at most
 DEVIATION = 0.02  # of random weights
 PROMPT = {"released": released.PROMPT_TOKENS, "tiny": 32}  # tokens
 ROUNDS = {"released": 64, "tiny": 4}
+# the last with all that CUDA takes
 MEMORY_FIELDS = (
     "peak_bytes",
     "reserved_bytes",
     "held_bytes",
     "device_used_bytes",
-)  # the last with all that CUDA takes
+)
 WARM_UP = 3  # rounds that are not counted
 LESSON_DRAFTERS = ("dspark", "dflash", "small_lm")  # those of lesson 08
 

@@ -209,11 +209,12 @@ def measure_load(
         *(f"threshold {least}" for least in SERVED_THRESHOLDS),
         *SCHEDULED,
     ]
+    # name: draft length
     rivals = {
         name: 0 if drafter is None else drafter.gamma
         for name, drafter in drafters.items()
         if name != "dspark"
-    }  # name: draft length
+    }
     policies = [*((name, "all") for name in rivals), *(("dspark", name) for name in names)]
     priced = [
         (name, f"fixed {length}")

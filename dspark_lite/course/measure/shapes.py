@@ -20,9 +20,8 @@ from dspark_lite.drafters import SmallLM
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
 from dspark_lite.models.weights import kv_bytes, memory_bytes
 
-RELEASED_MODELS = {
-    role: name for role, name in PROFILES["released"].items() if "/" in name
-}  # role: Hub id
+# role: Hub id
+RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}
 RELEASED_DRAFTERS = tuple(role for role in RELEASED_MODELS if role != "target")
 ITEM = 2  # bytes of a 16-bit number
 FLOAT = 4

@@ -106,9 +106,8 @@ class EngineModel:
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
         self.shares = np.zeros((len(record.tokens), 2))
         self._waiting: deque[tuple[int, float]] = deque()
-        self._drafts = torch.zeros(
-            slots, record.gamma, dtype=torch.long
-        )  # which tokens they are does not matter here
+        # which tokens they are does not matter here
+        self._drafts = torch.zeros(slots, record.gamma, dtype=torch.long)
 
     @property
     def running(self) -> int:

@@ -35,9 +35,8 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
         for domain, texts in lab.prompts.items():
             runs = {name: [] for name in held}
             for drafter in held.values():
-                rollouts(
-                    lab, drafter, texts[:1], temperature=temperature
-                )  # the first run of a shape pays for memory
+                # the first run of a shape pays for memory
+                rollouts(lab, drafter, texts[:1], temperature=temperature)
             for index, text in enumerate(texts[:prompts]):
                 for name, drafter in held.items():
                     runs[name].append(rollout(lab, drafter, text, index, temperature=temperature))

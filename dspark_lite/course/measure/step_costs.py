@@ -96,9 +96,8 @@ class StepCosts:
         from scipy.optimize import nnls  # slow to import, and needed here only
 
         grid = self.tokens_per_request
-        hinges = np.maximum(
-            grid[:, None] - grid[:-1], 0
-        )  # [k, k-1]: the slope and where it may grow
+        # [k, k-1]: the slope and where it may grow
+        hinges = np.maximum(grid[:, None] - grid[:-1], 0)
         shapes = np.column_stack([np.ones(len(grid)), hinges])
         fitted = [
             row.min() + shapes @ nnls(shapes, row - row.min())[0] for row in self.step_seconds

@@ -15,13 +15,14 @@ from dspark_lite.scheduling.cost_table import CostTable
 from .step_costs import StepCosts
 
 PROFILE_SIZES = (*range(1, 65), *range(72, 257, 8))  # sizes measured unless others are asked for
+# requests in a step of the additive table unless others are asked for
 PROFILE_REQUESTS = (
     1,
     2,
     4,
     8,
     16,
-)  # requests in a step of the additive table unless others are asked for
+)
 BLOCK_TOKENS = range(1, 9)  # tokens that each verifies: the anchor alone to a whole block of seven
 PROFILE_CONTEXT = 256  # committed tokens that a profiled pass looks back at
 PROFILE_REPEATS = 15

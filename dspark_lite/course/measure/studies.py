@@ -11,28 +11,31 @@ class Run(NamedTuple):
 
 
 LATENCY = "round_latency"
+# drafter: run
 TABLE_1 = {
     "small_lm": "tiny-small-lm",
     "mtp": "tiny-mtp",
     "eagle3": "tiny-eagle3",
     "dflash": "tiny-dflash",
     "dspark": "tiny-dspark",
-}  # drafter: run
+}
 HEADS = {
     "dspark": "tiny-dspark",
     "dspark_gated": "tiny-dspark-gated",
     "dspark_rnn": "tiny-dspark-rnn",
 }
+# layers of DSpark: run
 DEPTHS = {
     1: "tiny-dspark-1-layer",
     2: "tiny-dspark-2-layers",
     4: "tiny-dspark",
-}  # layers of DSpark: run
+}
 PAPER_DEPTHS = {1: 1, 2: 2, 4: 5}  # layers here: layers in the paper; the last are full depth
+# what DSpark reads of the target: run
 TAPS = {
     "four layers": "tiny-dspark",
     "the last of the four": "tiny-dspark-last-tap",
-}  # what DSpark reads of the target: run
+}
 LENGTHS = (4, 8, 12, 16)  # the anchor counts: gamma is one less
 RUNS = {name: Run(name) for name in dict.fromkeys([*TABLE_1.values(), *HEADS.values()])}
 RUNS |= {
@@ -68,15 +71,15 @@ def _of_length(recipe: str, length: int) -> str:
     return f"{recipe}-length-{length}"
 
 
-SEEDS = {
-    name: _seeds(TABLE_1[name], TABLE_1[name]) for name in ("eagle3", "dflash", "dspark")
-}  # drafter: runs
+# drafter: runs
+SEEDS = {name: _seeds(TABLE_1[name], TABLE_1[name]) for name in ("eagle3", "dflash", "dspark")}
 # The runs of each drafter of Table 1: three seeds if there are three, else its only one.
 TRAININGS = {name: SEEDS.get(name, (run,)) for name, run in TABLE_1.items()}
 LOSSES = {
+    # drafter: runs
     "dflash": _seeds(
         "tiny-dflash-losses-of-dspark", "tiny-dflash", {"loss.cross_entropy": 0.1, "loss.l1": 0.9}
-    ),  # drafter: runs
+    ),
     "dspark": _seeds(
         "tiny-dspark-cross-entropy",
         "tiny-dspark",  # with the other's losses

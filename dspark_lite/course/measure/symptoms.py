@@ -127,11 +127,12 @@ def _rounds(service, text: str, generator, read: list):
         left = request.state.length - ids.shape[1] - len(request.answer.token_ids) + 1
         alive = survival(proposal.confidence)
         odds = proposal.probs.gather(-1, proposal.tokens[..., None]).mean()
+        # nothing cut short
         whole = (
             proposal.tokens.shape[1] == gamma
             and played.committed > played.accepted
             and not request.finished
-        )  # nothing cut short
+        )
         yield (
             number,
             played.accepted,
@@ -179,10 +180,11 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
         return of(rounds, rounds["committed"])
 
     kept, number = whole["accepted"], all_rounds["round"]
+    # drafts 2 to gamma; those that were judged
     later, reached = (
         np.maximum(kept - 1, 0),
         np.clip(np.minimum(kept, gamma - 1), 0, None),
-    )  # drafts 2 to gamma; those that were judged
+    )
     last = whole[kept >= gamma - 1]
     return {
         **{f"τ {name}": tau(all_rounds["domain"] == place) for place, name in enumerate(domains)},
@@ -279,9 +281,8 @@ def most_telling_place(
     for ids in prompts:
         answer = generate(target, None, ids, max_new_tokens=tokens, stop_token_ids=()).token_ids
         text = torch.cat([ids, torch.tensor([answer], device=ids.device)], 1)
-        step = target.verify(
-            text, DynamicCache(config=target.config), drafter.taps
-        )  # all places in one pass
+        # all places in one pass
+        step = target.verify(text, DynamicCache(config=target.config), drafter.taps)
         for end in range(ids.shape[1], text.shape[1]):
             before, p = text[:, :end], probabilities(step.logits[0, end], 1.0)
             state = drafter.begin(before, step.features[:, :end])

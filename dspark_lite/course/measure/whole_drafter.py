@@ -1,4 +1,4 @@
-"""Lesson 07's training of a whole drafter with a given mask, loss and loop, a reader's or the course's, and its results."""
+"""Lesson 07's training of a whole drafter with a given mask and loss, a reader's or the course's, and its results."""
 
 from functools import partial
 from pathlib import Path
@@ -75,19 +75,26 @@ def batch_loss(
     return loss(logits, wanted, tokens, counted, confidence, factors)
 
 
-def held_out_blocks(lab: Lab, taps, prompts: list[str]) -> list[TrainingBatch]:
-    """Return the target's own answers to prompts at temperature 1, one a batch, each with some random anchors."""
-    asked = [lab.encode(prompt)[0].tolist() for prompt in prompts]
-    answers = write_answers(lab.target, asked, 1.0, lab.max_new_tokens, lab.seed)
+def held_out_blocks(
+    lab: Lab, taps, prompts: dict[str, list[str]]
+) -> dict[str, list[TrainingBatch]]:
+    """Return the target's own answers to prompts {domain: [...]} at temperature 1, one a batch, each with some random anchors."""
+    asked = {
+        domain: [lab.encode(text)[0].tolist() for text in texts]
+        for domain, texts in prompts.items()
+    }
+    every = [ids for group in asked.values() for ids in group]
+    answers = write_answers(lab.target, every, 1.0, lab.max_new_tokens, lab.seed)
     read = OnlineFeatures(
-        lab.target, [(ids + answer, len(ids)) for ids, answer in zip(asked, answers)], taps
+        lab.target, [(ids + answer, len(ids)) for ids, answer in zip(every, answers)], taps
     )
     generator, batches = lab.generator(lab.seed), []
     for index in range(len(answers)):
         ids, supervised, *hidden = read.batch([index], lab.device)
         anchors = draw_anchors(supervised, HELD_OUT_ANCHORS, generator)
         batches.append(TrainingBatch(ids, supervised, *hidden, *anchors))
-    return batches
+    left = iter(batches)
+    return {domain: [next(left) for _ in group] for domain, group in asked.items()}
 
 
 def expected_length(lab: Lab, drafter, held_out: dict[str, list[TrainingBatch]]) -> dict:
@@ -132,10 +139,24 @@ def tokens_per_round(lab: Lab, drafter, prompts: int) -> dict[str, float]:
     return lengths
 
 
-def train_whole(lab: Lab, folder: Path, sees, loss, train, prompts: int) -> dict:
+def train(parameters: list, batch_at, loss_of, steps: int, rate_at) -> list[float]:
+    """Train parameters by AdamW, `loss_of(batch_at(step))` at the rate `rate_at(step)`; return the loss of each step."""
+    optimiser, losses = torch.optim.AdamW(parameters), []
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(step)
+        loss = loss_of(batch_at(step))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train_whole(lab: Lab, folder: Path, sees, loss, prompts: int) -> dict:
     """Train drafters from scratch by the recipe `lesson-PROFILE`, and count their tokens per round beside the lab's DSpark.
 
-    `sees`, `loss` and `train` are what lesson 07's exercises 3, 2 and 4 ask for; answers, cache and drafters go to `folder`.
+    `sees` and `loss` are what lesson 07's exercises 3 and 2 ask for; answers, cache and drafters go to `folder`.
     Return the loss of each update ("losses") with right labels and, for a fifth of the updates, with labels "off by one";
     and {whose: {domain: tokens per round}} ("accepted_length") on `prompts` prompts of each domain.
     """

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate, share
+from dspark_lite.course.estimates import Estimate
 from . import experiment_results
 from .experiment_results import Acceptance, Draft
 from .quantities import FIRST
@@ -31,16 +31,6 @@ def rise(recipes: tuple[str, ...], domain: str) -> Estimate:
     """Return how far the acceptance rises from the first position to the last."""
     draft, last = Draft(recipes), _counts(recipes, domain).shape[2]
     return (Acceptance(draft, domain, last) - Acceptance(draft, domain, FIRST)).estimate()
-
-
-def first_of_those_that_end(recipes: tuple[str, ...], domain: str) -> float:
-    """Return the acceptance at the first position where each prompt counts as often as its rounds reach the last one.
-
-    A curve that rose only because the rounds that come far are in easier prompts would begin here.
-    """
-    counts = _counts(recipes, domain)
-    first, reached = share(counts[:, :, 0, 0], counts[:, :, 0, 1]), counts[:, :, -1, 1]  # [N, S]
-    return float(((first * reached).sum(0) / reached.sum(0)).mean())
 
 
 def _counts(recipes: tuple[str, ...], domain: str) -> np.ndarray:

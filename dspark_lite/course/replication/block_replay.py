@@ -48,10 +48,11 @@ def stored_steps(
     parts = [stored_blocks((domain,)) for domain in domains] if domains else [stored_blocks()]
     share = requests // len(parts)  # requests of each part
     steps = min(most, *(len(accepted) // share for _, accepted in parts))
+    # [steps, R, g], [steps, R]
     logits, accepted = (
         torch.cat([rows[_side_by_side(len(rows), share)[:steps]] for rows in kind], 1)
         for kind in zip(*parts)
-    )  # [steps, R, g], [steps, R]
+    )
     tokens = torch.zeros(accepted.shape[1], logits.shape[-1], dtype=torch.long)
     return [Proposal(tokens, torch.empty(*tokens.shape, 0), said) for said in logits], accepted
 

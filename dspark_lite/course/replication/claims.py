@@ -116,10 +116,11 @@ RNN = ("dspark_rnn", "dspark")  # drafters that a gain of the RNN head compares
 EACH_AND_ALL = {**{domain: (domain,) for domain in DOMAINS}, "mean": DOMAINS}
 MATH_AND_CHAT, CODE_AND_CHAT = ("math", "chat"), ("code", "chat")
 STATIC_LENGTHS = (3, 5, 7)  # drafts of a block that is always verified whole
+# requests under way with MTP-1: it serves each user at a moderate, a high speed
 LOADS = {
     "moderate": 16,
     "strict": 4,
-}  # requests under way with MTP-1: it serves each user at a moderate, a high speed
+}
 ENDS = {"from": min, "to": max}
 DOMAIN_LABELS = tuple(f"{domain}:" for domain in DOMAINS)
 DEPTH_STEPS = {

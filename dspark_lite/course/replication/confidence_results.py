@@ -24,6 +24,7 @@ CALIBRATION, SWEEP = (
 )
 STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
 WRITTEN_BY = "make confidence"
+# of a position
 MEASURES = (
     "ece",
     "ece calibrated",
@@ -31,7 +32,7 @@ MEASURES = (
     "auc",
     "auc above chance",
     "excess",
-)  # of a position
+)
 SUMMARIES = (min, max, np.mean)  # over positions
 
 

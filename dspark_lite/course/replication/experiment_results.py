@@ -20,10 +20,11 @@ from ..measure import studies
 from ..measure.evaluation import MIN_ROUNDS, count_estimates, mean_accepted_length, row_tally
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
+# keys of accepted lengths and gains, by their titles
 PLACES = {
     **{domain: domain for domain in DOMAINS},
     "mean": "all",
-}  # keys of accepted lengths and gains, by their titles
+}
 TARGET = paper.TARGETS[0]  # of the paper's Figures 2 to 4
 
 

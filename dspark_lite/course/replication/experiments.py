@@ -7,7 +7,7 @@ import numpy as np
 from dspark_lite.course.estimates import Estimate, Quantity, mean_of
 from dspark_lite.course.formats import FORMS, interval
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from ..measure.studies import DEPTHS, HEADS, LATENCY, LENGTHS, LOSSES, SEEDS
+from ..measure.studies import DEPTHS, HEADS, LENGTHS, LOSSES, SEEDS
 from ..measure.round_latency import LATENCY_CONTEXTS
 from . import experiment_results, machine_results, serving_results
 from .experiment_results import (
@@ -85,15 +85,6 @@ def head_and_losses() -> dict[str, dict[str, Estimate]]:
     """Return the gains in accepted length of DSpark's head, and of its losses, over all seeds, by domain and in the mean."""
     return {
         title: experiment_results.gains_over_seeds(*pair) for title, pair in HEAD_AND_LOSSES.items()
-    }
-
-
-def overheads_by_context() -> dict[int, float]:
-    """Return how much longer DSpark's rounds are than DFlash's at draft length 16, by the tokens of the context: the target's
-    pass grows with them, the head's loop does not."""
-    return {
-        context: longer_round("dspark", 16, context).value()
-        for context in experiment_results.contexts(experiment_results.measured(LATENCY))
     }
 
 
@@ -207,9 +198,9 @@ RIVAL_BY_DOMAIN = Experiment(
     },
 )
 OVERHEAD_BY_CONTEXT = Experiment(
-    "The context's tokens, how much longer a round is at draft length 16",
+    "The context's tokens, how much longer a round is at draft length 4",
     {
-        str(context): form("+.1%", longer_round("dspark", 16, context))
+        str(context): form("percent", longer_round("dspark", 4, context))
         for context in LATENCY_CONTEXTS
     },
 )

@@ -31,16 +31,18 @@ from .confidence_results import calibration_run, read_observations
 LAB_PROMPTS = (
     4  # of a domain, to fit a calibration, and as many to test it; an answer takes seconds on a T4
 )
+# tokens of the profiled steps: eight requests' whole blocks
 LAB_SIZES = (
     *range(1, 17),
     *range(18, 33, 2),
     *range(36, 65, 4),
-)  # tokens of the profiled steps: eight requests' whole blocks
+)
 LAB_LOADS = (1, 4, 8)  # requests under way
+# steps of a load that are counted, and those before them that are not
 LOAD_STEPS, LOAD_WARM_UP = (
     12,
     4,
-)  # steps of a load that are counted, and those before them that are not
+)
 LOAD_TOKENS = 96  # of an answer under load
 
 

@@ -24,11 +24,12 @@ from .settings import SETTINGS
 REPLICATES, DOES_NOT, UNDECIDED = "replicates", "does not hold", "we cannot tell"
 UNTESTABLE, MISSING = "cannot be tested here", "not measured yet"
 UNITS = (("percent",), ("share", "rate"), ("tokens",))  # of margins, as the figures group them
+# figure: how those of its claims begin
 SECTIONS = {
     "drafts": ("4.2", "4.3.1", "4.3.2"),
     "confidence": ("4.3.3",),
     "serving": ("5", "abstract", "A"),
-}  # figure: how those of its claims begin
+}
 NO_EXPERIMENT = "No experiment has tested a reason yet"
 
 

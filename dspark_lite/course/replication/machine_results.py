@@ -2,6 +2,7 @@
 model; recorded rounds replayed on each (assets/measurements/machines, written by
 tools/measure/machines.py)."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..measure import machines as model
 from ..measure.machines import GPUS, NO_HOST, VLLM, Host, Machine, Pass, Records, Replayed, Step
 from ..measure.simulator import Record
 from . import confidence_results, serving_results
+from .drift import WRONG_HEADS
 
 FOLDER = ROOT / "assets" / "measurements" / "machines"
 MTP_ROUNDS, REPLAYED = FOLDER / "mtp_rounds.json", FOLDER / "replayed.json"
@@ -186,8 +188,45 @@ def _played_at_one_second(policy: str, load: int) -> Replayed:
     return model.play(Step(Pass(1.0, 0.0, 0.0)), policy, load, records())
 
 
-def replayed() -> list[dict]:
-    """Return the stored rows of `replay_all`; their gains are Estimates."""
+# Wrong heads: confidences that a scheduler believes too much or too little.
+HEADS = ("as calibrated", "4 times as sure", "2 nats too sure", "3 nats too doubtful")
+RAW_HEAD = "not calibrated"
+HEAD_MACHINES, HEAD_LOADS = (V4_FLASH, "H100"), (128, 256)
+
+
+def replay_wrong_heads(names=HEAD_MACHINES, loads=HEAD_LOADS) -> list[dict]:
+    """Return rows of Algorithm 1 with each of HEADS, and with confidences that are not calibrated,
+    on machines at loads, with the gain over whole blocks and over the calibrated head:
+    half a minute."""
+    ours, rows = records(), []
+    told = {head: with_logits(ours, *WRONG_HEADS[head]) for head in HEADS}
+    told[RAW_HEAD] = ours._replace(dspark=ours.raw)
+    for name in names:
+        machine = machines()[name]
+        for load in loads:
+            found = {
+                head: model.play(machine.step("dspark"), "algorithm1", load, record)
+                for head, record in told.items()
+            }
+            found["whole"] = _played(machine, f"fixed {ours.dspark.gamma}", load)
+            against = {"whole": "whole", "calibrated": HEADS[0]}
+            compared = model.compare(found, load, ours.domains, against)
+            rows += [
+                {"machine": name, **compared[head], "policy": "algorithm1", "head": head}
+                for head in told
+            ]
+    return rows
+
+
+def with_logits(ours: Records, times: float, plus: float) -> Records:
+    """Return records whose calibrated confidence logits are multiplied, and moved up."""
+    changed = replace(ours.dspark, logits=ours.dspark.logits * times + plus)
+    return ours._replace(dspark=changed)
+
+
+def replayed(part: str = "rows") -> list[dict]:
+    """Return the stored rows of `replay_all` or, of the part "wrong_heads", of
+    `replay_wrong_heads`; their gains are Estimates."""
     return [
         {
             **row,
@@ -195,8 +234,18 @@ def replayed() -> list[dict]:
             "per_user": Estimate(**row["per_user"]),
             "gains": {name: Estimate(**found) for name, found in row["gains"].items()},
         }
-        for row in read(REPLAYED, WRITTEN_BY)["rows"]
+        for row in read(REPLAYED, WRITTEN_BY)[part]
     ]
+
+
+def gains_by_head(machine: str, load: int) -> dict[str, dict[str, Estimate]]:
+    """Return {head: {"whole", "calibrated": stored gain over whole blocks, over the calibrated head}}
+    of a machine at a load; empty where none was replayed."""
+    return {
+        row["head"]: row["gains"]
+        for row in replayed("wrong_heads")
+        if (row["machine"], row["load"]) == (machine, load)
+    }
 
 
 def replayed_row(machine: str, policy: str, load: int) -> dict:

@@ -32,10 +32,11 @@ from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import confidence_results
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"
+# drafter, policy
 WAYS = {
     "mtp": ("mtp", "all"),
     **{policy: ("dspark", policy) for policy in ("lagged", "algorithm1", "fixed 7")},
-}  # drafter, policy
+}
 LIGHT, HEAVY = 1, 64  # requests under way at the ends of the measurement
 
 
@@ -263,9 +264,8 @@ class FrontierGain(Quantity):
         )
 
         def gains(*both):
-            rates = (
-                np.stack(list(map(share_of_rows, groups)), -1) for groups in both
-            )  # [R, loads]
+            # [R, loads]
+            rates = (np.stack(list(map(share_of_rows, groups)), -1) for groups in both)
             frontiers = (np.stack([total / np.array(loads), total], -1) for total in rates)
             point = loads.index(self.concurrency)
             return np.array([self.gain(ours, theirs[point]) for ours, theirs in zip(*frontiers)])

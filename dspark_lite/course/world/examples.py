@@ -18,9 +18,10 @@ def _retold(make: Callable[[random.Random], Example], rng: random.Random) -> Exa
 
 
 OF_DOMAINS = {"math": math, "code": code, "chat": chat}
+# those with prompts to hold out
 PROMPTED = OF_DOMAINS | {
     f"{domain}_retold": partial(_retold, make) for domain, make in OF_DOMAINS.items()
-}  # those with prompts to hold out
+}
 MAKERS = {
     **PROMPTED,
     "article": article,

@@ -1,6 +1,7 @@
 """Where the prompts of a training come from: the tiny world's generator, or a data set on the Hub
 or in a folder."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,15 @@ from tqdm import tqdm
 from dspark_lite.common.errors import DSparkLiteError
 from .example import is_held_out
 from .examples import examples
-from .tokenizer import chat_ids
+from .tokenizer import chat_ids, messages_ids
 
 SHUFFLED = 10_000  # rows of a streamed data set that are shuffled at a time
 USERS = ("user", "human")
+ROW = "number of the row"  # a field that no data set has
+LAYOUTS = (
+    "a row holds `conversations` or `messages` of {from, value} or {role, content}, `turns` of text, "
+    "a `prompt`, or `instruction` and `input`"
+)
 
 
 def prompt_ids(tokenizer, data) -> list[list[int]]:
@@ -21,8 +27,9 @@ def prompt_ids(tokenizer, data) -> list[list[int]]:
     recipe's (training/recipe.py).
 
     With a `dataset` (a Hub id, "@revision" if need be, a folder or a JSON file) they are its first
-    user turns, shuffled by `seed`, without held-out ones and those that leave no room for an answer
-    in `max_length`; else examples of the tiny world, `prompts` of them by domain. With
+    user turns with the system prompt, shuffled by `seed`, without held-out ones and those that
+    leave no room for an answer in `max_length`; rows that hold none are passed over with one
+    warning; else examples of the tiny world, `prompts` of them by domain. With
     `enable_thinking` the target may think before it answers. Raise DSparkLiteError if there are too
     few, or none that can be read.
     """
@@ -41,27 +48,39 @@ def prompt_ids(tokenizer, data) -> list[list[int]]:
 
 def _ids_of_dataset(tokenizer, data) -> list[list[int]]:
     longest = data.max_length - data.max_new_tokens
-    found = []
+    found, unread = [], []  # prompts, and the numbers of the rows that hold none
     with tqdm(total=data.prompts, desc=f"prompts of {data.dataset}", unit="prompt") as bar:
-        for number, row in enumerate(_rows(data)):
-            prompt = first_turn(row, f"row {number} of {data.dataset}")
-            if is_held_out(prompt):
+        for number, row in _rows(data):
+            messages = opening(row)
+            if messages is None:
+                unread.append(number)
                 continue
-            ids = chat_ids(tokenizer, prompt, enable_thinking=data.enable_thinking)
+            if is_held_out(messages[-1]["content"]):
+                continue
+            ids = messages_ids(tokenizer, messages, enable_thinking=data.enable_thinking)
             if len(ids) <= longest:
                 found.append(ids)
                 bar.update()
             if len(found) == data.prompts:
-                return found
-    raise DSparkLiteError(
-        f"{data.dataset} has {len(found)} prompts of at most {longest} tokens, the recipe asks "
-        f'for {data.prompts}; lower its "prompts"'
-    )
+                break
+    odd = ""
+    if unread:
+        listed = ", ".join(map(str, sorted(unread)[:5])) + (", ..." if len(unread) > 5 else "")
+        odd = f"{len(unread)} rows of {data.dataset} hold no user turn that can be read (row {listed})"
+    if len(found) < data.prompts:
+        raise DSparkLiteError(
+            f"{data.dataset} has {len(found)} prompts of at most {longest} tokens, the recipe asks "
+            f'for {data.prompts}; lower its "prompts"' + (f". {odd}: {LAYOUTS}" if odd else "")
+        )
+    if odd:
+        warnings.warn(f"{odd} and were passed over: {LAYOUTS}", stacklevel=2)
+    return found
 
 
-def _rows(data) -> Iterator[dict]:
-    """Yield the data set's rows in a seeded order, streamed: only rows that are used are
-    fetched."""
+def _rows(data) -> Iterator[tuple[int, dict]]:
+    """Yield the data set's rows in a seeded order, each with its number in the data set, from 1.
+
+    They are streamed: only rows that are used are fetched."""
     import datasets  # slow to import, and the tiny world does without
 
     name, _, revision = data.dataset.partition("@")
@@ -72,7 +91,9 @@ def _rows(data) -> Iterator[dict]:
     )
     try:
         rows = datasets.load_dataset(path, split=data.split, streaming=True, **options)
-        yield from rows.shuffle(seed=data.seed, buffer_size=SHUFFLED)
+        numbered = rows.map(lambda row, index: {ROW: index + 1, **row}, with_indices=True)
+        for row in numbered.shuffle(seed=data.seed, buffer_size=SHUFFLED):
+            yield row.pop(ROW), row
     except DSparkLiteError:
         raise
     except Exception as error:  # the library raises many kinds; the reader needs one sentence
@@ -83,21 +104,36 @@ def _rows(data) -> Iterator[dict]:
         ) from error
 
 
-def first_turn(row: dict, where: str) -> str:
-    """Return the first user turn of a row: `conversations` or `messages` of {from, value} or {role,
-    content}, or `turns`.
+def opening(row: dict) -> list[dict] | None:
+    """Return the messages {role, content} of a row up to its first user turn, a system prompt
+    included; None if it has none that can be read (LAYOUTS says what can).
 
-    Raise DSparkLiteError for any other layout.
+    An answer before the first user turn is left out.
     """
     turns = row.get("conversations") or row.get("messages") or row.get("turns")
-    if isinstance(turns, list):
-        for turn in turns:
-            if isinstance(turn, str):
-                turn = {"role": "user", "content": turn}
-            role, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
-            if role in USERS and isinstance(text, str) and text.strip():
-                return text
-    raise DSparkLiteError(
-        f"{where} has no user turn that can be read: its fields are {', '.join(row)}; a row holds "
-        "`conversations` or `messages` of {from, value} or {role, content}, or `turns` of text"
-    )
+    if isinstance(row.get("instruction"), str):  # Alpaca's columns
+        turns = ["\n\n".join(filter(None, [row["instruction"], row.get("input")]))]
+    elif prompt := row.get("prompt"):
+        turns = [prompt] if isinstance(prompt, str) else prompt
+    messages = []
+    for turn in turns if isinstance(turns, list) else []:
+        if isinstance(turn, str):
+            turn = {"role": "user", "content": turn}
+        if not isinstance(turn, dict):
+            continue
+        role = turn.get("from", turn.get("role"))
+        text = _text_of(turn.get("value", turn.get("content")))
+        if role == "system" and text:
+            messages.append({"role": "system", "content": text})
+        if role in USERS and text:
+            return [*messages, {"role": "user", "content": text}]
+    return None
+
+
+def _text_of(content) -> str:
+    """Return a message's text, which may come in parts {type, text}; "" if it has any other
+    part, or nothing but blanks."""
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        content = "".join(texts) if all(isinstance(text, str) for text in texts) else ""
+    return content if isinstance(content, str) and content.strip() else ""

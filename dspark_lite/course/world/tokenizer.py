@@ -3,6 +3,7 @@
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.names import DOMAINS
 from .examples import examples
 
@@ -62,11 +63,28 @@ def chat_ids(tokenizer, prompt: str, *, enable_thinking: bool = False) -> list[i
     """Return the token ids of a first turn, up to and including the place where the answer starts.
 
     Without `enable_thinking` an empty `<think></think>` ends them, as in the data of the released drafts.
+    Raise DSparkLiteError if the tokenizer has no chat template, or one that refuses the turn.
     """
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": prompt}],
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=enable_thinking,
-    )
+    messages = [{"role": "user", "content": prompt}]
+    return messages_ids(tokenizer, messages, enable_thinking=enable_thinking)
+
+
+def messages_ids(tokenizer, messages: list[dict], *, enable_thinking: bool = False) -> list[int]:
+    """Return the token ids of messages {role, content}, as `chat_ids` does of a first turn."""
+    if tokenizer.chat_template is None:
+        raise DSparkLiteError(
+            "the tokenizer has no chat template, so nobody knows how a question is put to this model; save one with "
+            "the tokenizer (tokenizer.chat_template), or give token ids"
+        )
+    try:
+        text = tokenizer.apply_chat_template(
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=enable_thinking,
+        )
+    except Exception as error:  # jinja2's, whatever a template does
+        raise DSparkLiteError(
+            f"the chat template refuses a conversation of {', '.join(m['role'] for m in messages)} ({error})"
+        ) from error
     return tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -2,7 +2,7 @@
 
 import torch
 
-from dspark_lite.course.exercises.lesson_06 import chain_case, loss_case
+from dspark_lite.course.exercises.lesson_06 import cells, chain_case, loss_case
 
 
 def seed(generator) -> int:
@@ -50,14 +50,13 @@ def check_chain_loss(generator):
     ]
 
 
-def check_after_round(generator):
-    """Return caches, blocks and accepted drafts of any number, whole blocks and refused ones among
-    them."""
+def check_survives(generator):
+    """Return the cells after rounds of any cache and block, whole blocks and refused ones among them."""
     cases = []
     for _ in range(20):
         cached, gamma = (
             int(torch.randint(1, 200, (), generator=generator)),
             int(torch.randint(1, 16, (), generator=generator)),
         )
-        cases.append((cached, gamma, int(torch.randint(gamma + 1, (), generator=generator))))
+        cases.append(cells(cached, gamma, int(torch.randint(gamma + 1, (), generator=generator))))
     return [cases]

@@ -2,24 +2,6 @@
 
 import torch
 
-NAMES = [
-    f"layers.{layer}.{part}.weight"
-    for layer in range(4)
-    for part in ("q_proj", "k_proj", "mlp", "norm")
-]
-
-
-def shapes(generator) -> dict:
-    """Return some of the names, with one of few shapes each."""
-    drawn = torch.rand(len(NAMES), generator=generator).tolist()
-    sizes = torch.randint(2, 4, (len(NAMES), 2), generator=generator).tolist()
-    return {name: tuple(size) for name, chance, size in zip(NAMES, drawn, sizes) if chance < 0.7}
-
-
-def check_place(generator):
-    """Return what a module asks for and what a file has."""
-    return [[(shapes(generator), shapes(generator)) for _ in range(20)]]
-
 
 def check_is_tie(generator):
     """Return three of six logits near the top, any two of them asked about."""

@@ -62,3 +62,14 @@ def check_lagged(generator):
             (blocks(generator, requests, gamma), blocks(generator, requests, gamma), table)
         )
     return [cases]
+
+
+def check_least_survival(generator):
+    """Return machines, and steps of one to 300 requests with blocks of up to seven drafts."""
+    cases = []
+    for _ in range(20):
+        prices = torch.rand(3, generator=generator, dtype=torch.float64).tolist()
+        requests = int(torch.randint(1, 301, (), generator=generator))
+        tokens = int(torch.randint(requests, 8 * requests + 1, (), generator=generator))
+        cases.append((*prices, requests, tokens, (requests + tokens) / 2))
+    return [cases]

@@ -20,9 +20,8 @@ def policy(cost_table):
     def lengths(proposal):
         alive = survival(proposal.confidence)
         requests, drafts = alive.shape
-        ranked, order = (
-            alive.t().flatten().sort(descending=True, stable=True)
-        )  # positions first: a prefix has no holes
+        # positions first: a prefix has no holes
+        ranked, order = alive.t().flatten().sort(descending=True, stable=True)
         most, batch, expected, taken = (
             cost_table.most_tokens(requests),
             requests,

@@ -1,12 +1,14 @@
 // What every page loads: widgets come to life where the page has one, and the keyboard reaches what scrolls sideways.
 
+import { mount } from "./living_round.js";
 import { follow } from "./plot.js";
 import { DRAWINGS } from "./widgets.js";
 
-for (const place of document.querySelectorAll(".course-widget")) {
+for (const place of document.querySelectorAll(".course-widget, .course-round")) {
   const { drawing, numbers, controls } = JSON.parse(place.querySelector("script").textContent);
   place.hidden = false;
-  follow(place, controls, (values, width) => DRAWINGS[drawing](numbers, values, width));
+  if (drawing === "living_round") mount(place, numbers);
+  else follow(place, controls, (values, width) => DRAWINGS[drawing](numbers, values, width));
 }
 
 // The same width as in course.css: only there do figures scroll.

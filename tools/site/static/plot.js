@@ -1,6 +1,7 @@
 // Charts as SVG, drawn at the width that the page has for them; ink and paper take the page's colours, dark or light.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { html, svg } from "./living_round.js";
+
 export const COLOURS = {
   green: "#009E73",
   red: "#D55E00",
@@ -23,20 +24,7 @@ const MARKS = {
   "*": "M0 -6L2 -2L6 -2L3 1L4 6L0 3L-4 6L-3 1L-6 -2L-2 -2z",
 };
 
-/** An SVG element with attributes and children. */
-export function svg(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-/** An HTML element; its properties are those of the DOM. */
-export function html(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
+export { html };
 
 /** At most `most` round numbers between low and high. */
 export function ticks(low, high, most = 6) {
