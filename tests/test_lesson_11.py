@@ -10,6 +10,7 @@ from dspark_lite.decoding import Round
 from dspark_lite.course.exercises import lesson_11
 from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.figures.lesson_11 import Journey
+from dspark_lite.course.replication import machine_results
 from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 
@@ -175,7 +176,62 @@ def test_index_tensors_are_whole_numbers(capsys):
     assert "tensors of whole numbers" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("form", [float, np.float32, torch.tensor])
-def test_a_throughput_is_a_number_of_any_type(form, capsys):
-    assert lesson_11.check_throughput_at(lambda *case: form(lesson_11.throughput_at(*case)))
+@pytest.mark.parametrize("form", [np.float64, torch.tensor])
+def test_a_load_is_a_number_of_any_type(form, capsys):
+    assert lesson_11.check_stops_paying(lambda *case: form(lesson_11.stops_paying(*case)))
     assert capsys.readouterr().out == "Correct.\n"
+
+
+@pytest.mark.parametrize("name", ["this CPU", "H100", "DeepSeek-V4-Flash, at most"])
+def test_a_seventh_draft_stops_paying_where_the_exercise_says(name):
+    """Throughput with and without it, by the machine's own steps, one request below and one above."""
+    step = machine_results.machines()[name].step("dspark")
+    load = lesson_11.stops_paying(*step.line(256, 2048), 5.3, 0.6)
+
+    def gain(requests):
+        seven, eight = (step.seconds(requests, count * requests) for count in (7, 8))
+        return 5.9 / eight - 5.3 / seven
+
+    if np.isinf(load):
+        assert all(gain(requests) > 0 for requests in (1, 64, 512, 4096))
+    else:
+        assert gain(load - 1) > 0 > gain(load + 1)
+
+
+@pytest.mark.parametrize(
+    ("speed", "throughput"), [(75, 150), (100, 100), (120, 0), (10, 200), (50, 200)]
+)
+def test_throughput_at_a_speed_reads_between_the_loads(speed, throughput):
+    curve = np.array([[100.0, 100.0], [50.0, 200.0]])
+    assert lesson_11.throughput_at(curve, speed) == throughput
+
+
+def test_throughput_at_a_speed_is_the_highest_of_a_frontier_that_bends_back():
+    bent = np.array([[90.0, 90.0], [60.0, 120.0], [70.0, 280.0], [40.0, 320.0]])
+    assert lesson_11.throughput_at(bent, 65) == pytest.approx(280 + 40 / 6)
+    assert lesson_11.throughput_at(bent, 75) == pytest.approx(105)
+
+
+def test_the_picture_of_an_engine_names_what_a_step_uses():
+    written = " ".join(
+        text.get_text() for axes in figures.engine_at_work().axes for text in axes.texts
+    )
+    assert all(f"engine.{name}" in written for name in ("waiting", "running", "read", "keep"))
+
+
+def test_steps_are_drawn_as_dots_and_their_line():
+    turns = {1: {1: [0.03, 0.04], 8: [0.05]}, 4: {1: [0.1], 8: [0.2, 0.22]}}
+    (axes,) = figures.step_times(turns, lambda requests, tokens: 0.01 * tokens, "made").axes
+    dots = [line.get_ydata().tolist() for line in axes.lines if line.get_marker() == "o"]
+    lines = [line.get_ydata().tolist() for line in axes.lines if line.get_marker() != "o"]
+    assert dots == [[30, 40], [50], [100], [200, 220]]
+    assert lines == [[10, 80], [40, 320]]
+    assert {text.get_text() for text in axes.texts} >= {"1 under way", "4 under way"}
+
+
+def test_what_scheduling_brings_is_drawn_beside_the_papers_fit():
+    made = {"one": estimates(90, 80), "two": estimates(100, 95)}
+    left, right = figures.scheduling_pays(made, made).axes
+    fit = [line for line in left.lines if line.get_linestyle() == "--"]
+    assert len(fit) == 1 and 40 < fit[0].get_ydata().min() < fit[0].get_ydata().max() < 100
+    assert all({"one", "two"} <= {text.get_text() for text in axes.texts} for axes in (left, right))

@@ -47,6 +47,8 @@ def test_a_step_is_what_one_counts_by_hand():
     assert HAND.seconds(3, 9) == 8.0
     assert HAND.costs(5, 40).seconds(3, 9) == pytest.approx(8.0)
     assert Step(Pass(1.0, 2.0, 3.0)).seconds(4, 5) == 1 + 2 * 4 + 3 * 5
+    fixed, request, token = HAND.line(3, 9)
+    assert (request, token) == (0.5 + 0.25 + 2 * 0.5, 0.25) and fixed + 3 * request + 9 * token == 8
 
 
 @settings(max_examples=60)
@@ -303,14 +305,19 @@ def test_the_stored_rows_are_what_the_replay_gives(records, name, policy):
         machine_results.replayed_row("H100", policy, 3)
 
 
+def test_a_frontier_is_the_stored_rows_by_load():
+    curve = machine_results.frontier("H100", "fixed 7")
+    assert curve[:, 1] / curve[:, 0] == pytest.approx(model.LOADS, rel=1e-4)
+    assert (np.diff(curve[:, 1]) > 0).all() and (np.diff(curve[:, 0]) < 0).all()
+
+
 def test_the_figure_has_a_panel_a_machine_and_a_label_a_line():
-    policies = ("mtp", "fixed 7", "algorithm1")
-    found = {name: machine_results.over_plain(name, policies) for name in ("this CPU", "H100")}
-    drawn = figures.two_machines(found)
-    labels = {text.get_text() for axes in drawn.axes for text in axes.texts}
-    assert (
-        len(drawn.axes) == 2 and {"MTP-1", "DSpark, whole block", "DSpark, Algorithm 1"} <= labels
-    )
+    curves = {way: machine_results.frontier("H100", way) for way in ("mtp", "fixed 7")}
+    drawn = figures.two_machines({"one": curves, "two": curves}, {"mtp": curves["mtp"]})
+    for axes in drawn.axes:
+        labels = {text.get_text() for text in axes.texts}
+        assert {"MTP-1", "DSpark", "256 under way"} <= labels
+    assert [len(axes.lines) for axes in drawn.axes] == [3, 2], "turns on the first panel alone"
     plt.close(drawn)
 
 

@@ -68,7 +68,7 @@ def test_what_the_lessons_solutions_keep_is_the_edition():
 @pytest.mark.slow(reason="every outcome of the edition's functions, and its greedy answers")
 def test_the_edition_passes_its_judge(lab):
     findings = judge.judge(keep.EDITION, lab, prompts=1)
-    assert [finding for finding in findings if not finding.right] == [] and len(findings) == 7
+    assert [finding for finding in findings if not finding.right] == [] and len(findings) == 11
 
 
 def changed(folder, asked, right, wrong, lab):
@@ -125,6 +125,73 @@ slow = pytest.mark.slow(
 def test_the_judge_finds_a_planted_error(lab, tmp_path, asked, right, wrong):
     found = changed(tmp_path, asked, right, wrong, lab)
     assert not found.right and found.said
+
+
+ENGINE = [  # what is asked of the engine: right, wrong, what the judge says
+    (
+        "the engine's step serves the target's texts",
+        "engine.keep(number, len(tokens))",
+        "engine.keep(number, len(tokens) - 1)",
+        "one token too few stays",
+    ),
+    (
+        "the engine's step serves the target's texts",
+        "engine.keep(number, len(tokens))",
+        "engine.keep(number, len(tokens) + 1)",
+        "one token too many stays",
+    ),
+    (
+        "the engine's step serves the target's texts",
+        "engine.running[number] += tokens",
+        "engine.running[number] += tokens[:-1] or tokens",
+        "is missing from the answer",
+    ),
+    (
+        "the engine verifies what algorithm_1 admits",
+        "(drafts[:length], q[:length])",
+        "(drafts, q)",
+        "the pass reads whole blocks",
+    ),
+    (
+        "the engine verifies what algorithm_1 admits",
+        "lengths = algorithm_1(engine.survivals(), engine.sps)",
+        "lengths = [sum(word % 2 for word in drafts) for drafts, q in blocks.values()]",
+        "not the drafted words",
+    ),
+    (
+        "the engine verifies what algorithm_1 admits",
+        "lengths = algorithm_1(engine.survivals(), engine.sps)",
+        "lengths = algorithm_1(engine.survivals(), engine.sps)[::-1]",
+        "where algorithm_1 admits",
+    ),
+    (
+        "the engine is lossless, every outcome visited",
+        "lengths = algorithm_1(engine.survivals(), engine.sps)",
+        "lengths = [drafts[0] for drafts, q in blocks.values()]",
+        "a draw helps decide whether it is verified",
+    ),
+    (
+        "the engine's budgets are two steps old",
+        "            budget = host(confidences)\n        confidences = device.finish()",
+        "            pass\n        budget = host(device.finish())",
+        "that is one after another",
+    ),
+    (
+        "the engine's budgets are two steps old",
+        "            budget = host(confidences)\n",
+        "            budget = host(confidences) - 1\n",
+        "step t takes what the host made of step t - 2",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "right", "wrong", "said"),
+    [pytest.param(*row, marks=slow if place in (1, 2) else ()) for place, row in enumerate(ENGINE)],
+)
+def test_the_judge_names_a_planted_error_of_the_engine(tmp_path, asked, right, wrong, said):
+    found = changed(tmp_path, asked, right, wrong, None)
+    assert not found.right and said in found.said
 
 
 LOOKS_AHEAD = """def algorithm_1(survivals, sps):
@@ -227,3 +294,16 @@ def test_own_randomness_is_back_after_the_visits(edition):
     judge._verifies(edition)
     assert (edition.toss, edition.draw) == usual
     assert edition.draw(torch.tensor([0.0, 1.0]), torch.Generator().manual_seed(0)) == 1
+
+
+def test_the_courses_functions_stand_in_for_those_that_are_missing(
+    tmp_path, monkeypatch, edition, capsys
+):
+    monkeypatch.setenv("DSPARK_MINE", str(tmp_path / "mine.py"))
+    assert judge.own_or_course().step.__module__ == keep.EDITION.stem
+    keep.keep(edition.step)
+    capsys.readouterr()
+    mine = judge.own_or_course("step", "pipelined")
+    assert mine.step.__module__ == "mine" and mine.pipelined.__module__ == keep.EDITION.stem
+    assert mine.step.__globals__["algorithm_1"] is mine.algorithm_1
+    assert capsys.readouterr().out == "step is yours\npipelined is the course's\n"

@@ -135,14 +135,20 @@ def index_tensors(starts, counts):
     return torch.tensor(request), torch.tensor(position)
 
 
-def throughput_at(curve, least):
-    """Between the two loads around the speed."""
-    if least > curve[0, 0]:
-        return 0
-    for (fast, low), (slow, high) in zip(curve, curve[1:]):
-        if least >= slow:
-            return low + (fast - least) / (fast - slow) * (high - low)
-    return curve[-1, 1]
+def stops_paying(a, b, c, committed, chance):
+    """By bisection of what throughput gains."""
+
+    def gain(requests):
+        seven, eight = (a + requests * (b + count * c) for count in (7, 8))
+        return (committed + chance) * seven - committed * eight
+
+    low, high = 0.0, 1e12
+    if gain(high) > 0:
+        return np.inf
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gain(middle) > 0 else (low, middle)
+    return low
 
 
 def by_round(answers):
@@ -245,7 +251,7 @@ RIGHT = {
     "11 check_mask": lambda r, p, kr, kp: torch.tensor(
         [[bool(a == c and d <= b) for c, d in zip(kr, kp)] for a, b in zip(r, p)]
     ),
-    "11 check_throughput_at": throughput_at,
+    "11 check_stops_paying": stops_paying,
     "12 check_resampled_gain": lambda ours, theirs, index: (
         lambda a, b: (a[0] * b[1]) / (a[1] * b[0]) - 1
     )(sum(ours[i] for i in index), sum(theirs[i] for i in index)),

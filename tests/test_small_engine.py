@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from dspark_lite.course.exercises import small_engine
-from dspark_lite.course.exercises.small_engine import SmallEngine, check_engine, step
+from dspark_lite.course.exercises import my_dspark
+from dspark_lite.course.exercises.small_engine import (
+    SmallEngine,
+    check_engine,
+    check_scheduled,
+    step,
+)
 from dspark_lite.course.exercises.verifying import draw, verify
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
@@ -125,6 +131,40 @@ def without_anchor(engine):
 )
 def test_what_else_may_be_wrong_ends_in_a_sentence(answer, said, capsys):
     assert said in line_of(answer, capsys)
+
+
+def test_a_step_that_schedules_passes_both_checkers_and_whole_blocks_the_first_alone(capsys):
+    def whole(engine):
+        small_engine.fill(engine)
+        small_engine.commit(
+            engine, admit=lambda engine, blocks: [engine.drafter.gamma] * len(blocks)
+        )
+
+    assert check_scheduled(my_dspark.step) and check_engine(whole) and not check_scheduled(whole)
+    assert "the pass reads whole blocks, where algorithm_1 admits" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("admit", "said"),
+    [
+        (
+            lambda engine, blocks: [
+                max(0, length - 1)
+                for length in my_dspark.algorithm_1(engine.survivals(), engine.sps)
+            ],
+            "reads 3 tokens",
+        ),
+        (
+            lambda engine, blocks: [
+                sum(word > 4 for word in drafts) for drafts, _ in blocks.values()
+            ],
+            "its newest token and its 3 drafts are 4",
+        ),
+    ],
+)
+def test_a_step_that_cuts_otherwise_is_told_so(admit, said, capsys):
+    assert not check_scheduled(small_engine.variant(admit=admit))
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

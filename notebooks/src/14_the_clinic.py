@@ -69,18 +69,18 @@ prices = clinic.price_table(spent)
 #
 # | column | what it says |
 # |---|---|
-# | τ rounds 1, 2 · τ rounds 4 on | tokens per round, early and late in an answer |
-# | first draft · later drafts | share of drafts accepted, where all before them were; *later*: every draft after the first, the last included |
-# | own odds | mean probability that the draft gave to its own drafts; where the target is as unsure, low odds are no fault |
-# | promised − kept | drafts per round that the confidence promised, less those that were accepted |
-# | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
+# | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); below 1e-5: lossless |
 # | left by a round | entries that a round adds to the draft's cache and that belong to no committed token |
 # | read per token | tokens whose hidden states the draft reads, for each token committed |
-# | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); below 1e-5: lossless |
+# | first draft · later drafts | share of drafts accepted, where all before them were; *later*: every draft after the first, the last included |
+# | promised − kept | drafts per round that the confidence promised, less those that were accepted |
+# | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
+# | τ rounds 1, 2 · τ rounds 4 on | tokens per round, early and late in an answer |
+# | own odds | mean probability that the draft gave to its own drafts |
 
 # %%
-COLUMNS = ("τ rounds 1, 2", "τ rounds 4 on", "first draft", "later drafts", "own odds", "promised − kept", "block's price", "left by a round",
-           "read per token", "distance")
+COLUMNS = ("distance", "left by a round", "read per token", "first draft", "later drafts", "promised − kept", "block's price",
+           "τ rounds 1, 2", "τ rounds 4 on", "own odds")
 healthy = patients.Service(lab.target, drafter, lab.encode, costs=prices)
 healthy_chart = clinic.take_chart(healthy, lab.prompts)
 usual = clinic.symptoms(healthy_chart, domains)
@@ -100,7 +100,8 @@ claims({"enumeration finds the healthy service lossless": patients.Patient.dista
 
 # %% [markdown]
 # This is the healthy line. Most drafts are accepted, the confidence promises what is kept, and nothing is left in the draft's cache. The
-# *distance* is entered as 0, because lesson 02 found the healthy decoder lossless. The ± is one standard error, over answers and not over
+# *distance* is entered as 0, because lesson 02 found the healthy decoder lossless. *Own odds* well below 1 are no fault: a draft that is
+# exactly as unsure as the target is always accepted. The ± is one standard error, over answers and not over
 # rounds, which resemble each other within an answer. Bars in the figures are two standard errors.
 #
 # ## One patient, in the open
@@ -367,23 +368,10 @@ def near(bed, *names):
     return all(abs(clinic.standard_errors(found[bed][name], usual[name])) <= clinic.CLEAR for name in names)
 
 
-claims({"the seven beds have the causes that the text names": {bed: causes[bed] for bed in charts} == {
-            4: "thinking on", 5: "16-bit draws", 6: "another draft's calibration", 7: "head left out", 11: "block kept",
-            13: "features one late", 14: "final norm missing"},
-        "bed 7 is lossless, and its memory columns are healthy": all(
+claims({"bed 7 is lossless, and its memory columns are healthy": all(
             abs(found[7][name].value - usual[name].value) < 1e-6 for name in ("distance", "left by a round", "read per token")),
         "its drafts are bad from the first on": found[7]["first draft"].value < 0.7 * usual["first draft"].value,
-        "it fails the test of the head and no other": failed(7) == ["head"],
-        "bed 5 is off by little, and only in its distance": 0 < found[5]["distance"].value < 0.01 and near(5, *COLUMNS[:-1]),
-        "bed 11 leaves a whole block in each round, and reads no more than is committed":
-            abs(found[11]["left by a round"].value - drafter.gamma) < 1e-6 and near(11, "read per token", "distance"),
-        "drafts of bed 6 are healthy, it promises too few, and its price is right":
-            near(6, "first draft", "later drafts", "block's price") and found[6]["promised − kept"].value < -1,
-        "bed 4 accepts next to nothing and fails no test": found[4]["first draft"].value < 0.05 and not failed(4),
-        "bed 13 fails newest features alone": failed(13) == ["newest features"],
-        "bed 14 fails no test, and is almost certain of drafts that are often refused":
-            not failed(14) and found[14]["own odds"].value > 0.95 and found[14]["first draft"].value < 0.7,
-        "memory columns are healthy except in bed 11": all(near(bed, "left by a round", "read per token") for bed in charts if bed != 11)})
+        "it fails the test of the head and no other": failed(7) == ["head"]})
 
 # %% [markdown]
 # Point by point, we cross off causes:
@@ -430,6 +418,21 @@ diagnosis = {
 
 done = exercises.check_first_beds(diagnosis)
 
+# %% tags=["claim"]
+claims({"the seven beds have the causes that the text names": {bed: causes[bed] for bed in charts} == {
+            4: "thinking on", 5: "16-bit draws", 6: "another draft's calibration", 7: "head left out", 11: "block kept",
+            13: "features one late", 14: "final norm missing"},
+        "bed 5 is off by little, and only in its distance": 0 < found[5]["distance"].value < 0.01 and near(5, *COLUMNS[1:]),
+        "bed 11 leaves a whole block in each round, and reads no more than is committed":
+            abs(found[11]["left by a round"].value - drafter.gamma) < 1e-6 and near(11, "read per token", "distance"),
+        "drafts of bed 6 are healthy, it promises too few, and its price is right":
+            near(6, "first draft", "later drafts", "block's price") and found[6]["promised − kept"].value < -1,
+        "bed 4 accepts next to nothing and fails no test": found[4]["first draft"].value < 0.05 and not failed(4),
+        "bed 13 fails newest features alone": failed(13) == ["newest features"],
+        "bed 14 fails no test, and is almost certain of drafts that are often refused":
+            not failed(14) and found[14]["own odds"].value > 0.95 and found[14]["first draft"].value < 0.7,
+        "memory columns are healthy except in bed 11": all(near(bed, "left by a round", "read per token") for bed in charts if bed != 11)})
+
 # %% [markdown]
 # Beyond the core you can read how each of the six points decides one of these beds.
 #
@@ -441,8 +444,8 @@ done = exercises.check_first_beds(diagnosis)
 #
 # ## The judge
 #
-# One decoder is left to be examined: yours. Is your `my_dspark.py` lossless, with every random outcome visited? And are its greedy tokens
-# and its *rounds* the package's?
+# One decoder is left to be examined: yours. Is your `my_dspark.py` lossless, with every random outcome visited? Are its greedy tokens and
+# its *rounds* the package's? And does its engine, of lessons 11 and 13, serve the target's texts, with budgets that are old enough?
 
 # %%
 from dspark_lite.course.exercises.judge import judge, report
@@ -451,13 +454,39 @@ from dspark_lite.course.exercises.keep import EDITION, own_file
 examined = own_file() if own_file().is_file() else EDITION
 tiny = lab if lab.profile == "tiny" else dspark_lite.setup("tiny")
 tiny.max_new_tokens = 24  # of each answer that is compared; `python -m dspark_lite judge` compares 96
-print("Judged:", "your my_dspark.py" if examined != EDITION else "the course's edition; keep(...) in lessons 00 to 10 writes yours")
+print("Judged:", "your my_dspark.py" if examined != EDITION else "the course's edition; keep(...) in lessons 00 to 13 writes yours")
 verdicts = judge(examined, tiny, 1)
 print(report(verdicts))
 
 # %% [markdown]
-# Each *ok* is a question answered right. The last question also compares the rounds, because bad drafts keep the tokens and change the
-# rounds.
+# Each *ok* is a question answered right. One also compares the rounds, because bad drafts keep the tokens and change the rounds.
+#
+# The engine has a chart, too: *left* says how many cached tokens of a request belong to no text. Its last line is a patient, whose step
+# keeps one token too many after each round.
+
+# %%
+from dspark_lite.course.exercises import small_engine
+from dspark_lite.course.exercises.engine_board import SLOTS, Board
+from dspark_lite.course.exercises.judge import own_or_course
+from dspark_lite.course.replication import machine_results
+
+engine = own_or_course("step", "algorithm_1", "pipelined")
+board = Board(tiny, tiny.drafter("dspark"), machine_results.engine_seconds(SLOTS), "an H100, modelled, 256 under way")
+board.serve("whole blocks", engine.step)
+board.serve("scheduled", engine.step, board.sps)
+board.pipeline("pipelined", engine.step, engine.pipelined, engine.algorithm_1)
+board.serve("a patient: one too many kept", small_engine.variant(kept=lambda tokens, drafts: len(tokens) + 1))
+board.show()
+
+# %% tags=["claim"]
+texts, left = board.texts(), board.left()
+claims({"the engine leaves nothing, and its texts are plain decoding's": all(
+            texts[name] == len(board.prompts) and left[name] == 0 for name in ("whole blocks", "scheduled", "pipelined")),
+        "the patient leaves tokens, and its texts are others": left["a patient: one too many kept"] > 0.5
+        and texts["a patient: one too many kept"] < len(board.prompts)})
+
+# %% [markdown]
+# What a round leaves in the *target's* cache is worse than in the draft's: it changes the texts. (Texts are real, seconds replayed.)
 #
 # > **How sure are we?** A chart has some seventy rounds from twelve answers, so chance colours a field now and then. What each mistake
 # > costs depends on the draft: here one, of one training.

@@ -27,9 +27,11 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import schedule
-from . import verifying
+from . import small_engine, verifying
 from .checking import Mistake
-from .keep import EDITION, split
+from .engine_board import MOST_STEPS, Device
+from .keep import EDITION, own_file, split
+from .lesson_13 import RUNS, judge_run
 
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 RANDOM_CASES = 200
@@ -89,6 +91,22 @@ def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Calla
         "greedy tokens and rounds are the package's": (
             ("generate",),
             lambda: _decodes(mine, lab, prompts),
+        ),
+        "the engine's step serves the target's texts": (
+            ("step", "algorithm_1", "verify", "residual"),
+            lambda: _serves(mine),
+        ),
+        "the engine verifies what algorithm_1 admits": (
+            ("step", "algorithm_1", "verify", "residual"),
+            lambda: _admits(mine),
+        ),
+        "the engine is lossless, every outcome visited": (
+            ("step", "algorithm_1", "verify", "residual"),
+            lambda: _shares(mine),
+        ),
+        "the engine's budgets are two steps old": (
+            ("step", "algorithm_1", "verify", "residual", "pipelined"),
+            lambda: _pipelines(mine),
         ),
     }
 
@@ -255,6 +273,82 @@ def _decodes(mine, lab, prompts: int) -> str:
             f"{domain} {sum(committed) / len(committed):.2f} tokens per round, {plain_seconds / seconds:.1f} times plain decoding"
         )
     return "; ".join(said)
+
+
+def _serves(mine) -> str:
+    small_engine.judge_step(mine.step)
+    return f"{len(small_engine.PROMPTS)} requests in {small_engine.SLOTS} slots, as plain decoding"
+
+
+def _admits(mine) -> str:
+    small_engine.judge_schedule(mine.step)
+    return "lengths by survivals and cost alone"
+
+
+def _shares(mine) -> str:
+    """Two requests that share steps, whose draft pays only if it is likely, against the target's own distribution."""
+    (target, drafters), prompts = toy_models(gamma=1), ((0,), (1, 0))
+
+    def served(path):
+        engine = small_engine.SmallEngine(
+            target, drafters["dspark"], slots=2, longest=2, temperature=1.0, generator=path
+        )
+        engine.waiting, engine.sps = (
+            [*enumerate(map(list, prompts))],
+            lambda tokens: 1 / tokens**0.7,
+        )
+        while engine.waiting or engine.running:
+            mine.step(engine)
+        return tuple(engine.answers[0]), tuple(engine.answers[1])
+
+    with _visited(mine):
+        texts = summed(outcomes(served))
+    first, second = (
+        output_distribution(target, None, None, 2, prompt=prompt) for prompt in prompts
+    )
+    wanted = {(one, two): p * q for one, p in first.items() for two, q in second.items()}
+    distance = total_variation(texts, wanted)
+    if distance > EXACT:
+        raise Mistake(
+            f"your total variation is {distance:.2g} over the texts of two requests: a draw helps decide whether it is verified, "
+            "or verify is not lossless"
+        )
+    return f"{len(texts)} pairs of texts, total variation {distance:.0e}"
+
+
+def _pipelines(mine) -> str:
+    """The reader's loop alone, then around the reader's step."""
+    for steps in RUNS:
+        judge_run(mine.pipelined, steps)
+    target, drafters = toy_models(vocab_size=11, gamma=small_engine.GAMMA)
+    engine = small_engine.SmallEngine(
+        target, drafters["dspark"], small_engine.SLOTS, small_engine.LONGEST, small_engine.STOP
+    )
+    engine.waiting = list(enumerate(small_engine.PROMPTS))
+    device = Device(engine, mine.step)
+    mine.pipelined(
+        device,
+        lambda survivals: sum(mine.algorithm_1(survivals, small_engine.falling)),
+        MOST_STEPS,
+    )
+    if engine.answers != small_engine.plain_answers():
+        raise Mistake("in the loop, greedy answers are not the target's own")
+    return f"{len(device.steps)} steps, the target's texts"
+
+
+def own_or_course(*names: str):
+    """Return the reader's my_dspark.py as a module, with the course's functions where the reader's are missing; print whose the
+    functions of these names are."""
+    course, file = run_file(EDITION), own_file()
+    mine = run_file(file) if file.is_file() else course
+    missing = [
+        name for name in split(EDITION.read_text(encoding="utf-8"))[1] if not hasattr(mine, name)
+    ]
+    for name in missing:
+        setattr(mine, name, getattr(course, name))
+    for name in names:
+        print(name, "is the course's" if mine is course or name in missing else "is yours")
+    return mine
 
 
 def _first_difference(found: list, wanted: list) -> int:

@@ -1,13 +1,14 @@
-"""Checkers of lesson 11: index tensors of a ragged batch, its mask, an engine's step, throughput at a promised speed."""
+"""Checkers of lesson 11: index tensors of a ragged batch, its mask, an engine's step, the load at which a draft stops paying."""
 
 import numpy as np
 import torch
 
 from .checking import Exercise, Mistake, Step, boolean
-from .random_cases import Cases, number
+from .random_cases import Cases, between, number
 from .small_engine import SmallEngine as SmallEngine
 from .small_engine import before, index_tensors, may_see, own
 from .small_engine import check_engine as check_engine
+from .small_engine import check_scheduled as check_scheduled
 from .small_engine import engine_in_use as engine_in_use
 
 
@@ -158,14 +159,88 @@ check_mask = Exercise(
 )
 
 
+def stops_paying(a, b, c, committed, chance):
+    """The load R at which a seventh draft of every request stops paying, in steps of a + b R + c t seconds that verify t tokens: with
+    six drafts a request commits `committed` tokens of seven verified, the seventh adds `chance`; inf where it pays at every load."""
+    left_over = committed * c - chance * (b + 7 * c)
+    return chance * a / left_over if left_over > 0 else np.inf
+
+
+def machine_case(generator):
+    """A machine and a block: the cheaper a request, the sooner a seventh draft stops paying; on some machines it never does."""
+    a, b, c = between(generator, 1, 50), between(generator, 0.1, 4), between(generator, 0.1, 2)
+    return a, b, c, between(generator, 2, 6.5), between(generator, 0.05, 0.9)
+
+
+def paying(verified=7, requests=1.0, endless=True):
+    """A function like `stops_paying` that counts other `verified` tokens of a request, or its own costs in another way."""
+
+    def wrong(a, b, c, committed, chance):
+        left_over = committed * c - chance * (requests * b + verified * c)
+        return chance * a / left_over if left_over > 0 or not endless else np.inf
+
+    return wrong
+
+
+check_stops_paying = Exercise(
+    stops_paying,
+    Step(
+        Cases(
+            [
+                (32.0, 2.0, 0.5, 5.0, 0.2),
+                (32.0, 2.0, 0.5, 5.0, 0.6),
+                (8.0, 0.0, 0.5, 5.0, 0.6),
+                (4.0, 3.0, 0.25, 4.0, 0.25),
+            ],
+            machine_case,
+        ),
+        {
+            "a load below 0 says that no load is too heavy: the draft pays at every one, so return np.inf.": paying(
+                endless=False
+            ),
+            "where no load is too heavy, the draft pays at every one: return np.inf, not 0.": lambda a, b, c, committed, chance: (
+                found if np.isfinite(found := stops_paying(a, b, c, committed, chance)) else 0.0
+            ),
+            "without the seventh draft a step verifies seven tokens of each request, the anchor too: t = 7 R.": (
+                paying(verified=6),
+                paying(verified=6, endless=False),
+            ),
+            "the seventh draft makes it eight tokens of each request; without it there are seven: t = 7 R against 8 R.": (
+                paying(verified=8),
+                paying(verified=8, endless=False),
+            ),
+            "a request costs something for itself, b, however few of its drafts are verified.": (
+                paying(requests=0.0),
+                paying(requests=0.0, endless=False),
+            ),
+            "a step costs something for itself, a, whatever is verified; without it no load would be special.": (
+                lambda a, b, c, committed, chance: committed * c - chance * (b + 7 * c),
+                lambda a, b, c, committed, chance: (
+                    0.0 if committed * c > chance * (b + 7 * c) else np.inf
+                ),
+            ),
+            "the other way round: the seventh draft adds `chance` tokens to `committed`.": lambda a, b, c, committed, chance: (
+                stops_paying(a, b, c, chance, committed)
+            ),
+            "that is 1 / R; turn it over.": lambda a, b, c, committed, chance: (
+                1 / found
+                if np.isfinite(found := stops_paying(a, b, c, committed, chance))
+                else np.inf
+            ),
+        },
+        "(committed + chance) / (a + b R + 8 c R) = committed / (a + b R + 7 c R), solved for R; np.inf where no positive R does it.",
+    ),
+)
+
+
 def throughput_at(curve, least_speed):
-    """The highest throughput of a frontier [n, 2], rows (speed of each user, throughput) by rising load, at which each user still has
-    `least_speed`; 0 where no load reaches it."""
-    speeds, totals = curve[::-1].T  # np.interp wants rising speeds
-    return 0.0 if least_speed > speeds[-1] else float(np.interp(least_speed, speeds, totals))
-
-
-FRONTIER = np.array([[200.0, 200.0], [150.0, 300.0], [80.0, 640.0], [30.0, 720.0]])
+    """The highest throughput of a frontier [n, 2], rows (speed of each user, throughput) joined by straight lines, at which each user
+    still has `least_speed`; 0 where no load reaches it."""
+    found = [0.0, *(float(total) for speed, total in curve if speed >= least_speed)]
+    for (one, low), (other, high) in zip(curve, curve[1:]):
+        if min(one, other) < least_speed < max(one, other):
+            found.append(float(low + (one - least_speed) / (one - other) * (high - low)))
+    return max(found)
 
 
 def frontier_case(generator):
@@ -180,55 +255,3 @@ def frontier_case(generator):
     at_a_load = curve[number(generator, 0, loads - 1), 0]
     asked = (inside, inside, at_a_load, at_a_load, slowest / 2, fastest + 50)
     return curve, float(asked[number(generator, 0, len(asked) - 1)])
-
-
-check_throughput_at = Exercise(
-    throughput_at,
-    Step(
-        Cases(
-            [(FRONTIER, speed) for speed in (110.0, 45.0, 250.0, 80.0, 20.0, 200.0)], frontier_case
-        ),
-        {
-            "np.interp needs speeds that rise; along the curve they fall. Turn the rows round first.": (
-                lambda curve, least: (
-                    0.0 if least > curve[:, 0].max() else float(np.interp(least, *curve.T))
-                ),
-                lambda curve, least: float(np.interp(least, *curve.T)),
-                lambda curve, least: (
-                    0.0
-                    if least > curve[:, 0].max()
-                    else float(np.interp(least, curve[::-1, 0], curve[:, 1]))
-                ),
-            ),
-            "the lightest load gives just this speed, so its throughput can be promised; only above it return 0.": lambda curve, least: (
-                0.0 if least >= curve[:, 0].max() else throughput_at(curve, least)
-            ),
-            "no load gives a user that speed, so nothing can be promised: return 0. (np.interp gives the value of the curve's end without a "
-            "word.)": lambda curve, least: float(np.interp(least, *curve[::-1].T)),
-            (
-                "where even the heaviest load is faster than promised, its throughput, the last "
-                "row's, is the highest; you return 0."
-            ): lambda curve, least: float(np.interp(least, *curve[::-1].T, left=0, right=0)),
-            "you took the throughput of the nearest measured load; read between the points with np.interp.": lambda curve, least: (
-                0.0
-                if least > curve[:, 0].max()
-                else float(curve[np.abs(curve[:, 0] - least).argmin(), 1])
-            ),
-            "you took the measured loads alone; between two of them the line counts, too.": lambda curve, least: (
-                float(max([0.0, *curve[curve[:, 0] >= least, 1]]))
-            ),
-            "that is the speed of each user; return the throughput of all of them.": lambda curve, least: (
-                0.0 if least > curve[:, 0].max() else least
-            ),
-            "that is the number of requests under way; return the throughput.": lambda curve, least: (
-                throughput_at(curve, least) / least
-            ),
-            "the columns are exchanged: the first is the speed of each user, the second the throughput.": lambda curve, least: (
-                0.0
-                if least > curve[:, 0].max()
-                else float(np.interp(least, curve[:, 1], curve[:, 0]))
-            ),
-        },
-        "read the curve at this speed, from slow to fast, with np.interp; 0 where even the lightest load is slower.",
-    ),
-)

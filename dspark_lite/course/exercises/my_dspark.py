@@ -202,3 +202,34 @@ def generate(model, draft, ids, count, temperature=0.0, generator=None, sps=None
         text += new[:ends[0]] if ends else new
         rounds.append(len(new[:ends[0]]) if ends else len(new))
     return text, rounds
+
+
+# Lesson 11: the step of an engine, the course's SmallEngine.
+def step(engine):
+    """One step: admit, draft, schedule, verify all in one pass, commit, evict."""
+    while engine.waiting and len(engine.running) < engine.slots:
+        number, prompt = engine.waiting.pop(0)
+        rows = engine.read({number: prompt})[number]  # one row for each token of the prompt
+        engine.keep(number, len(prompt))
+        engine.running[number] = [draw(rows[-1], engine.generator)]
+    blocks = {number: engine.draft(number) for number in engine.running}  # {number: (drafts, q)}
+    lengths = algorithm_1(engine.survivals(), engine.sps)
+    blocks = {number: (drafts[:length], q[:length]) for (number, (drafts, q)), length in zip(blocks.items(), lengths)}
+    rows = engine.read({number: [engine.running[number][-1], *drafts] for number, (drafts, q) in blocks.items()})
+    for number, (drafts, q) in blocks.items():
+        tokens = verify(rows[number], q, drafts, engine.generator)
+        engine.running[number] += tokens
+        engine.keep(number, len(tokens))  # the anchor and the accepted drafts
+        if engine.complete(number):
+            engine.answers[number] = engine.running.pop(number)
+
+
+# Lesson 13: the host works while the device does.
+def pipelined(device, host, steps):
+    """Runs `steps` steps; the host works on a step's confidences while the next one runs."""
+    budget, confidences = None, None
+    for _ in range(steps):
+        device.start(budget)
+        if confidences is not None:
+            budget = host(confidences)
+        confidences = device.finish()

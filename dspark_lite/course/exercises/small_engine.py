@@ -9,7 +9,9 @@ from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.scheduling.policies import survival
 from .checking import Mistake, Unfinished, as_function, checker
+from .my_dspark import algorithm_1
 from .verifying import draw, verify
 
 
@@ -38,7 +40,8 @@ class SmallEngine:
     """Requests that share one ragged pass per step.
 
     `waiting` holds (number, prompt) in the order of arrival, `running` the answer so far by number, `answers` the
-    finished ones; prompts and answers are lists of token ids.
+    finished ones; prompts and answers are lists of token ids. `sps(tokens)` gives the steps per second of a step that
+    verifies so many tokens; at first each step is as fast as another, so that whole blocks pay.
     """
 
     def __init__(self, target, drafter, slots, longest, stop=(), temperature=0.0, generator=None):
@@ -51,6 +54,7 @@ class SmallEngine:
         )
         self.temperature, self.generator = temperature, generator
         self.waiting, self.running, self.answers = [], {}, {}
+        self.sps, self.chances, self.passes, self.prompts = lambda tokens: 1.0, {}, [], {}
         self.cache, self.states, self.entered = DynamicCache(config=target.config), {}, {}
         self.keys = torch.zeros(
             2, 0, dtype=torch.long, device=target.device
@@ -76,6 +80,7 @@ class SmallEngine:
         )
         features = [None] * len(counts) if step.features is None else step.features.split(counts, 1)
         self.entered = dict(zip(tokens, zip(flat[None].split(counts, 1), features)))
+        self.passes.append(dict(zip(tokens, counts)))
         return dict(zip(tokens, probabilities(step.logits[0], self.temperature).split(counts)))
 
     def keep(self, number, count):
@@ -91,6 +96,7 @@ class SmallEngine:
             self.drafter.extend(self.states[number], tokens, features)
         else:
             self.states[number] = self.drafter.begin(tokens, features)
+            self.prompts[number] = count
 
     def draft(self, number):
         """A block after the newest token of a request: a list of g tokens, and the distributions [g, V] they were drawn from."""
@@ -98,7 +104,20 @@ class SmallEngine:
         proposal = self.drafter.propose(
             self.states[number], anchor, temperature=self.temperature, generator=self.generator
         )
+        chances = proposal.confidence
+        self.chances[number] = (
+            torch.ones(len(proposal.tokens[0])) if chances is None else survival(chances)[0]
+        )
         return proposal.tokens[0].tolist(), proposal.probs[0]
+
+    def survivals(self):
+        """Survival probabilities [R, g] of the blocks just drafted, a row for each request, in the order of `running`."""
+        return torch.stack([self.chances[number] for number in self.running])
+
+    def surplus(self, number):
+        """How many more tokens of a running request are cached than belong to its text; the newest is read in the next step."""
+        text = self.prompts[number] + len(self.running[number]) - 1
+        return int((self.keys[0] == number).sum()) - text
 
     def complete(self, number):
         """Cuts an answer after a stop token or at its longest length, and says whether it has ended there."""
@@ -115,13 +134,27 @@ class WatchedEngine(SmallEngine):
         self.drafted = {}  # the length of each request's newest block
 
     def read(self, tokens):
-        """The pass, where each block that it reads is whole."""
-        for number in tokens.keys() & self.drafted.keys():
+        """The pass, where it reads of each block what Algorithm 1 admits."""
+        blocks = tokens.keys() & self.drafted.keys()
+        lengths = dict(zip(self.running, algorithm_1(self.survivals(), self.sps))) if blocks else {}
+        cut = any(lengths[number] < self.drafted[number] for number in blocks)
+        if cut and all(len(tokens[number]) == 1 + self.drafted[number] for number in blocks):
+            raise Mistake(
+                f"the pass reads whole blocks, where algorithm_1 admits {sum(lengths.values())} of "
+                f"{sum(self.drafted[number] for number in blocks)} drafts; cut each block to its length"
+            )
+        for number in blocks:
             if tokens[number][0] != self.running[number][-1]:
                 raise Mistake(
                     f"the pass of request {number} starts without its anchor; read its newest token, then its drafts"
                 )
-            if len(tokens[number]) != 1 + self.drafted[number]:
+            if cut and len(tokens[number]) != 1 + lengths[number]:
+                raise Mistake(
+                    f"the pass reads {len(tokens[number]) - 1} drafts of request {number}, where algorithm_1 admits "
+                    f"{lengths[number]}; survivals and engine.sps alone decide, not the drafted words, or a draw helps decide "
+                    "whether it is verified"
+                )
+            if not cut and len(tokens[number]) != 1 + self.drafted[number]:
                 raise Mistake(
                     f"the pass of request {number} reads {len(tokens[number])} tokens; its newest token and its "
                     f"{self.drafted[number]} drafts are {1 + self.drafted[number]}"
@@ -146,7 +179,7 @@ class WatchedEngine(SmallEngine):
 
 
 def step(engine):
-    """One step: admit, draft, verify all in one pass, commit, evict."""
+    """One step: admit, draft, schedule, verify all in one pass, commit, evict."""
     fill(engine)
     commit(engine)
 
@@ -161,10 +194,20 @@ def fill(engine, row=-1):
 
 
 def commit(
-    engine, kept=lambda tokens, drafts: len(tokens), written=lambda tokens: tokens, judge=verify
+    engine,
+    kept=lambda tokens, drafts: len(tokens),
+    written=lambda tokens: tokens,
+    judge=verify,
+    admit=lambda engine, blocks: algorithm_1(engine.survivals(), engine.sps),
 ):
-    """Everything after admission; `judge` gives tokens, `kept` of what was read stay, and what is `written` joins the answer."""
+    """Everything after admission; of each block as many drafts are read as `admit` says, `judge` gives tokens, `kept` of what was
+    read stay, and what is `written` joins the answer."""
     blocks = {number: engine.draft(number) for number in engine.running}
+    lengths = admit(engine, blocks)
+    blocks = {
+        number: (drafts[:length], q[:length])
+        for (number, (drafts, q)), length in zip(blocks.items(), lengths)
+    }
     rows = engine.read(
         {number: [engine.running[number][-1], *drafts] for number, (drafts, _) in blocks.items()}
     )
@@ -218,14 +261,15 @@ STOP = (0,)  # the toy target's answers then end after 5 to 12 tokens
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1], [7, 3, 2], [8, 1]]
 
 
-def served(step, drafter_of, prompts=PROMPTS) -> tuple[dict[int, list[int]], int]:
-    """The answers that an engine with this `step` gives on a toy target, and how many steps it takes.
+def served(step, drafter_of, prompts=PROMPTS, sps=None) -> tuple[dict[int, list[int]], int]:
+    """The answers that an engine with this `step` gives on a toy target, and how many steps it takes; `sps` lets it schedule.
 
     Raises Mistake where it does not end, Unfinished where a step admits nothing.
     """
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
     engine, steps = WatchedEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), 0
     engine.waiting = list(enumerate(prompts))
+    engine.sps = sps or engine.sps
     while engine.waiting or engine.running:
         lengths = {number: len(answer) for number, answer in engine.running.items()}
         step(engine)
@@ -268,9 +312,9 @@ def plain_answers(prompts=PROMPTS) -> dict[int, list[int]]:
     }
 
 
-def judge_answers(step, drafter_of, right: dict) -> int:
+def judge_answers(step, drafter_of, right: dict, sps=None) -> int:
     """The number of steps; raises Mistake unless the answers are the `right` ones."""
-    answers, taken = served(step, drafter_of)
+    answers, taken = served(step, drafter_of, sps=sps)
     if set(answers) != set(right):
         raise Mistake(f"{len(answers)} of {len(right)} requests are answered; each of them once")
     wrong = sum(answers[number] != right[number] for number in right)
@@ -279,7 +323,7 @@ def judge_answers(step, drafter_of, right: dict) -> int:
             (
                 sentence
                 for sentence, known in WRONG_TEXT.items()
-                if served(known, drafter_of)[0] == answers
+                if served(known, drafter_of, sps=sps)[0] == answers
             ),
             "",
         )
@@ -318,9 +362,9 @@ def judge_draws(step) -> None:
         )
 
 
-@checker
-def check_engine(learners):
-    """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it draws above temperature 0."""
+def judge_step(learners) -> None:
+    """Raises Mistake unless a function like `step` gives plain decoding's answers, in no more steps than it needs, and draws above
+    temperature 0."""
     right, needed = plain_answers(), served(step, never_wrong)[1]
     judge_answers(as_function(learners), drafting, right)
     taken = judge_answers(learners, never_wrong, right)
@@ -329,6 +373,30 @@ def check_engine(learners):
             f"the answers are right, but with a drafter that is never wrong they took {taken} steps where {needed} are enough"
         )
     judge_draws(learners)
+
+
+def falling(tokens: int) -> float:
+    """Steps per second that fall with the tokens, so that doubtful drafts do not pay."""
+    return 1 / (4 + tokens)
+
+
+def judge_schedule(learners) -> None:
+    """Raises Mistake unless a function like `step` verifies what Algorithm 1 admits where tokens cost time, and nothing else."""
+    judge_answers(as_function(learners), drafting, plain_answers(), falling)
+
+
+@checker
+def check_engine(learners):
+    """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it draws above temperature 0."""
+    judge_step(learners)
+
+
+@checker
+def check_scheduled(learners):
+    """Checks a function like `step`, which cuts blocks to what Algorithm 1 admits: first as `check_engine`, then where tokens cost
+    time."""
+    judge_step(learners)
+    judge_schedule(learners)
 
 
 def engine_in_use(learners, done: bool):

@@ -11,7 +11,6 @@ from matplotlib.patches import Patch, Rectangle
 from dspark_lite.course import paper
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.decoding import Round
-from dspark_lite.course.measure.step_costs import StepCosts
 from .style import (
     BLACK,
     BLUE,
@@ -32,7 +31,7 @@ from .style import (
     measured_on,
     policy_style,
 )
-from .token_boxes import arrow
+from .token_boxes import arrow, draw_box
 
 SERIES = {
     "MTP-1": "mtp",
@@ -43,6 +42,8 @@ UNDER_WAY = "requests under way"
 PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
 ROOM_TO_THE_LEFT = 40  # tokens/s that a label beside the axis takes
 SHORT_NAMES = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson calls these policies
+STEP_STYLES = ((BLACK, "o"), (BLUE, "s"), (RED, "^"))  # of loads or machines: colour, marker
+LINE_NAMES = {"fixed 7": "DSpark"}  # at the lines of two_machines
 
 
 def style(name: str) -> dict:
@@ -120,11 +121,28 @@ class Journey(NamedTuple):
 def timeline(journeys: list[Journey], slots: int, gamma: int):
     """Draw slots over steps: the drafted (frame), verified (shaded) and accepted (filled) drafts of each round; above, the
     waiting requests."""
-    steps = max(j.admitted + len(j.rounds) for j in journeys)
-    waiting = [sum(j.arrived <= step < j.admitted for j in journeys) for step in range(steps)]
     fig, (above, axes) = figure(
         rows=2, width=9.6, height=2.3, sharex=True, gridspec_kw={"height_ratios": [0.5, slots]}
     )
+    draw_slots(above, axes, journeys, slots, gamma)
+    boxes = [
+        Patch(facecolor="white", edgecolor=GREY, label="drafted"),
+        Patch(color=SKY, label="verified"),
+        Patch(color=GREEN, label="accepted"),
+    ]
+    ends = [
+        Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
+        for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))
+    ]
+    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5)
+    fig.suptitle("A slot is filled again as soon as its request has ended")
+    return fig
+
+
+def draw_slots(above, axes, journeys: list[Journey], slots: int, gamma: int) -> None:
+    """Draw the requests that wait before each step as bars, and below them each slot's rounds."""
+    steps = max(j.admitted + len(j.rounds) for j in journeys)
+    waiting = [sum(j.arrived <= step < j.admitted for j in journeys) for step in range(steps)]
     above.bar(np.arange(steps) + 0.5, waiting, color=GREY, width=0.9)
     above.set(ylabel="waiting", ylim=(0, max(2, *waiting)), yticks=[0, max(2, *waiting)])
     free = [0] * slots  # the step from which each slot is free: the engine takes the first that is
@@ -142,18 +160,6 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
     axes.set_xticks(np.arange(0, steps, 5) + 0.5, range(0, steps, 5))
     for panel in (above, axes):
         panel.grid(False)
-    boxes = [
-        Patch(facecolor="white", edgecolor=GREY, label="drafted"),
-        Patch(color=SKY, label="verified"),
-        Patch(color=GREEN, label="accepted"),
-    ]
-    ends = [
-        Line2D([], [], color=colour, linestyle="", marker=marker, label=label)
-        for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))
-    ]
-    fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5)
-    fig.suptitle("A slot is filled again as soon as its request has ended")
-    return fig
 
 
 def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
@@ -182,39 +188,103 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
     )
 
 
+MADE_UP = (  # requests of the picture of an engine: arrived, admitted, drafts accepted in each round
+    (0, 0, (3, 1, 2)),
+    (0, 0, (0, 2, 3, 1, 3)),
+    (0, 0, (3, 3)),
+    (0, 2, (1, 3, 2)),
+    (1, 3, (2, 1)),
+)
+BLOCK = (  # x, letter and kind of a request's tokens in the pass of the picture: read, and returned by verify
+    (("x", "anchor"), ("a", "kept"), ("b", "kept"), ("c", "refused"), ("d", "refused")),
+    (None, ("a", "kept"), ("b", "kept"), ("y", "added")),
+)
+
+
+def engine_at_work():
+    """Draw slots over steps, made up, with the engine's names (above), and what becomes of a block in one step (below)."""
+    fig = plt.figure(figsize=(6.6, 5.2))
+    places = fig.subplot_mosaic([["waiting"], ["slots"], ["block"]], height_ratios=[0.5, 2.3, 2.4])
+    rounds = [[Round(3, kept, kept + 1, [], [], 0.0, 0.0) for kept in row] for *_, row in MADE_UP]
+    journeys = [
+        Journey(str(number), arrived, admitted, played, "length")
+        for number, ((arrived, admitted, _), played) in enumerate(zip(MADE_UP, rounds))
+    ]
+    above, axes, below = places["waiting"], places["slots"], places["block"]
+    draw_slots(above, axes, journeys, slots=3, gamma=3)
+    above.set(xlim=axes.get_xlim(), xticks=[], ylabel="")
+    axes.set_xticks(np.arange(5) + 0.5, range(5))
+    for panel, text in ((above, "engine.waiting"), (axes, "engine.running")):
+        panel.annotate(
+            text,
+            (1.0, 0.5),
+            (4, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            fontsize=MEDIUM,
+            va="center",
+            annotation_clip=False,
+        )
+    above.set_title("Made up: three slots (green: accepted drafts; |: moves to engine.answers)")
+    below.set(xlim=(-0.15, 5.4), ylim=(-0.95, 2.55))
+    below.axis("off")
+    below.set_title("One of them in one step")
+    for row, tokens in zip((1.75, 0.0), BLOCK):
+        for place, token in enumerate(tokens):
+            if token:
+                draw_box(below, 0.62 * place, row, *token)
+    for row, text in (
+        (1.75, "engine.read: the anchor x, then\nthe drafts a b c d"),
+        (0.0, "verify: two drafts accepted,\nand the target's own y"),
+    ):
+        below.text(3.2, row, text, fontsize=MEDIUM, va="center")
+    below.annotate(
+        "", (-0.05, 1.2), (1.62, 1.2), arrowprops={"arrowstyle": "|-|", "mutation_scale": 3}
+    )
+    below.text(0.78, 0.98, "engine.keep: they stay cached", fontsize=SMALL, va="top", ha="center")
+    below.text(2.2, 1.12, "forgotten", fontsize=SMALL, va="center", color=RED, ha="center")
+    below.text(
+        2.0,
+        -0.55,
+        "y: the next step's anchor, not read yet",
+        fontsize=SMALL,
+        va="center",
+        ha="center",
+        color=BLUE,
+    )
+    return fig
+
+
 # What was measured.
 
 
-def step_times(costs: StepCosts, device: str):
-    """Draw the time of a step as a multiple of one that verifies anchors alone, by the tokens that each request verifies; a
-    line a load."""
-    fig, axes = figure(width=6.4, height=3.6)
-    ends = sorted(
-        zip(
-            costs.step_seconds[:, -1] / costs.step_seconds[:, 0],
-            costs.requests,
-            costs.step_seconds,
-            plt.get_cmap("viridis_r")(np.linspace(0.25, 1, len(costs.requests))),
-        )
-    )
-    height = -np.inf
-    for end, requests, row, colour in ends:
-        axes.plot(costs.tokens_per_request, row / row[0], color=colour, marker="o", markersize=4)
-        height = max(end, height + 0.085)  # labels do not touch
-        axes.annotate(
-            f"{requests:.0f} under way",
-            (costs.tokens_per_request[-1] + 0.15, height),
-            fontsize=SMALL,
-            va="center",
-            color=colour,
-            annotation_clip=False,
-        )
+def step_times(turns: dict[int, dict[int, np.ndarray]], line, device: str):
+    """Draw the milliseconds of a step by the tokens verified for each request: of measured turns, {requests: {tokens: [turns]}}
+    (dots), and by a machine's `line(requests, tokens of all)` in seconds; a line a load."""
+    fig, axes = figure(width=5.6, height=3.6)
+    ends = []
+    for (requests, found), (colour, _) in zip(turns.items(), STEP_STYLES):
+        for tokens, seconds in found.items():
+            axes.plot(
+                np.full(len(seconds), tokens),
+                1e3 * np.asarray(seconds),
+                color=colour,
+                linestyle="",
+                marker="o",
+                markersize=3.5,
+                alpha=0.45,
+            )
+        each = list(found)
+        line_ms = [1e3 * line(requests, requests * tokens) for tokens in each]
+        axes.plot(each, line_ms, color=colour)
+        ends.append((each[-1], line_ms[-1], f"{requests} under way", colour))
     axes.set(
-        xlabel="tokens verified per request, anchor included",
-        ylabel="length of a step: times as long\nas with anchors alone",
-        ylim=(0.9, None),
+        xlabel="tokens verified for each request, anchor included",
+        ylabel="milliseconds of a step",
+        ylim=(0, None),
     )
-    axes.set_title("On a busy server, verifying drafts makes a step longer")
+    label_ends(axes, ends)
+    axes.set_title("Dots: measured steps; lines: one formula for all of them")
     measured_on(axes, device)
     return fig
 
@@ -360,16 +430,10 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
         ylim=(0, 1.12 * max(points[:, 1].max() for points in frontiers.values())),
     )
     measured_on(left, f"{device}, prompts left out")
-    for model, line, side in zip(PAPER_MODELS, ("--", ":"), (1, -1)):
-        found = paper.numbers()["figure7"]["models"][model]
-        for series, ours in SERIES.items():
-            right.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
-        for anchor in found["anchors"]:
-            _draw_anchor(right, anchor, side if anchor["sla_tps"] > ROOM_TO_THE_LEFT else 1)
     gains = [
         anchor["annotated_tps_gain_pct"]
-        for model in PAPER_MODELS
-        for anchor in paper.numbers()["figure7"]["models"][model]["anchors"]
+        for model, line, side in zip(PAPER_MODELS, ("--", ":"), (1, -1))
+        for anchor in _draw_paper_model(right, model, line, side)["anchors"]
     ]
     right.set_title(
         f"the paper's fits: at equal throughput\nDSpark's users are {min(gains):.0f} to {max(gains):.0f} % faster",
@@ -377,6 +441,36 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
     right.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 260), ylim=(0, None))
     legend_under(fig, left)
     return fig
+
+
+def paper_frontier():
+    """Draw the paper's fitted frontiers of its smaller model, and the levels at which it compares (Figure 7)."""
+    fig, axes = figure(width=5.6, height=3.5)
+    found = _draw_paper_model(axes, PAPER_MODELS[0], "-", side=1)
+    for series, ours in SERIES.items():
+        axes.annotate(
+            series,
+            max(found["frontier"][series], key=lambda point: point[1]),
+            (8, -2),
+            textcoords="offset points",
+            fontsize=SMALL,
+            color=style(ours)["color"],
+        )
+    axes.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 270), ylim=(0, None))
+    axes.set_title(
+        "DeepSeek-V4-Flash, the paper's fits: how much faster\neach user is at equal throughput"
+    )
+    return fig
+
+
+def _draw_paper_model(axes, model: str, line: str, side: int) -> dict:
+    """Draw the paper's frontiers of a model and the levels that it compares; return its part of Figure 7."""
+    found = paper.numbers()["figure7"]["models"][model]
+    for series, ours in SERIES.items():
+        axes.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
+    for anchor in found["anchors"]:
+        _draw_anchor(axes, anchor, side if anchor["sla_tps"] > ROOM_TO_THE_LEFT else 1)
+    return found
 
 
 def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
@@ -491,24 +585,93 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     axes.legend(ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
 
-def two_machines(found: dict[str, dict[str, dict[int, Estimate]]]):
-    """Draw throughput over plain decoding's by load, {machine: {policy: {load: Estimate}}}: a panel a machine, a label at each line."""
-    fig, panels = figure(len(found), width=4.6, height=3.3, sharey=True, squeeze=False)
-    highs = [
-        e.high for lines in found.values() for values in lines.values() for e in values.values()
-    ]
-    panels[0][0].set(ylim=(0, 1.05 * max(highs)), ylabel="tokens/s over plain decoding's")
-    for axes, (machine, lines) in zip(panels.flat, found.items()):
-        ends = []
-        for policy, values in lines.items():
-            look, last = style(policy), max(values)
-            draw_estimates(axes, list(values), list(values.values()), {**look, "markersize": 5})
-            ends.append((last, values[last].value, look["label"], look["color"]))
-        axes.axhline(1, color=GREY, linewidth=1)
-        log_ticks(axes, sorted({load for values in lines.values() for load in values}), UNDER_WAY)
-        axes.tick_params(axis="x", labelsize=SMALL)
+def two_machines(frontiers: dict[str, dict[str, np.ndarray]], turns: dict[str, np.ndarray]):
+    """Draw throughput against the speed of each user, {machine: {way: [n, 2]}}, a panel a machine; on the first one also the
+    measured turns, {way: [n, 2]}, as dots."""
+    fig, panels = figure(len(frontiers), width=3.6, height=3.5, squeeze=False)
+    for axes, (machine, lines) in zip(panels.flat, frontiers.items()):
+        for name, points in lines.items():
+            look = style(name)
+            axes.plot(*points.T, **{**look, "markersize": 4})
+            axes.annotate(
+                LINE_NAMES.get(name, look["label"]),
+                points[0],
+                (4, 4),
+                textcoords="offset points",
+                fontsize=SMALL,
+                color=look["color"],
+                annotation_clip=False,
+            )
+        speed, total = points[-1]
+        axes.annotate(
+            f"{total / speed:.0f} under way",
+            (speed, total),
+            (8, 4),
+            textcoords="offset points",
+            fontsize=SMALL,
+            color=look["color"],
+        )
+        if axes is panels.flat[0]:
+            for name, points in turns.items():
+                axes.plot(
+                    *points.T,
+                    color=style(name)["color"],
+                    linestyle="",
+                    marker=".",
+                    markersize=4,
+                    alpha=0.4,
+                )
+        fastest, most = (max(points[:, side].max() for points in lines.values()) for side in (0, 1))
+        axes.set(xlabel=PER_USER, xlim=(0, 1.22 * fastest), ylim=(0, 1.15 * most))
         axes.set_title(machine)
-        label_ends(axes, ends, gap=0.07)
+    panels[0][0].set_ylabel(IN_ALL)
+    return fig
+
+
+def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, dict[int, Estimate]]):
+    """Draw, of each machine, the share of the drafts that Algorithm 1 verifies (left), and throughput over whole blocks' (right),
+    {machine: {load: Estimate}} in percent; the dashed line is the paper's fit."""
+    fig, (left, right) = figure(2, width=3.6, height=3.5)
+    for axes, drawn in ((left, budgets), (right, gains)):
+        ends, most = [], max(max(values) for values in drawn.values())
+        for (name, values), (colour, marker) in zip(drawn.items(), STEP_STYLES):
+            machine = name.replace(", ", ",\n")
+            look = {"color": colour, "marker": marker, "markersize": 5}
+            draw_estimates(axes, list(values), list(values.values()), look)
+            if max(values) == most:
+                ends.append((most, values[most].value, machine, colour))
+                continue
+            place = min(values) if axes is left else max(values)
+            axes.annotate(
+                machine,
+                (place, values[place].value),
+                (6, -8),
+                textcoords="offset points",
+                fontsize=SMALL,
+                va="top",
+                color=colour,
+            )
+        log_ticks(axes, (1, 8, 64, 256) if axes is left else (8, 16, 32, 64, 128, 256), UNDER_WAY)
+        if axes is left:
+            requests, tokens = paper_line(PAPER_MODELS[0], "verification_budget", "DSpark-5")
+            axes.plot(requests, 20 * (tokens - 1), color=STEP_STYLES[2][0], linestyle="--")
+            axes.annotate(
+                "V4-Flash,\nthe paper's fit",
+                (requests[-1], 20 * (tokens[-1] - 1)),
+                (-4, -6),
+                textcoords="offset points",
+                fontsize=SMALL,
+                color=STEP_STYLES[2][0],
+                ha="right",
+                va="top",
+            )
+            axes.set(ylim=(0, 104), ylabel="drafts verified, % of the block")
+        else:
+            axes.axhline(0, color=GREY, linewidth=1)
+            axes.set(ylabel="tokens/s above whole blocks', %")
+        label_ends(axes, ends, gap=0.1)
+    left.set_title("what is verified")
+    right.set_title("what it brings")
     return fig
 
 

@@ -117,6 +117,14 @@ class Step:
         theta = [verify.seconds(0, t) - verify.fixed for t in counted]
         return AdditiveCosts(draft.fixed + verify.fixed, probed, alpha, counted, theta)
 
+    def line(self, requests: int, tokens: int) -> tuple[float, float, float]:
+        """Return seconds (fixed, of a request, of a token) of the line on which the step lies at so many
+        requests and tokens, anchors included."""
+        here = self.seconds(requests, tokens)
+        request = self.seconds(requests + 1, tokens) - here
+        token = self.seconds(requests, tokens + 1) - here
+        return here - requests * request - tokens * token, request, token
+
     def least_survival(self, requests: int, tokens: int, committed: float) -> float:
         """Return the survival above which one more token pays, in a step that verifies `tokens` and
         commits `committed`: it must bring more tokens for its seconds than the step does (lesson

@@ -257,15 +257,31 @@ def replayed_row(machine: str, policy: str, load: int) -> dict:
     raise DSparkLiteError(f"{policy!r} was not replayed on {machine} with {load} requests")
 
 
-def over_plain(machine: str, policies, loads=model.LOADS) -> dict[str, dict[int, Estimate]]:
-    """Return stored throughput over plain decoding's on a machine, by policy and load, as far as
-    its memory reaches."""
-    held = {row["load"] for row in replayed() if row["machine"] == machine}
+def frontier(machine: str, policy: str) -> np.ndarray:
+    """Return stored (tokens a second and user, tokens a second in all) of a policy on a machine by rising load, [n, 2] (Figure 7)."""
+    held = [row for row in replayed() if (row["machine"], row["policy"]) == (machine, policy)]
+    return np.array([[row["per_user"].value, row["tokens_per_second"].value] for row in held])
+
+
+def engine_seconds(slots: int, name: str = "H100") -> dict:
+    """Return the seconds of a step of a small engine, {way: function of its requests and tokens}, each of whose `slots` stands for
+    an equal share of 256 requests on a modelled GPU: the GPU's seconds over the requests that a slot stands for, so that tokens
+    over seconds are the GPU's.
+
+    Ways are "plain" decoding, DSpark with device and host "in turn", and with a host that works "meanwhile": then the longer of
+    the two counts, as if all of the host's work could be hidden.
+    """
+    copies = model.LOADS[-1] // slots
+    served, bare = machines()[name], machines()[f"{name}, no host"]
+
+    def shared(machine: Machine, way: str):
+        return lambda requests, tokens: (
+            machine.step(way).seconds(copies * requests, copies * tokens) / copies
+        )
+
+    in_turn, device = shared(served, "dspark"), shared(bare, "dspark")
     return {
-        policy: {
-            load: replayed_row(machine, policy, load)["gains"]["plain"].scaled(1.0, plus=1.0)
-            for load in loads
-            if load in held
-        }
-        for policy in policies
+        "plain": shared(served, "plain"),
+        "in turn": in_turn,
+        "meanwhile": lambda *step: max(device(*step), in_turn(*step) - device(*step)),
     }

@@ -1,6 +1,5 @@
 """Hidden cases of lesson 11."""
 
-import numpy as np
 import torch
 
 from dspark_lite.course.exercises.small_engine import index_tensors
@@ -34,23 +33,8 @@ def check_mask(generator):
     return [cases]
 
 
-def check_throughput_at(generator):
-    """Return frontiers of four to eight loads, asked within and above what they reach."""
-    cases = []
-    for size in torch.randint(4, 9, (20,), generator=generator).tolist():
-        users = torch.arange(1, size + 1) * (1 + torch.rand((), generator=generator))
-        speeds = 20 + 200 * torch.rand(size, generator=generator).sort(descending=True).values
-        curve = torch.stack([speeds, speeds * users.cumsum(0)], 1).double().numpy()
-        cases.append(
-            (
-                curve,
-                float(
-                    np.round(
-                        curve[-1, 0]
-                        + 1.2 * float(torch.rand((), generator=generator)) * np.ptp(curve[:, 0]),
-                        2,
-                    )
-                ),
-            )
-        )
-    return [cases]
+def check_stops_paying(generator):
+    """Return machines whose requests cost from nothing to ten tokens, and drafts of every chance."""
+    drawn = torch.rand((30, 5), generator=generator, dtype=torch.float64)
+    low, high = torch.tensor([1, 0, 0.1, 2, 0.05]), torch.tensor([40, 1, 1.1, 6, 0.9])
+    return [[tuple(row) for row in (low + (high - low) * drawn).tolist()]]
