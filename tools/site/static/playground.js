@@ -1,6 +1,6 @@
 // The playground: the accept rule on two distributions, one round by hand, Algorithm 1 on a table. No Python takes part.
 
-import { COLOURS, Panel, html, legend, panels } from "./plot.js";
+import { COLOURS, Panel, framed, html, legend, panels } from "./plot.js";
 import {
   accept,
   costTable,
@@ -73,24 +73,6 @@ function fields(caption, columns, rows, values, { min = 0, max, step }, changed)
   return html("div", { className: "wide", tabIndex: 0, role: "group", ariaLabel: caption }, table);
 }
 
-/** A picture and the sentence that says what it shows; `draw(width)` returns [nodes, sentence]. Returns what draws it anew. */
-function picture(place, draw) {
-  const drawn = html("div", { className: "picture", role: "img" }),
-    said = html("p", { className: "said", role: "status" });
-  let width = 0;
-  const redraw = () => {
-    const [nodes, sentence] = draw(drawn.clientWidth);
-    drawn.replaceChildren(...nodes);
-    drawn.ariaLabel = said.textContent = sentence;
-  };
-  place.append(drawn, said);
-  new ResizeObserver(() => {
-    if (drawn.clientWidth !== width) redraw();
-    width = drawn.clientWidth;
-  }).observe(drawn);
-  return redraw;
-}
-
 /** Part 1: what the rule keeps, refuses and owes, and a histogram of what it commits. */
 function rulePart(place, uniform) {
   const weights = [
@@ -139,7 +121,7 @@ function rulePart(place, uniform) {
       html("label", {}, mistake, " make a mistake: after a refusal draw from p"),
     ),
   );
-  const redraw = picture(place, (width) => {
+  const redraw = framed(place, (width) => {
     const target = column(0),
       draft = column(1),
       drawn = sum(counts),
@@ -200,7 +182,8 @@ function rulePart(place, uniform) {
     const soFar = drawn
       ? ` So far ${percent(kept / drawn)} of ${drawn} drafts were kept, and the committed words are ${off.toFixed(3)} away from the target.`
       : "";
-    return [nodes, `The overlap says that ${percent(overlap(target, draft))} of the drafts are kept.${soFar}`];
+    const sentence = `The overlap says that ${percent(overlap(target, draft))} of the drafts are kept.${soFar}`;
+    return { nodes, sentence };
   });
   anew();
 }
@@ -339,7 +322,7 @@ function schedulePart(place) {
     costs,
   );
   setMachine(MACHINES.smooth);
-  const redraw = picture(place, (width) => {
+  const redraw = framed(place, (width) => {
     const alive = confidences.map(survival),
       table = costTable(
         SIZES,
@@ -364,11 +347,10 @@ function schedulePart(place) {
           ? "the table ends"
           : `draft ${found.order[stop].position + 1} of request ${found.order[stop].request + 1} would take θ from ${found.theta[stop].toFixed(1)} to ${found.theta[stop + 1].toFixed(1)}`;
     const lost = 1 - found.theta[stop] / top;
-    return [
-      nodes,
+    const sentence =
       `Admitted: ${lengths.join(", ")} drafts of the three requests. It stops because ${because}; ` +
-        `${lost > 1e-9 ? `the highest θ is ${(100 * lost).toFixed(1)} % above, behind a fall that the search may not cross` : "no θ is higher"}.`,
-    ];
+        `${lost > 1e-9 ? `the highest θ is ${(100 * lost).toFixed(1)} % above, behind a fall that the search may not cross` : "no θ is higher"}.`;
+    return { nodes, sentence };
   });
   redraw();
 }

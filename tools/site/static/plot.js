@@ -188,22 +188,28 @@ export class Form {
   }
 }
 
-/** A drawing that follows its controls and the page's width: `draw(values, width)` returns nodes and what they say in a sentence. */
-export function follow(place, controls, draw) {
-  const picture = html("div", { className: "picture" }),
-    said = html("p", { className: "said" });
-  said.setAttribute("role", "status");
-  picture.setAttribute("role", "img");
+/** A drawing that follows the page's width: `draw(width)` returns nodes and what they say in a sentence. Returns what draws it anew. */
+export function framed(place, draw) {
+  const picture = html("div", { className: "picture", role: "img" }),
+    said = html("p", { className: "said", role: "status" });
+  let drawnAt = 0;
   const redraw = () => {
-    const { nodes, sentence } = draw(form.values, picture.clientWidth);
+    const { nodes, sentence } = draw(picture.clientWidth);
     picture.replaceChildren(...nodes);
-    picture.setAttribute("aria-label", sentence);
-    said.textContent = sentence;
+    picture.ariaLabel = said.textContent = sentence;
   };
-  const form = new Form(controls, redraw);
-  place.append(form.node, picture, said);
-  new ResizeObserver(
-    () => picture.clientWidth !== place.drawnAt && ((place.drawnAt = picture.clientWidth), redraw()),
-  ).observe(picture);
+  place.append(picture, said);
+  new ResizeObserver(() => {
+    if (picture.clientWidth !== drawnAt) redraw();
+    drawnAt = picture.clientWidth;
+  }).observe(picture);
+  return redraw;
+}
+
+/** A drawing that follows its controls, too: `draw(values, width)`. */
+export function follow(place, controls, draw) {
+  const form = new Form(controls, () => redraw());
+  place.append(form.node);
+  const redraw = framed(place, (width) => draw(form.values, width));
   redraw();
 }
