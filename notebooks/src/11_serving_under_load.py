@@ -31,8 +31,9 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_11 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_11 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 from dspark_lite.course.replication import machine_results, serving_results
 
 torch.set_grad_enabled(False)
@@ -41,7 +42,6 @@ target, drafter = lab.target, lab.drafter("dspark")
 report = serving_results.serving_run()
 device, loads = report["device"], sorted({row["concurrency"] for row in report["policies"]})
 idle, busy = loads[0], loads[-1]
-picture = strip(("draft", "schedule", "verify", "accept"))
 
 # %% [markdown]
 # ## The same server, light and full
@@ -190,7 +190,13 @@ picture = figures.ragged_batch(of_step[0], visible, of_prompts.shape[1])
 
 # %% [markdown]
 # This is the second pass's mask. Each request sees its own prompt (light blue). Each dark triangle is a block, in which a token sees
-# itself and those before it. Does sharing the pass change a request's logits?
+# itself and those before it. In motion, with four recorded requests:
+
+# %%
+picture = living_round("ragged", recorded_rounds("step"))
+
+# %% [markdown]
+# Does sharing the pass change a request's logits?
 
 # %%
 for number, (prompt, tokens) in enumerate(zip(prompts, entering)):

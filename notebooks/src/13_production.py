@@ -36,13 +36,12 @@ import dspark_lite
 from dspark_lite.course.exercises import lesson_13 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_13 as figures
-from dspark_lite.course.figures.strip import strip
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
 
 torch.set_grad_enabled(False)
 lab = dspark_lite.setup()
 target, drafter = lab.target, lab.drafter("dspark")
-picture = strip(("schedule", "verify"))
 
 # %% [markdown]
 # ## 1 · How do we keep the device busy?
@@ -68,7 +67,13 @@ overlap = predict("A device needs 8 ms for a step, its host 2 ms. How many times
 # The price is an older budget. A step, draft and verification together, starts as one piece, so its budget must be known when it begins.
 # Follow step 1 in our loop: when it ends, step 2 begins at once, and the host searches step 1's confidences while step 2 runs. Step 3 is
 # the first that can spend the result. In general, step $t + 1$ spends a budget found from the confidences of step $t - 1$: the *lag* is
-# two. Here is the made-up engine again, both ways; in the second picture its host is slower (in a running notebook, move `host`).
+# two. Here is the made-up engine again, both ways:
+
+# %%
+picture = living_round("lanes")
+
+# %% [markdown]
+# With other times (in a running notebook, move them); in the second picture the host is slower:
 
 # %%
 from dspark_lite.course.figures import widgets
