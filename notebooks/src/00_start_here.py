@@ -37,7 +37,7 @@ from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_00 as figures
 from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
-from dspark_lite.course.measure.recorded_rounds import recorded_rounds
+from dspark_lite.course.measure.recorded_rounds import record_rounds, recorded_rounds
 
 # %% [markdown]
 # ## The race
@@ -463,11 +463,9 @@ picture = figures.speed_bars(speeds, lab.device_name)
 #
 # The lesson is complete without what follows.
 #
-# ### ★ Watch any block
+# ### ★ Watch any answer
 #
-# At which tokens do blocks break off: in sums, in code, in small talk? The last row, "target's p", is about the place where the target's
-# own token stands: it gives the probabilities of the target's two likeliest tokens there, and of the refused guess, if there was one. Where
-# no kernel runs you see two still pictures.
+# At which tokens do blocks break off: in sums, in code, in small talk? Take other requests, of `lab.prompts` or your own.
 #
 # <details><summary>What to look for</summary>
 #
@@ -476,45 +474,9 @@ picture = figures.speed_bars(speeds, lab.device_name)
 #
 # </details>
 
-# %% tags=["folded"]
-# @title Draw the block of any round
-from functools import cache as cached
-
-from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.course.figures import web, widgets
-
-
-first_ones = {texts[0]: answers[domain] for domain, texts in lab.prompts.items()}  # decoded above
-
-
-@cached
-def decoded(request):
-    """The greedy answer to a request, decoded once."""
-    if request in first_ones:
-        return first_ones[request]
-    return dspark_lite.generate(lab.target, drafter, lab.encode(request), max_new_tokens=lab.max_new_tokens)
-
-
-def target_there(request, found, number):
-    """The target's probabilities [V] after the accepted guesses of a round (from 1)."""
-    before = 1 + sum(r.committed for r in found.rounds[:number - 1]) + found.rounds[number - 1].accepted
-    text = lab.encode(request)
-    step, _ = lab.target.prefill(torch.cat([text, text.new_tensor([found.token_ids[:before]])], 1))
-    return probabilities(step.logits[0, -1], 1.0)
-
-
-def watch(domain, number, round_number):
-    """The block of one round; beyond the last round the last one is shown."""
-    request = lab.prompts[domain][number - 1]
-    found = decoded(request)
-    shown = min(round_number, len(found.rounds))
-    return figures.round_figure(lab, found, shown, request, target_there(request, found, shown))
-
-
-panel = widgets.explore(
-    watch, {"domain": "math", "round_number": 6}, domain=widgets.menu("domain", list(lab.prompts)[::-1]),
-    number=widgets.slider("prompt", 1, 1, 20), round_number=widgets.slider("round", 5, 1, 30),
-    web=("round", lambda: web.watched_answers(lab, decoded, prompts=4, most_rounds=30)))
+# %%
+request = lab.prompts["code"][0]
+picture = living_round("words", record_rounds(lab, drafter, request, temperature=0.0))
 
 # %% [markdown]
 # ### Exercise 4 · Find its weakness (open)
@@ -525,11 +487,12 @@ panel = widgets.explore(
 #
 # <details><summary>Hint</summary>
 #
-# `decoded`, from the folded cell above, answers a request with DSpark. `picture = token_boxes.rounds_figure(lab, decoded(text), count=30)`
-# shows where blocks end.
+# `picture = token_boxes.rounds_figure(lab, answer, count=30)` shows where the blocks of an answer end.
 #
 # </details>
 
 # %%
-for text in first_ones:  # put your prompts, a list, in their place
-    print(f"tau {decoded(text).accepted_length:.2f}: {text}\n          {lab.decode(decoded(text).token_ids)!r}")
+mine = [lab.prompts["chat"][1]]  # put your prompts in its place
+for text in mine:
+    answer = dspark_lite.generate(lab.target, drafter, lab.encode(text), max_new_tokens=lab.max_new_tokens)
+    print(f"tau {answer.accepted_length:.2f}: {text}\n          {lab.decode(answer.token_ids)!r}")

@@ -1,7 +1,5 @@
 """Figures of lesson 00: one causal pass and its predictions, one round in columns and as a corridor, speed."""
 
-from textwrap import wrap
-
 from dspark_lite.course.names import DRAFTER_LABELS
 from .style import (
     ACCEPTED,
@@ -23,15 +21,9 @@ from .token_boxes import (
     LETTERS,
     arrow,
     box_width,
-    column_widths,
     draw_box,
-    draw_row,
     inch_canvas,
-    judged_tokens,
-    likeliest_there,
     rounded_box,
-    visible_text,
-    write_row,
 )
 
 # The picture in inches: x, y and width of every step, what it does, who does it.
@@ -78,85 +70,6 @@ ROUND_COLOURS = {
 }
 ROUND_DRAFTS = ["·has", "·1", "2", "·pears", "·now", ".", "·So"]
 ROUND_CONFIDENCES = [0.98, 0.95, 0.97, 0.92, 0.71, 0.64, 0.22]
-
-
-def round_figure(lab, generation, number: int, request: str, target_probs):
-    """Draw one round of a generation (from 1) in columns: the drafts, the target's answer to each, the committed tokens.
-
-    Above stand the request and the end of the text so far, whose last token is the anchor; below, with their
-    probabilities, the two likeliest tokens of `target_probs` [V], the target's distribution after the accepted drafts,
-    and the refused draft.
-    """
-    r = generation.rounds[number - 1]
-    before = generation.token_ids[
-        : 1 + sum(earlier.committed for earlier in generation.rounds[: number - 1])
-    ]
-    committed, lost = judged_tokens(lab, r)
-    judged = [token for token in committed if token[1] == "kept"] + lost
-    rows = {
-        "drafted": [(text, "drafted") for text, _ in judged],
-        "verified": judged,
-        "committed": committed,
-    }
-    columns = column_widths(rows.values())
-    asked, label, line, letters = wrap(request, 118), 0.95, 0.36, 78
-    top = 0.5 + 0.2 * len(asked)
-    fig, axes = inch_canvas(
-        max(label + sum(columns) + 0.1, 8.2), top + 0.5 + line * (len(rows) + 1)
-    )
-    outcome = f"{r.accepted} of {r.proposed} drafts accepted, {r.committed} token{'s' * (r.committed != 1)} committed"
-    axes.text(
-        0.02,
-        -0.15,
-        f"round {number} of {len(generation.rounds)}: {outcome}",
-        fontsize=10.5,
-        weight="bold",
-        va="center_baseline",
-    )
-    names = [
-        ("request", 0.48),
-        ("so far", top + 0.1),
-        *((name, top + 0.5 + line * k) for k, name in enumerate(rows)),
-    ]
-    for name, y in names:
-        write_row(axes, 0.02, -y, name)
-    for k, words in enumerate(asked):
-        axes.text(
-            label,
-            -0.48 - 0.2 * k,
-            words,
-            fontsize=LETTERS - 1,
-            va="center_baseline",
-            color=GREY,
-            parse_math=False,
-        )
-    so_far = visible_text(lab.tokenizer.decode(before[:-1]))
-    so_far = ("…" if len(so_far) > letters else "") + so_far[-letters:]
-    axes.text(
-        label,
-        -top - 0.1,
-        so_far,
-        family="DejaVu Sans Mono",
-        fontsize=LETTERS - 1,
-        va="center_baseline",
-        color=GREY,
-    )
-    anchor_at = label + 0.1 + 0.602 * len(so_far) * (LETTERS - 1) / 72
-    draw_box(axes, anchor_at, -top - 0.1, lab.tokenizer.decode(before[-1:]), "anchor")
-    for (_, y), row in zip(names[2:], rows.values()):
-        draw_row(axes, label, -y, row, columns)
-    if r.committed > r.accepted:
-        _target_there(axes, lab, r, label, -names[-1][1] - line, target_probs)
-    return fig
-
-
-def _target_there(axes, lab, r, x: float, y: float, target_probs) -> None:
-    """Draw a row at x, y: the likeliest tokens after the accepted drafts and the refused draft, each with its probability."""
-    write_row(axes, 0.02, y, "target's p")
-    for token, kind in likeliest_there(r, target_probs).items():
-        x = draw_box(axes, x, y, lab.tokenizer.decode([token]), kind)
-        write_row(axes, x, y, f"{target_probs[token]:.2f}")
-        x += 0.5
 
 
 def one_pass_figure(read: list[str], predicted: list[str], guesses: bool = True):

@@ -151,17 +151,6 @@ def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
     return committed, unread
 
 
-def likeliest_there(r, target_probs) -> dict[int, str]:
-    """Return the two likeliest tokens of target_probs [V], the target's distribution after a round's accepted drafts, and the
-    refused draft, each with its kind."""
-    kinds = dict.fromkeys(target_probs.topk(2).indices.tolist(), "drafted")
-    if (
-        r.committed > r.accepted
-    ):  # else the answer ended in a kept draft, and none after it was judged
-        kinds |= {token: "refused" for token in r.draft_tokens[r.accepted : r.accepted + 1]}
-    return kinds | {token: "added" for token in r.tokens[-1:] if token in kinds}
-
-
 def rounds_figure(lab, generation, first: int = 0, count: int = 8):
     """Draw the rounds of a generation as rows of tokens; `lab` decodes the ids.
 

@@ -1,12 +1,10 @@
-"""What the web edition draws in place of the widgets of lessons 00, 03, 09, 10 and 11: their numbers for all that a control
+"""What the web edition draws in place of the widgets of lessons 03, 09, 10 and 11: their numbers for all that a control
 can be set to."""
 
 import numpy as np
-import torch
 from ipywidgets import Dropdown
 from scipy.special import expit
 
-from dspark_lite.decoding import Generation
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import LAG
@@ -14,10 +12,8 @@ from ..measure.confidence import replay
 from ..replication.block_replay import stored_steps
 from . import lesson_11
 from .lesson_09 import SWEPT, token_milliseconds
-from .token_boxes import judged_tokens, likeliest_there, visible_text
 from .widgets import slider
 
-SO_FAR = 90  # letters of the text before a round
 BOARD_REQUESTS, BOARD_STEPS, THRESHOLD = (1, 4, 8, 16, 24, 32, 48, 64), 12, 0.5
 SERVED_STEPS = range(LAG, 10)
 BOARD_LOAD = 24  # requests with which a drawing begins
@@ -28,57 +24,6 @@ def rounded(values, digits: int = 4) -> list:
     if np.ndim(values):
         return [rounded(one, digits) for one in values]
     return float(f"{float(values):.{digits}g}")
-
-
-def answer_rounds(lab, request: str, generation: Generation) -> dict:
-    """Return an answer's rounds in words: the request, and for each round the end of the text before it, its drafts and
-    committed tokens as [text, kind], and the target's two likeliest tokens after the accepted drafts and the refused one, as
-    [text, kind, probability]."""
-    prompt, found, at = lab.encode(request), [], 1
-    for r in generation.rounds:
-        committed, lost = judged_tokens(lab, r)
-        there = []
-        if r.committed > r.accepted:
-            text = torch.cat(
-                [prompt, prompt.new_tensor([generation.token_ids[: at + r.accepted]])], 1
-            )
-            probs = lab.target.prefill(text)[0].logits[0, -1].float().softmax(-1)
-            there = [
-                [visible_text(lab.tokenizer.decode([token])), kind, rounded(probs[token], 3)]
-                for token, kind in likeliest_there(r, probs).items()
-            ]
-        judged = [token for token in committed if token[1] == "kept"] + lost
-        found.append(
-            {
-                "before": visible_text(lab.tokenizer.decode(generation.token_ids[:at]))[-SO_FAR:],
-                "accepted": r.accepted,
-                "proposed": r.proposed,
-                "drafts": [[visible_text(text), kind] for text, kind in judged],
-                "committed": [[visible_text(text), kind] for text, kind in committed],
-                "there": there,
-            }
-        )
-        at += r.committed
-    return {"request": request, "rounds": found}
-
-
-def watched_answers(lab, decoded, prompts: int, most_rounds: int) -> dict:
-    """Return the first answers of each domain, `decoded(request)` each, by their rounds."""
-    answers = {
-        domain: [answer_rounds(lab, request, decoded(request)) for request in requests[:prompts]]
-        for domain, requests in lab.prompts.items()
-    }
-    most = min(
-        most_rounds,
-        max(len(answer["rounds"]) for of_domain in answers.values() for answer in of_domain),
-    )
-    return {
-        "answers": answers,
-        "controls": {
-            "number": slider("prompt", 1, 1, prompts),
-            "round_number": slider("round", min(5, most), 1, most),
-        },
-    }
 
 
 def threshold_costs(

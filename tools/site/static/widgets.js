@@ -7,44 +7,6 @@ import { expectedTau, lengthsOf, schedule, sum, survival, thresholdLengths, thro
 const { green, red, blue, sky, grey, ink } = COLOURS;
 const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** Tokens in boxes: [text, kind] or [text, kind, probability]. */
-function tokens(name, row) {
-  const boxes = row.map(([text, kind, chance]) => {
-    const mark = { refused: "×", added: "+" }[kind] ?? "";
-    return html(
-      "span",
-      { className: `token ${kind}` },
-      mark + text,
-      ...(chance === undefined ? [] : [html("small", {}, ` ${chance.toFixed(2)}`)]),
-    );
-  });
-  return [html("span", { className: "row-name" }, name), html("span", { className: "tokens" }, ...boxes)];
-}
-
-/** Lesson 00: one round of an answer, what was drafted and what became of it. */
-function round({ answers }, { domain, number, round_number: wanted }) {
-  const { request, rounds } = answers[domain][number - 1];
-  const at = Math.min(wanted, rounds.length),
-    found = rounds[at - 1];
-  const rows = [
-    html("span", { className: "row-name" }, "request"),
-    html("span", {}, request),
-    html("span", { className: "row-name" }, "so far"),
-    html("span", { className: "before" }, `…${found.before}`),
-    ...tokens(
-      "drafted",
-      found.drafts.map(([text]) => [text, "drafted"]),
-    ),
-    ...tokens("verified", found.drafts),
-    ...tokens("committed", found.committed),
-    ...(found.there.length ? tokens("target's p", found.there) : []),
-  ];
-  const sentence =
-    `Round ${at} of ${rounds.length}: ${found.accepted} of ${found.proposed} drafts accepted, ${found.committed.length} ` +
-    `token${found.committed.length === 1 ? "" : "s"} committed.`;
-  return { nodes: [html("div", { className: "rows" }, ...rows)], sentence };
-}
-
 /** Lesson 03: expected speed-up by draft length, at the acceptance and the costs that the sliders say. */
 function length({ measured }, { acceptance, cost, verify }, width) {
   const curve = Array.from({ length: 16 }, (_, k) => [
@@ -249,4 +211,4 @@ function frontier({ measured, modelled, looks, loads, served, gamma }, { load, p
 /** Black is the page's ink, which is light on a dark page. */
 const shade = (color) => (color === "#000000" ? ink : color);
 
-export const DRAWINGS = { round, length, threshold, board, frontier };
+export const DRAWINGS = { length, threshold, board, frontier };
