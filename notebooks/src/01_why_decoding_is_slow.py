@@ -318,7 +318,7 @@ claims({}, by_clock={
 
 # %% [markdown]
 # A round costs about ⟦cost:.1f⟧ plain passes and brings ⟦tau:.1f⟧ tokens: ⟦measured:.1f⟧ times plain decoding's speed. Formula and clock
-# agree. (Both passes take longer here than in the figure above: the table has means over whole answers, the figure the shortest of twenty
+# agree. (Both passes take longer here than in the figure above: the table has means over whole answers, the figure the shortest of ten
 # passes; and $T_\text{verify}$ includes committing the tokens.)
 #
 # ## Turn the three knobs
@@ -343,8 +343,8 @@ panel = widgets.explore(
 #
 # ## Never more than $\tau$
 #
-# A round contains a pass of the target over the anchor and the drafts. A plain pass reads the anchor alone, so it cannot take longer, and
-# the round drafts besides. So a round costs at least one plain pass:
+# A round contains a pass of the target over the anchor and the drafts. A plain pass reads the anchor alone, so it takes no longer, a
+# processor's moods aside, and the round drafts besides. So a round costs at least one plain pass:
 #
 # $$T_\text{draft} + T_\text{verify} \ge T_\text{plain} \quad\Rightarrow\quad
 # \text{speed-up} = \frac{\tau \, T_\text{plain}}{T_\text{draft} + T_\text{verify}} \le \tau$$
@@ -413,7 +413,7 @@ claims({"the printed round is shorter than the printed plain pass":
 #
 # - A pass reads every weight once, however many tokens it carries. On a large GPU reading takes so long that a hundred tokens or more
 #   ride along for free, as long as the caches of their requests are small beside the weights.
-# - So a pass can check seven guesses for about ⟦price:.1f⟧ plain passes here, at best; a whole round of the real run, draft included,
+# - So a pass can check seven guesses for about ⟦price:.2f⟧ plain passes here, at best; a whole round of the real run, draft included,
 #   costs about ⟦cost:.1f⟧.
 # - $L = (T_\text{draft} + T_\text{verify})/\tau$ is the time of a token. At best you would gain ⟦best:.1f⟧ here, and never more than $\tau$.
 #

@@ -6,7 +6,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=70 difficulty="hard"
+# %% [markdown] tags=["header"] minutes=80 difficulty="hard"
 # # 02 · The lossless rule
 #
 # **What you will be able to do**
@@ -206,10 +206,10 @@ claims({"the rule stays within the noise, the mistake does not": (shares["the ru
 
 # %% [markdown]
 # The rule lies on top of $p$. The mistake gives "a" a second chance: all that is wanted of it has been kept already, and now some more
-# comes with the replacements.
+# comes with the replacements. So it is with "my" and "no", and "the" and "this" come too rarely.
 #
 # One token is settled. Here is the rule at work in recorded rounds of the course's tiny models: the areas of $p$ and $q$ at each slot, and a
-# coin for each draft.
+# coin for each draft. The black tick is the coin: left of the green bar's end it keeps the draft.
 
 # %%
 picture = living_round("coins", recorded_rounds("sampled"))
@@ -249,7 +249,7 @@ glue(least_green=torch.minimum(target_probs, draft_probs).sum())
 #
 # ## Every outcome instead of many
 #
-# A simulation has noise: of $n$ draws it sees differences of about $1/\sqrt n$. An error of a tenth of that hides in it until there are a hundred times as many. So we do what
+# A simulation has noise: of $n$ draws it sees differences of about $1/\sqrt n$. To see an error ten times smaller takes a hundred times the draws. So we do what
 # a toy allows: we visit *every* outcome and add up the probabilities. Only two functions decide anything at random:
 #
 # - `toss(chance, generator)` is true with probability `chance`, and always where that is 1 or more;
@@ -342,8 +342,8 @@ picture = figures.two_tokens_figure((0.40, 0.20), (0.60, 0.35), ("the", "cat"))
 
 # %% [markdown]
 # Three ways lead to "the cat", and they fill one rectangle: as wide as the target's chance of "the", as high as its chance of "cat" after "the".
-# Its area is the target's probability of the text. The right column is not divided, since what happens there belongs to the next round: in it the round has ended with the replacement, and the next round brings
-# "cat" by the same rule. **Wherever a round ends, each token has the target's distribution, given the tokens before it.** With more
+# Its area is the target's probability of the text. The right column is whole: the replacement has ended the round, and the next round brings "cat" with its chance,
+# by the same rule. **Wherever a round ends, each token has the target's distribution, given the tokens before it.** With more
 # tokens the picture gets more dimensions and stays a box.
 #
 # ## Your verifier
@@ -427,7 +427,7 @@ assert max(distances.values()) < 1e-5
 # What is left is rounding. Nobody has trained these drafters; they guess badly, and still every text has the target's probability.
 # **Quality of the draft decides how fast, the rule decides what.**
 #
-# Two conditions hide in the rule, and real systems have broken both. First, $q$ must be the distribution that the token was *really*
+# Two conditions hide in the rule. First, $q$ must be the distribution that the token was *really*
 # drawn from: a drafter that draws in 16 bits and reports probabilities in 32 is already lossy. Second, **the drawn token must never
 # decide whether it is checked.** If it may, the words that are passed over are offered less often than $q$ says, and the arithmetic no
 # longer adds up: let $p$ and $q$ both be one half "yes", one half "no". A drafted "yes" is checked, and kept. A drafted "no" is thrown
@@ -437,7 +437,7 @@ assert max(distances.values()) < 1e-5
 # ### Exercise 6 · Break it (open)
 # *15 minutes · medium · optional.*
 #
-# Here are four slips that real code has had, each in the real `generate`. Add one of your own: can you find one whose distance is not zero and
+# Here are four slips that are easily made, each in the real `generate`. Add one of your own: can you find one whose distance is not zero and
 # below 0.01? How many draws would a simulation need to notice it?
 #
 # <details><summary>Hint</summary>

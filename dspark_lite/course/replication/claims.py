@@ -194,11 +194,28 @@ CLAIMS = (
         one_training=True,
     ),
     Claim(
+        "structured tasks",
+        "4.2",
+        "DSpark's accepted length is longer on math and on code than on chat",
+        "tokens",
+        "math > chat, code > chat",
+        results={f"{domain}:": Length(DSPARK, domain) for domain in DOMAINS},
+        text={
+            f"{domain}:": f"mean accepted length of DSpark, Qwen3-4B, {domain}"
+            for domain in DOMAINS
+        },
+        margins={
+            f"{domain} over chat": Length(DSPARK, domain) - Length(DSPARK, "chat")
+            for domain in ("math", "code")
+        },
+    ),
+    Claim(
         "order of domains",
         "4.2",
         "DSpark's accepted length is longest on math, shorter on code, shortest on chat",
         "tokens",
         "math > code > chat",
+        THIS_COURSE,
         results={f"{domain}:": Length(DSPARK, domain) for domain in DOMAINS},
         text={
             f"{domain}:": f"mean accepted length of DSpark, Qwen3-4B, {domain}"
