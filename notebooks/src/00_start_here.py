@@ -391,9 +391,9 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # Compare the drafted and the wanted tokens from the left. The first difference ends the block, and the target's token replaces the wrong
 # guess. The last line holds the filled boxes of that row of the picture.
 #
-# So draft, verify, accept are your loop. DSpark changes the drafter, which writes its block in one pass, and adds two
-# things. Its drafter reads the target's mind: the `features` are its input. And in a fourth step, *schedule*,
-# between draft and verify, DSpark says how sure it is of each guess, so that a busy server can throw the doubtful ones away unread.
+# So draft, verify, accept are your loop. DSpark's drafter reads the target's `features`, does its heavy work in one pass, and lets a tiny
+# head tie each guess to the one before. And there is a fourth step, *schedule*, between draft and verify: DSpark says how sure it is of
+# each guess, so that a busy server can throw the doubtful ones away unread.
 # Lessons 04 to 11 build all of that.
 #
 # ## And the clock?

@@ -414,7 +414,7 @@ claims({"the Markov head fails two rules, the gated head one, the RNN head none"
 # With the Markov head the place speaks through the base logits, the token through the bias. They are *added*, and no sum
 # lets the one reverse the other. The gate multiplies, so it can. The third rule needs memory, and only the RNN head has it.
 #
-# In the paper the RNN head accepts 2 to 3 % more than the Markov head at this block length. It is harder to build and to deploy, so the
+# In the paper's Figure 4 the RNN head accepts 2 to 3 % more than the Markov head at this block length. It is harder to build and to deploy, so the
 # released drafts carry the Markov head.
 #
 # ## What it costs

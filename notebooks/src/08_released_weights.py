@@ -137,7 +137,7 @@ print(f"largest error of any module in any of {len(cases)} models: {worst:.0e}; 
 claims({"every module is far below the tolerance": worst < TOLERANCE / 10})
 
 # %% [markdown]
-# Every module computes what DeepSeek's computes, up to rounding. But right modules can be joined wrongly.
+# Every module of DSpark and DFlash computes what DeepSeek's computes, up to rounding. But right modules can be joined wrongly.
 #
 # ## Wrong, and nobody says so
 #

@@ -57,7 +57,8 @@ gamma, domains = dspark.gamma, list(lab.prompts)
 # $$c_k = \sigma\big(w^\top [\,h_k\,;\,W_1[x_{k-1}]\,] + b\big)$$
 #
 # $h_k$ is the hidden state of slot $k$. $W_1[x_{k-1}]$ is the row that the sequential head looked up for the token **before**
-# (lesson 05). Both are there when the block has been drawn, so the forecast costs one product.
+# (lesson 05), and $b$ is a number that the code adds (the paper's equation 7 has none). All are there when the block has been drawn, so
+# the forecast costs one product.
 #
 # Here $x_0$ is the anchor. $c_k$, the [confidence](../docs/glossary.md#confidence), is the head's forecast of the chance that the target
 # keeps a token drawn at slot $k$, whichever token that is, *if all before it survive*. Its forecast of the
@@ -221,9 +222,9 @@ claims({"the mean of the products is larger, in every domain": all(
 
 # %% [markdown]
 # In the toy (first line) the forecasts are true, half of the blocks are nearly sure all along, and these make up nearly all that survive
-# whole. The product of the means treats the positions as if they were unrelated, and falls far short. So it does of what the head says
-# about real blocks. (On chat it even lands nearer to what was observed: the head promises a little too much there, and two errors partly
-# cancel.) So multiply within a block, and average afterwards.
+# whole. The product of the means treats the positions as if they were unrelated, and falls far short. On real blocks the gap between the
+# two ways is small, a few points, and it does not decide which lands nearer: the head's own errors are as large. So it is the toy that
+# tells: multiply within a block, and average afterwards.
 #
 # ## Is it true?
 #
@@ -406,8 +407,8 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
 # ## A threshold, and what it cannot know
 #
 # The simplest use: cut the block at the first $c_k$ below a threshold. The draft at that place and all after it are not sent. The
-# confidences are first taken as the head gives them ("raw"; whether the paper's Figure 5 does so, it does not say). With a kernel, a
-# control of the figure mends them with the temperatures. Each draft that is sent takes a place in the target's pass and makes the pass
+# confidences are first taken as the head gives them ("raw"; whether the paper's Figure 5 does so, it does not say). In a running notebook a
+# control switches to calibrated confidences. Each draft that is sent takes a place in the target's pass and makes the pass
 # longer; by how much depends on the load. Left, what a round commits (accepted drafts and the target's own token) and what it
 # [wastes](../docs/glossary.md#waste) (sent drafts that are not kept). Both together are the places that the round takes in the pass: one
 # for each draft sent, and the anchor's, which pays for the target's own token. Right, the time of verification per committed token.
@@ -437,7 +438,7 @@ panel = widgets.explore(
 # %% [markdown]
 # The milliseconds come from how long a pass of this target takes by its size, measured once (lesson 10 makes that table). Move the number of
 # requests that share a step, and watch the diamonds, the thresholds near the cheapest. **The best threshold is
-# no property of the drafter.** Alone, a cut gains next to nothing; on a full machine it pays. A threshold knows neither the load
+# no property of the drafter.** Alone, a cut gains nothing; on a full machine it pays. A threshold knows neither the load
 # nor who else wants the place.
 #
 # ### Exercise 4 · Ranks or numbers? (think)

@@ -47,8 +47,8 @@ target, drafter = lab.target, lab.drafter("dspark")
 # ## 1 · How do we keep the device busy?
 #
 # The models run on the **device**, a GPU; the CPU beside it is the **host**. After each step the host turns tokens into text, looks for
-# stop strings, and searches the next *budget*, the number of drafts that a step verifies. Meanwhile the expensive device waits: that is
-# the white in the upper lane of this made-up engine. An arrow leads from a budget to the step that spends it.
+# stop strings, and searches the next *budget*, the number of drafts that a step verifies. Meanwhile the expensive device waits: the
+# white gaps in the upper lane below (times made up). An arrow leads from a budget to the step that spends it.
 
 # %%
 picture = figures.model_lanes(draft=1.0, verify=4.0, host=2.0, modes=(False,))
@@ -200,7 +200,7 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 
 # %% [markdown]
 # **The traffic shifts**: a round brings fewer tokens, but the stored calibration holds. The head reads the text, and sees by itself that
-# chat is harder.
+# chat is harder. (Temperatures fitted to the new traffic do no better on other blocks of it: each fit has its own luck.)
 #
 # **The head goes wrong**: tokens per round stay about the same, because these blocks are verified whole. But the stored calibration's ECE
 # jumps, and stays high. The online one's jumps, too, and recovers as new blocks come in. So watch both: tokens per round show when drafts
@@ -208,11 +208,11 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 #
 # ### What does a wrong head cost?
 #
-# It depends on the machine, because a wrong head can lose only what scheduling gains. So we take two machines:
+# A head that is too sure can hardly lose more than scheduling gains; one that is too doubtful can lose nearly all that drafting gains.
+# And what scheduling gains depends on the machine. So we take two:
 #
 # - **This CPU's engine**, where we measured no gain of scheduling (lesson 11).
-# - **V4's curve**, the paper's machine as far as Figure 8 tells, if all that a request costs there were its tokens (lesson 11). With any other
-#   split scheduling gains less there.
+# - **V4's curve**, read off the paper's Figure 8, assuming that a request costs only its tokens (lesson 11). That flatters scheduling.
 #
 # Both are models, and both replay recorded blocks of our own drafter. We change nothing but what the head says. *4 times as sure* multiplies
 # its logits by 4, which pushes confidences away from one half. *2 nats too sure* adds 2 to each logit, *3 nats too doubtful* takes 3 away
@@ -256,14 +256,15 @@ claims({"the heads were recorded at the heaviest load": {row["requests"] for row
             abs(by_head[RAW_HEAD]["calibrated"].value) < 0.001 for by_head in (there, h100))})
 
 # %% [markdown]
-# Zero is whole blocks: every draft verified. A bar is the range of four runs above, and a 95 % interval over requests below.
+# Zero is whole blocks: every draft verified. Above, four runs differ by less than the dot; below, a bar is a 95 % interval over requests.
 #
-# **Over-confidence loses at most what scheduling gains.** A head that is sure of every draft gets whole blocks, no worse. On V4's
+# **Over-confidence loses about what scheduling gains.** A head that is sure of every draft gets whole blocks, no worse. (*4 times as
+# sure* is not: it makes doubtful drafts more doubtful.) On V4's
 # curve the calibrated head is ⟦gain:.0f⟧ % ahead of them, and the two sure heads keep ⟦times:.0f⟧ and ⟦nats:.0f⟧ %. Here *the calibrated
 # head itself* is ⟦here:.0f⟧ % behind whole blocks, so there is nothing to lose. (Why, beyond the core.)
 #
 # **Doubt is expensive everywhere.** A doubtful head throws away drafts that were right and are already paid for: ⟦doubt_here:.0f⟧ % of the
-# throughput here, ⟦doubt:.0f⟧ % there. On a modelled H100, where scheduling gains ⟦gain_h100:.0f⟧ %, doubt costs ⟦doubt_h100:.0f⟧ %.
+# throughput here, ⟦doubt:.0f⟧ % there (with 256 requests). On a modelled H100, where scheduling gains ⟦gain_h100:.0f⟧ %, doubt costs ⟦doubt_h100:.0f⟧ %.
 #
 # And no calibration at all? Our raw head is off by so little that it is as good as the calibrated one, to a tenth of a per cent. (The paper
 # calibrates because raw confidences are often too high.)

@@ -314,8 +314,7 @@ claims({"the healthy one passes all tests": all(right for _, right in tested["he
 
 # %% [markdown]
 # An arrow marks a failed test. *Newest features* and *head* should say "changes", *memory* should say "stays". A passed test clears the
-# causes that it would have caught: *newest features* catches *features one late*, *head* catches *head left out*, *memory* catches
-# *block kept*.
+# causes that it would have caught. Which are they?
 #
 # ## Your round
 #
@@ -323,17 +322,15 @@ claims({"the healthy one passes all tests": all(right for _, right in tested["he
 #
 # 1. **Lossless?** If *distance* is not zero, is it tiny? Rounding in the draws hardly moves the texts; to claim that the most probable
 #    token was drawn moves them plainly.
-# 2. **Anything left behind?** Look at *left by a round*, and at *read per token*: is more read than committed? (Refused drafts' features
-#    must first be read, so *refused kept* raises both columns. A kept block was never read as features: it raises only *left by a
-#    round*.)
+# 2. **Anything left behind?** Look at *left by a round*, and at *read per token*: is more read than committed? (Ask of each
+#    cause whether what it leaves has been read.)
 # 3. **Drafts healthy?** If nothing was left behind, and *first draft* and *later drafts* are not coloured, look at what is decided about
 #    the drafts: *promised − kept*, *block's price*.
 # 4. **Another prompt?** Our tests use the lab's own chat template, not the bed's. If a bed passes them all and yet next to nothing is
 #    accepted, compare the templates: `template(bed)` prints both.
 # 5. **Does a test fail?** Ask which cause makes it fail, and cross off the causes that the passed tests clear.
 # 6. **What is left?** Look where in the block drafts are lost, and how sure the draft is of them (*own odds*). Ask of each remaining
-#    cause what it does to the size of the logits: larger logits make a draft surer. The norm before the LM head sets that size; rotation
-#    changes how strongly positions attend to each other, and does not scale the logits.
+#    cause what it does to the size of the logits: larger logits make a draft surer.
 #
 # ### One bed, worked out
 #

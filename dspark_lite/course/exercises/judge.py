@@ -370,7 +370,7 @@ def report(findings: list[Finding]) -> str:
     return "\n".join(
         [
             *lines,
-            "Your DSpark is lossless, and it is DSpark."
+            "It is lossless, and it is DSpark."
             if not wrong
             else f"{wrong} of {len(findings)} not yet.",
         ]
