@@ -80,6 +80,51 @@ def test_the_board_names_the_end_of_the_table_and_of_the_drafts():
     assert "(lossy)" in figures.why("retrospective", alive, global_optimum(alive, stairs), stairs)
 
 
+@pytest.mark.parametrize(
+    ("compared", "named"),
+    [
+        (lambda chance, expected, batch, sps: sps(batch + 1) > sps(batch), "no draft is ever"),
+        (lambda chance, expected, batch, sps: chance * sps(batch + 1) > sps(batch), "no draft is"),
+        (lambda chance, expected, batch, sps: expected + chance > expected, "tau alone always"),
+        (lambda chance, expected, batch, sps: chance > 0.5, "a threshold does not know"),
+        (
+            lambda chance, expected, batch, sps: (
+                chance * sps(batch + 1) > sps(batch) - sps(batch + 1)
+            ),
+            "tau is missing",
+        ),
+    ],
+    ids=["sps", "chance times sps", "tau", "chance", "what the draft brings"],
+)
+def test_half_a_comparison_is_named(compared, named, capsys):
+    def lengths_of(survivals, sps):
+        lengths, expected, batch = [0] * len(survivals), float(len(survivals)), len(survivals)
+        for minus_chance, _, request in sorted(exercises.tokens_of(survivals)):
+            if not compared(-minus_chance, expected, batch, sps):
+                break
+            expected, batch = expected - minus_chance, batch + 1
+            lengths[request] += 1
+        return lengths
+
+    assert exercises.check_algorithm_1(lengths_of) is False
+    assert named in capsys.readouterr().out
+
+
+def test_going_on_behind_a_failed_draft_that_is_not_counted_changes_nothing():
+    """What the lesson asks behind exercise 2: `continue` in place of `break`."""
+
+    def going_on(survivals, sps):
+        lengths, expected, batch = [0] * len(survivals), float(len(survivals)), len(survivals)
+        for minus_chance, _, request in sorted(exercises.tokens_of(survivals)):
+            if (expected - minus_chance) * sps(batch + 1) <= expected * sps(batch):
+                continue
+            expected, batch = expected - minus_chance, batch + 1
+            lengths[request] += 1
+        return lengths
+
+    assert exercises.check_algorithm_1(going_on) is True
+
+
 BUSY = CostTable(range(1, 7), [1.2, 1.0, 0.85, 0.8, 0.74, 0.6])
 TABLE_2 = CostTable(range(1, 7), [1.2, 1.0, 0.65, 0.55, 0.5, 0.45])
 

@@ -149,21 +149,44 @@ stale_batch = admitting_while(
         (expected + survival) * sps(requests + 1) > expected * sps(requests)
     )
 )
-falling_expected = (
+falling_expected = admitting_while(
+    lambda sps, requests, expected, admitted, survival: (
+        (expected + survival) * sps(requests + admitted + 1) > expected * sps(requests + admitted)
+    ),
+    sign=-1,
+)
+# sps falls with each token: compared alone, with a survival below 1 or with a tau that shrinks, it admits none
+never_admitting = (
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            sps(requests + admitted + 1) > sps(requests + admitted)
+        )
+    ),
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            survival * sps(requests + admitted + 1) > sps(requests + admitted)
+        )
+    ),
+    admitting_while(
+        lambda sps, requests, expected, admitted, survival: (
+            survival * sps(requests + admitted + 1) > expected * sps(requests + admitted)
+        )
+    ),
     admitting_while(
         lambda sps, requests, expected, admitted, survival: (
             (expected - survival) * sps(requests + admitted + 1)
             > expected * sps(requests + admitted)
-        ),
-        sign=-1,
+        )
     ),
-    admitting_while(
-        lambda sps, requests, expected, admitted, survival: (
-            (expected + survival) * sps(requests + admitted + 1)
-            > expected * sps(requests + admitted)
-        ),
-        sign=-1,
-    ),
+)
+bringing_without_tau = admitting_while(
+    lambda sps, requests, expected, admitted, survival: (
+        (1 + survival) * sps(requests + admitted + 1) > sps(requests + admitted)
+    )
+)
+likelier_than_not = (
+    admitting_while(lambda sps, requests, expected, admitted, survival: survival > 0.5),
+    admitting_while(lambda sps, requests, expected, admitted, survival: survival >= 0.5),
 )
 against_none = admitting_while(
     lambda sps, requests, expected, admitted, survival: (
@@ -265,6 +288,13 @@ check_algorithm_1 = Exercise(
             "`expected` stays what it was at the beginning; add the survival of each token that you admit.": (
                 stale_expected
             ),
+            "no draft is ever admitted. sps alone always falls; what grows is tau: compare (expected + chance) * sps(batch + 1) "
+            "with expected * sps(batch). The triples hold -chance.": never_admitting,
+            "tau is missing from the comparison: a draft raises expected to expected + chance, not 1 to 1 + chance.": (
+                bringing_without_tau
+            ),
+            "a survival alone decides nothing: a threshold does not know the load. Compare theta with and without the next "
+            "token.": likelier_than_not,
             "`expected` must grow: the triples hold -chance, so take it off, or add the chance.": falling_expected,
             "`batch` stays what it was at the beginning; count each token that you admit.": stale_batch,
             "theta is compared with that of no draft at all; compare it with theta before this token.": (
@@ -273,7 +303,7 @@ check_algorithm_1 = Exercise(
             "every admitted draft is counted as accepted; it commits a token only with its survival's chance.": lambda s, sps: (
                 admitting((s > 0).double(), sps)
             ),
-            "every token is admitted; compare theta with and without the next one.": lambda s, sps: (
+            "every token is admitted. tau alone always grows: compare theta, tau * sps, with and without the next one.": lambda s, sps: (
                 [s.shape[1]] * len(s)
             ),
         },
