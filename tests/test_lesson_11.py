@@ -62,13 +62,16 @@ def test_the_timeline_gives_a_request_the_slot_that_was_free():
 
 def test_the_mask_picture_tells_context_and_block_apart():
     request = torch.tensor([0, 0, 1])
-    visible = torch.tensor([[1, 0, 1, 0, 0], [1, 0, 1, 1, 0], [0, 1, 0, 0, 1]]).bool()
-    axes = figures.ragged_batch(request, visible, cached=2).axes[0]
+    context = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]])  # three keys of A, one of B
+    block = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 1]])
+    visible = torch.cat([context, block], 1).bool()
+    axes = figures.ragged_batch(request, visible, cached=4).axes[0]
     assert axes.images[0].get_array().tolist() == [
-        [1, 0, 2, 0, 0],
-        [1, 0, 2, 2, 0],
-        [0, 1, 0, 0, 2],
-    ]
+        [1, 1, 0, 0, 2, 0, 0],
+        [1, 1, 0, 0, 2, 2, 0],
+        [0, 0, 1, 1, 0, 0, 2],
+    ], "contexts are stubs of one width"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["3", "1", "3 of this step"]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["request A", "request B"]
 
 

@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=85 difficulty="hard"
+# %% [markdown] tags=["header"] minutes=100 difficulty="hard"
 # # 11 · Serving under load
 #
 # **After this lesson you can**
@@ -34,6 +34,7 @@ from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.measure.recorded_rounds import recorded_rounds
+from dspark_lite.course.measure.machines import tokens_per_request
 from dspark_lite.course.replication import machine_results, serving_results
 
 torch.set_grad_enabled(False)
@@ -51,8 +52,7 @@ idle, busy = loads[0], loads[-1]
 # - **DSpark** drafts seven and verifies all seven, whole blocks.
 # - **DSpark, Algorithm 1** drafts seven; lesson 10's scheduler picks how many to verify.
 #
-# First, each user's speed with one request *under way* (being served) and with many. Measured times leave out the reading of prompts: no
-# drafter shortens that.
+# First, each user's speed with one request *under way* (being served) and with many. Times leave out the reading of prompts.
 
 # %% tags=["folded"]
 # @title Each user's speed, alone and on the full server
@@ -76,7 +76,7 @@ claims({"alone DSpark is much faster, on the full server hardly": ahead[idle] > 
 
 # %% [markdown]
 # Alone, a user of DSpark is ⟦alone:.1f⟧ times as fast as one of MTP-1. With ⟦busy⟧ requests under way, on the *full server*, the factor
-# is ⟦full:.2f⟧. Where does the gain go, and does it go on every machine? To find out, we build a server, then look at its step times.
+# is ⟦full:.2f⟧. Where does the gain go, and does it go on every machine? We build a server, then look at its step times.
 #
 # ## One pass for many
 #
@@ -122,9 +122,9 @@ done = exercises.check_indices(index_tensors)
 index_tensors = index_tensors if done else exercises.index_tensors  # yours once it is right
 
 # %% [markdown]
-# Embeddings, norms, projections and the MLP handle each token by itself, so they run on the sequence as it is. Only attention looks at
-# other tokens, and a **mask** tells it which keys each token may see. Keys have a request and a position, too. First come the
-# keys of all cached texts, then those of this step. The key of a refused draft belongs to nobody any more: its request is -1.
+# Only attention looks at other tokens (the other layers run on the sequence as it is), and a **mask** tells it which keys each token may
+# see. Keys have a request and a position, too. First come the keys of all cached texts, then those of this step. The key of a refused draft
+# belongs to nobody any more: its request is -1.
 #
 # ### Exercise 2 · The mask (code)
 # *5 minutes · easy · core.*
@@ -189,8 +189,8 @@ step, visible = one_pass(torch.cat(entering), of_step, torch.cat([of_prompts, of
 picture = figures.ragged_batch(of_step[0], visible, of_prompts.shape[1])
 
 # %% [markdown]
-# This is the second pass's mask. Each request sees its own prompt (light blue). Each dark triangle is a block, in which a token sees
-# itself and those before it. In motion, with four recorded requests:
+# This is the second pass's mask. Each request sees its own prompt (light blue, drawn short). Each dark triangle is a block, in which a
+# token sees itself and those before it. In motion, with four recorded requests, whose blocks a made-up machine's scheduler has cut:
 
 # %%
 picture = living_round("ragged", recorded_rounds("step"))
@@ -303,6 +303,7 @@ from dspark_lite.course.exercises.engine_board import SLOTS, Board
 
 step = exercises.engine_in_use(step, done)  # yours once it is right
 board = Board(lab, drafter, machine_results.engine_seconds(SLOTS), "an H100, modelled, 256 under way")
+glue(copies=256 // SLOTS)
 board.serve("whole blocks", step)
 board.show()
 
@@ -311,9 +312,10 @@ claims({"every text of the engine is plain decoding's": set(board.texts().values
 
 # %% [markdown]
 # Six requests have shared four slots, at temperature 0, where lossless means the same tokens: every text is plain decoding's, ties in
-# rounding aside. That is a lossless serving engine. (Texts and rounds are real. Tokens per second are replayed: a slot stands for its share
-# of 256 requests on an H100, whose steps we model below. *left*: cached tokens of a request that belong to no text.)
-# The engine will grow: next it gets a scheduler, in lesson 13 a faster loop, and lesson 14 examines it.
+# rounding aside. That is a lossless serving engine. (The texts are real, the clock is not: a step is timed as if each slot held ⟦copies⟧
+# requests on an H100, modelled below, and tokens per second are those of all 256. *left*: cached tokens of a request that belong to no
+# text.)
+# Next, the engine gets a scheduler.
 #
 # ### Exercise 4 · The step schedules (code)
 # *8 minutes · medium · core.*
@@ -375,7 +377,7 @@ board.show()
 claims({"scheduled, the texts are the same": set(board.texts().values()) == {len(board.prompts)}})
 
 # %% [markdown]
-# The texts stay, and the speed hardly moves. Is that Algorithm 1's fault, or the machine's? The rest of the lesson finds out.
+# The texts stay, and the speed hardly moves. Is that Algorithm 1's fault, or the machine's?
 #
 # ## What a step costs
 #
@@ -402,8 +404,9 @@ claims({"one line is near all steps": machine_results.cpu_scatter()["median"] < 
 # %% [markdown]
 # One formula comes near them all (within ⟦miss:.0f⟧ % in the median): a step of $R$ requests that verifies $t$ tokens takes about
 # ⟦fixed:.0f⟧ + ⟦per_request:.1f⟧ $R$ + ⟦per_token:.2f⟧ $t$ milliseconds. Each request costs as much as ⟦tokens_of_a_request:.1f⟧
-# verified tokens, because the engine drafts for it, however few drafts are verified. **A scheduler shortens what is verified, after the draft has been paid for**: with ⟦busy⟧ under
-# way, a step that verifies anchors alone still takes ⟦left:.0f⟧ % of one with whole blocks.
+# verified tokens, however few of its drafts are verified. About half of that is drafting (the table below). **A scheduler shortens what is
+# verified, after the draft has been paid for**: with ⟦busy⟧ under way, a step that verifies anchors alone still takes ⟦left:.0f⟧ % of one
+# with whole blocks.
 #
 # The table takes measured steps apart. A user's speed is the tokens that a step commits for their request, over the length of the step.
 
@@ -412,7 +415,7 @@ claims({"one line is near all steps": machine_results.cpu_scatter()["median"] < 
 from dspark_lite.serving.requests import STEP_PARTS
 
 decoding = [part for part in STEP_PARTS if part != "prefill"]
-lead = {}  # {load: DSpark over MTP-1: length of a step, tokens, speed of each user}
+lead, drafting = {}, {}  # {load: DSpark over MTP-1: length of a step, tokens, speed of each user}, {load: milliseconds of its draft}
 print("milliseconds  ", "".join(f"{part:>10}" for part in decoding), f"{'= a step':>12} {'tokens per request':>21} {'tokens/s of its user':>22}")
 for load in (idle, busy):
     found = []
@@ -423,20 +426,22 @@ for load in (idle, busy):
         tokens = serving_results.value("accepted_length", row)  # committed in a step
         found.append((sum(parts), tokens, 1e3 * tokens / sum(parts)))
         print(f"  {label:12}", "".join(f"{spent:10.1f}" for spent in parts), "{:12.1f} {:21.2f} {:22.1f}".format(*found[-1]))
+    drafting[load] = parts[decoding.index("draft")]
     lead[load] = [ours / theirs for theirs, ours in zip(*found)]
     print(f"  {'DSpark/MTP-1':12}", " " * 10 * len(decoding), "{:12.2f} {:21.2f} {:22.2f}".format(*lead[load]))
 glue(longer_light=lead[idle][0], longer_full=lead[busy][0], more_light=lead[idle][1], more_full=lead[busy][1])
 
 # %% tags=["claim"]
-claims({"tokens over the length of a step is the speed of the first numbers": all(abs(lead[load][2] / ahead[load] - 1) < 0.01 for load in ahead),
+claims({"about half of a request's price is its drafting": 0.4 < (drafting[busy] - drafting[idle]) / (busy - idle) / per_request < 0.6,
+        "tokens over the length of a step is the speed of the first numbers": all(abs(lead[load][2] / ahead[load] - 1) < 0.01 for load in ahead),
         "the lead in tokens hardly changes with the load": 0.8 < lead[busy][1] / lead[idle][1] < 1.25,
         "the lead in length does": lead[busy][0] > 2 * lead[idle][0]})
 
 # %% [markdown]
 # **That is where the gain goes.** The lead in tokens stays: alone, DSpark commits ⟦more_light:.1f⟧ times as many per step and request as
 # MTP-1, on the full server still ⟦more_full:.1f⟧ times. What changes is the length of its step: alone ⟦longer_light:.1f⟧ times that of
-# MTP-1's, on the full server ⟦longer_full:.1f⟧ times. Alone, most of a step is the fixed part. On the full server, what requests and tokens
-# cost adds up, and uses up the lead.
+# MTP-1's, on the full server ⟦longer_full:.1f⟧ times. There, what requests and tokens cost has outgrown the fixed part, and uses up the
+# lead.
 #
 # ### Exercise 5 · The seventh draft (code)
 # *10 minutes · medium · core.*
@@ -449,7 +454,7 @@ claims({"tokens over the length of a step is the speed of the first numbers": al
 # <details><summary>Hint</summary>
 #
 # Write down the tokens per second without and with the seventh draft, set them equal, and solve for $R$. If no positive $R$ does, the draft
-# always pays: alone ($R$ near 0) it surely does, for then the step costs the same.
+# always pays: near $R = 0$ it surely does, for then the step costs the same.
 #
 # </details>
 
@@ -476,10 +481,9 @@ done = exercises.check_stops_paying(stops_paying)
 # %% [markdown]
 # ## Two machines
 #
-# On another machine the same blocks are drafted; its three numbers differ. We take those of an **H100** from its data sheet, from the
-# shapes of Qwen3-4B and its released DSpark, and from published steps of an engine on it. Up to ⟦free:.0f⟧ tokens, a step on it costs the
-# same, because it must read all weights anyway (lesson 01). The third machine is the paper's: **V4-Flash**, as far as Figure 8 tells, if
-# all that a request costs there were its tokens. No other split lets scheduling gain more.
+# Now lesson 10's three machines, by their three numbers. On the modelled **H100** the first ⟦free:.0f⟧ tokens of a step are free. Requests
+# are not: ⟦some⟧ of them, whose whole blocks are free, add ⟦add_h100:.0f⟧ ms to the ⟦fixed_h100:.1f⟧ ms of a step. On **V4-Flash**'s curve
+# all that a request costs is counted as its tokens'.
 # ([How we found these numbers](../docs/scheduling.md#two-machines).)
 
 # %%
@@ -492,9 +496,14 @@ print(f"a block commits {six:.2f} tokens with six drafts; the seventh survives i
 for name in (machine_results.CPU, "H100", V4):
     a, b, c = machines[name].step("dspark").line(256, 256 * (whole + 1))
     last_load[name], always[name] = stops(a, b, c, six, seventh), six * c / (b + 7 * c)
-    print(f"{name:27} a request costs {b / c:4.1f} tokens; the seventh draft pays up to R = {last_load[name]:.0f}, "
+    print(f"{name:27} with 256 under way a request costs {b / c:4.1f} tokens; the seventh draft pays up to R = {last_load[name]:.0f}, "
           f"and at every load if it survives in more than {always[name]:.0%}")
-glue(free=machines["H100"].step("dspark").verify.free, seventh=100 * seventh, v4_load=last_load[V4],
+h100 = machines["H100"].step("dspark")
+some = int(h100.verify.free / (whole + 1))  # requests whose whole blocks are free
+a, b, c = h100.line(256, 256 * (whole + 1))
+glue(price_full=b / c, price=tokens_per_request(h100))
+glue(free=h100.verify.free, some=some, fixed_h100=1e3 * h100.seconds(0, 0), add_h100=1e3 * (h100.seconds(some, some * (whole + 1)) - h100.seconds(0, 0)),
+     seventh=100 * seventh, v4_load=last_load[V4],
      least_here=100 * always[machine_results.CPU], least_h100=100 * always["H100"])
 
 # %% tags=["claim"]
@@ -503,17 +512,17 @@ claims({"the seventh draft pays at every load here and on the H100": last_load[m
         "on the V4 curve it stops": 64 < last_load[V4] < 350})
 
 # %% [markdown]
-# That is the knob: **what a verified token costs, against what a request costs.** Our seventh draft survives in ⟦seventh:.0f⟧ % of the
-# blocks. It pays at every load on both: easily on the H100, where ⟦least_h100:.0f⟧ % would do, barely here, where it takes
-# ⟦least_here:.0f⟧ %. On V4's curve, where a request costs nothing but its tokens, it stops at ⟦v4_load:.0f⟧ requests.
+# **What decides is what a request costs, against a verified token.** Our seventh draft survives in ⟦seventh:.0f⟧ % of the blocks. On the
+# H100, where ⟦least_h100:.0f⟧ % would do, it pays easily at every load; here, where it takes ⟦least_here:.0f⟧ %, barely; on V4's curve it
+# stops at ⟦v4_load:.0f⟧ requests. (On the H100 a request costs ⟦price_full:.0f⟧ tokens, in lesson 10 ⟦price:.0f⟧: with 256 under way the
+# draft, too, is past its free tokens.)
 #
 # ### The long block (the paper's Figure 7)
 #
-# Users see only the speed of their own answers. With $R$ requests under way, it is tied to the *throughput*, the tokens per second of all
-# of them (refused drafts do not count): *throughput = R × speed of each user* ([Little's law](../docs/references.md#little)). Each load
-# gives a point, and a way to serve is the curve through its points, its **[frontier](../docs/glossary.md#pareto-frontier)**: more requests,
-# more throughput, less speed. On the left is the engine that we measured (dots: single turns), with up to ⟦busy⟧ requests; on the right,
-# recorded blocks are replayed on the modelled H100, with up to 256.
+# With $R$ requests under way, each user's speed is tied to the *throughput*, the tokens per second of all of them (refused drafts do not
+# count): *throughput = R × speed of each user* ([Little's law](../docs/references.md#little)). Each load gives a point, and a way to serve
+# is the curve through its points, its **[frontier](../docs/glossary.md#pareto-frontier)**. On the left is the engine that we measured
+# (dots: single turns), with up to ⟦busy⟧ requests; on the right, recorded blocks are replayed on the modelled H100, with up to 256.
 
 # %% tags=["folded"]
 # @title The frontiers of two machines
@@ -534,17 +543,20 @@ glue(long_here=over_mtp[machine_results.CPU].value, long_h100=over_mtp["H100"].v
 
 # %% tags=["claim"]
 claims({"on the H100 DSpark is far ahead of MTP-1 at every load": (frontiers["H100"][f"fixed {whole}"][:, 1] / frontiers["H100"]["mtp"][:, 1]).min() > 1.8,
+        "the H100's free tokens are used up at 256, and a request costs more than its whole block": h100.verify.free < 256 * (whole + 1)
+            and b > (whole + 1) * c,
         "here the curves meet on the full server": abs(frontiers["here"][f"fixed {whole}"][-1, 1] / frontiers["here"]["mtp"][-1, 1] - 1) < 0.1})
 
 # %% [markdown]
-# **The long block is what the machine decides.** On the CPU the curves meet on the full server. On the H100 DSpark's lies outside MTP-1's
-# at every load, the shape of the paper's Figure 7. With 256 requests under way, whole blocks write ⟦long_h100:.2f⟧ times MTP-1's tokens
-# on the H100, and by its formula ⟦long_here:.2f⟧ times here.
+# On the CPU the curves meet on the full server. On the H100 DSpark's lies outside MTP-1's at every load, the shape of the paper's Figure 7.
+# With 256 under way, whole blocks write ⟦long_h100:.2f⟧ times MTP-1's tokens there. The free tokens are then long used up. DSpark stays
+# ahead because **a request is dear**: its price is paid once a step, and the longer block brings more tokens for it. Here the factor is
+# ⟦long_here:.2f⟧, if the CPU's line is extended from ⟦busy⟧ to 256; measured at ⟦busy⟧: ⟦full:.2f⟧.
 #
 # ### What scheduling adds (the paper's Figure 8)
 #
-# Does Algorithm 1 verify less on a busy server, and what does that bring over whole blocks, from eight requests on? (The paper's fit,
-# dashed, is for blocks of five drafts.)
+# Does Algorithm 1 verify less on a busy server, and what does that bring over whole blocks? (The paper's fit, dashed, is for blocks of
+# five drafts.)
 
 # %% tags=["folded"]
 # @title What Algorithm 1 verifies, and what it brings
@@ -560,18 +572,26 @@ for label, name in (("H100, modelled", "H100"), ("V4-Flash, derived", V4)):
     brought[label] = {load: row["gains"]["whole"].scaled(100) for load, row in held[name].items()}
 from_eight = {name: {load: gain for load, gain in gains.items() if load >= 8} for name, gains in brought.items()}
 picture = figures.scheduling_pays(verified, from_eight)
+measured_share, at_32 = verified["this CPU, measured"], brought["this CPU, measured"][32]
+glue(loss=-at_32.value, loss_least=-at_32.high, loss_most=-at_32.low)
+glue(share_v4=verified["V4-Flash, derived"][256].value, share_h100=verified["H100, modelled"][256].value,
+     share_alone=measured_share[idle].value, share_busy=measured_share[busy].value)
 glue(adds_h100=brought["H100, modelled"][256].value, adds_v4=brought["V4-Flash, derived"][256].value)
 
 # %% tags=["claim"]
 claims({"the scheduler is not measurably ahead of whole blocks here, at any load": all(gain.low < 0 for gain in brought["this CPU, measured"].values()),
         "on the H100 it adds about one percent": 0 < brought["H100, modelled"][256].low and brought["H100, modelled"][256].high < 2,
         "on the V4 curve less than a tenth": 5 < brought["V4-Flash, derived"][256].low and brought["V4-Flash, derived"][256].value < 10,
-        "the share falls clearly on the V4 curve alone": verified["V4-Flash, derived"][256].value < 70 < min(verified["H100, modelled"][256].value, verified["this CPU, measured"][busy].value)})
+        "at 32 it measurably loses, at no other load": [load for load, gain in brought["this CPU, measured"].items() if gain.high < 0] == [32],
+        "here the share falls measurably, and not steadily": measured_share[busy].high < measured_share[idle].low and measured_share[16].high < measured_share[busy].low,
+        "it falls most on the V4 curve": verified["V4-Flash, derived"][256].value < 70 < min(verified["H100, modelled"][256].value, measured_share[busy].value)
+            and verified["H100, modelled"][256].value < verified["H100, modelled"][1].value})
 
 # %% [markdown]
-# Scheduling then adds about ⟦adds_h100:.0f⟧ % on the H100, and at most ⟦adds_v4:.0f⟧ % on V4's curve. There alone the share falls clearly
-# with the load, as in the paper's fit. Here we measure no gain at any load: some of the drafts that are cut would have been accepted, and
-# saving and loss cancel.
+# Scheduling adds about ⟦adds_h100:.0f⟧ % on the H100, and at most ⟦adds_v4:.0f⟧ % on V4's curve. Here it gains nothing that we can tell,
+# and at 32 it loses ⟦loss:.0f⟧ % [⟦loss_least:.0f⟧, ⟦loss_most:.0f⟧]: some of the drafts that are cut would have been accepted. The share
+# verified falls on all three: on V4's curve to ⟦share_v4:.0f⟧ % (the paper's fit falls further); here measurably, but less and not
+# steadily, from ⟦share_alone:.0f⟧ % alone to ⟦share_busy:.0f⟧ %; on the H100 to ⟦share_h100:.0f⟧ %.
 #
 # ## Under a promise
 #
@@ -598,20 +618,21 @@ claims({"near MTP-1's reach the gain is several times that of a slow promise": g
 # %% [markdown]
 # The same two ways to serve on the same CPU, and the gain in throughput is ⟦slow_promise:.0f⟧ % or ⟦fast_promise:.0f⟧ %, depending on the
 # promise. MTP-1 can keep the faster one for about ⟦few:.0f⟧ users only: there **the ratio explodes**, because we divide by a small number.
-# The paper's gains of +51 % and +661 % in throughput are read off one pair of curves (the figure) at two promises; it says itself that the
-# second shows how far the frontier reaches, not a typical factor.
+# The paper's gains of +51 % and +661 % in throughput belong to one pair of curves, at promises of 80 and 120 tokens/s, where the figure's
+# arrows begin. It says itself that the second shows how far the frontier reaches, not a typical factor.
 #
-# Two comparisons do not divide by a rival at its limit: throughput at equal load (Figure 8), and speed at equal throughput (the arrows).
+# Two comparisons are steadier: throughput at equal load (Figure 8), and speed at equal throughput (the arrows). But the +85 %, too, begins
+# near MTP-1's limit, at 120 tokens/s.
 #
 # > **How sure are we?** One CPU, one thread, small models, one training of each. The H100 is a model that meets published steps within some
-# > ten percent; nobody has measured these blocks on it. Bars are 95 % intervals, over repeats or over requests.
+# > ten percent; these blocks are not measured on it. Bars are 95 % intervals, over repeats or over requests.
 #
 # ## Recap
 # - A ragged batch is one sequence with a request and a position for each token, and a mask that keeps requests apart. Each request is
 #   verified as if alone.
 # - An engine's step admits, drafts, schedules, verifies, commits and evicts.
-# - A step costs something for itself, for each request, and for each verified token. These three decide: on a machine with free tokens
-#   the long block stays ahead under load, on this CPU it does not.
+# - A step costs something for itself, for each request, and for each verified token. Where a request is dear against a token, as on
+#   the H100, the long block stays ahead under load; on this CPU it does not.
 # - A scheduler shortens what is verified, after the draft has been paid for. It gains where a token costs much against a request.
 # - A way to serve is a curve of throughput against speed. Compare curves at equal throughput or equal load: near the fastest speed that
 #   the rival can give, a ratio explodes.
@@ -637,7 +658,7 @@ print(inspect.getsource(exercises.SmallEngine))
 #
 # The package's engine also drafts for all requests in one pass, and lets a policy choose how many drafts to verify: here Algorithm 1,
 # with a cost table that the cell measures first (the progress bar). Nine requests arrive at different steps, for four slots. In the
-# figure, a row is a slot and a column a step. A frame is a drafted block; blue and green together were verified, green was accepted. An
+# figure, a row is a slot and a column a step. A frame is a drafted block; orange and green together were verified, green was accepted. An
 # empty frame had no draft verified; its request still gets one token.
 
 # %% tags=["folded"]

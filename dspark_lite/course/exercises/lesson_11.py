@@ -172,6 +172,17 @@ def machine_case(generator):
     return a, b, c, between(generator, 2, 6.5), between(generator, 0.05, 0.9)
 
 
+def one_token(instead):
+    """A function like `stops_paying` that counts one token of the whole step for the seventh drafts of all requests, and has
+    `instead` where no load above 0 solves that (None: the load below 0)."""
+
+    def wrong(a, b, c, committed, chance):
+        load = (committed * c / chance - a) / (b + 7 * c)
+        return load if load > 0 or instead is None else instead
+
+    return wrong
+
+
 def paying(verified=7, requests=1.0, endless=True):
     """A function like `stops_paying` that counts other `verified` tokens of a request, or its own costs in another way."""
 
@@ -208,6 +219,10 @@ check_stops_paying = Exercise(
             "the seventh draft makes it eight tokens of each request; without it there are seven: t = 7 R against 8 R.": (
                 paying(verified=8),
                 paying(verified=8, endless=False),
+            ),
+            "a seventh draft of every request is R more verified tokens, not one for the whole step: t = 7 R against 8 R.": (
+                one_token(None),
+                one_token(np.inf),
             ),
             "a request costs something for itself, b, however few of its drafts are verified.": (
                 paying(requests=0.0),

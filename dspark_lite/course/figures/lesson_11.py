@@ -18,6 +18,7 @@ from .style import (
     GREY,
     MEDIUM,
     RED,
+    REJECTED,
     SKY,
     SMALL,
     TINY,
@@ -31,6 +32,7 @@ from .style import (
     measured_on,
     policy_style,
 )
+from .lesson_10 import MACHINE_LOOKS
 from .token_boxes import arrow, draw_box
 
 SERIES = {
@@ -42,7 +44,7 @@ UNDER_WAY = "requests under way"
 PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
 ROOM_TO_THE_LEFT = 40  # tokens/s that a label beside the axis takes
 SHORT_NAMES = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson calls these policies
-STEP_STYLES = ((BLACK, "o"), (BLUE, "s"), (RED, "^"))  # of loads or machines: colour, marker
+LOAD_COLOURS = (BLACK, BLUE, RED)
 LINE_NAMES = {"fixed 7": "DSpark"}  # at the lines of two_machines
 
 
@@ -74,10 +76,17 @@ def legend_under(fig, axes) -> None:
 # A step, and a few of them.
 
 
+STUB = 2  # cells that a cached context takes in the picture of a mask, however long it is
+
+
 def ragged_batch(request, visible, cached: int):
-    """Draw the mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts."""
-    fig, axes = figure(width=9.2, height=3.0)
-    draw_mask(axes, visible.cpu().numpy(), cached, (SKY, BLUE))
+    """Draw the mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts, each
+    cut to a stub with its number of keys below."""
+    contexts, keys = torch.unique_consecutive(visible[:, :cached], dim=1, return_counts=True)
+    stubs = contexts.repeat_interleave(STUB, 1)
+    drawn = torch.cat([stubs, visible[:, cached:]], 1)
+    fig, axes = figure(width=6.6, height=4.0)
+    draw_mask(axes, drawn.cpu().numpy(), stubs.shape[1], (SKY, BLUE))
     edges = torch.nonzero(request.diff()).flatten().tolist()
     for edge in edges:
         axes.axhline(edge + 0.5, color=GREY, linewidth=0.6)
@@ -85,15 +94,18 @@ def ragged_batch(request, visible, cached: int):
     middles = [
         float(torch.nonzero(request == number).float().mean()) for number in request.unique()
     ]
+    starts = torch.arange(len(keys)) * STUB + (STUB - 1) / 2
     axes.set(
-        xlabel="keys: the contexts, request by request, then this step's own tokens",
+        xlabel="keys: the cached contexts (cut short), then this step's",
         ylabel="tokens of the step",
         yticks=middles,
         yticklabels=[f"request {name}" for name in names],
+        xticks=[*starts.tolist(), (stubs.shape[1] + drawn.shape[1] - 1) / 2],
+        xticklabels=[*map(str, keys.tolist()), f"{visible.shape[1] - cached} of this step"],
     )
     axes.legend(
         handles=[
-            Patch(color=SKY, label="sees, in the cached context"),
+            Patch(color=SKY, label="sees, in the context"),
             Patch(color=BLUE, label="sees, in this step"),
             Patch(facecolor="white", edgecolor=GREY, label="does not see"),
         ],
@@ -101,9 +113,7 @@ def ragged_batch(request, visible, cached: int):
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
     )
-    fig.suptitle(
-        "A token sees its own request's context and its block up to itself, and nobody else's",
-    )
+    fig.suptitle("A token sees its request's context and its block up to itself")
     return fig
 
 
@@ -119,15 +129,15 @@ class Journey(NamedTuple):
 
 
 def timeline(journeys: list[Journey], slots: int, gamma: int):
-    """Draw slots over steps: the drafted (frame), verified (shaded) and accepted (filled) drafts of each round; above, the
-    waiting requests."""
+    """Draw slots over steps: the drafted (frame), refused and accepted (filled) drafts of each round; above, the waiting
+    requests."""
     fig, (above, axes) = figure(
         rows=2, width=9.6, height=2.3, sharex=True, gridspec_kw={"height_ratios": [0.5, slots]}
     )
     draw_slots(above, axes, journeys, slots, gamma)
     boxes = [
         Patch(facecolor="white", edgecolor=GREY, label="drafted"),
-        Patch(color=SKY, label="verified"),
+        Patch(color=REJECTED, label="verified, not accepted"),
         Patch(color=GREEN, label="accepted"),
     ]
     ends = [
@@ -169,7 +179,7 @@ def _draw_journey(axes, journey: Journey, slot: int, gamma: int) -> None:
         x, floor = journey.admitted + index + 0.08, slot + 0.95
         for count, look in (
             (gamma, {"facecolor": "white", "edgecolor": GREY, "linewidth": 0.5}),
-            (r.proposed, {"facecolor": SKY}),
+            (r.proposed, {"facecolor": REJECTED}),
             (r.accepted, {"facecolor": GREEN}),
         ):
             axes.add_patch(Rectangle((x, floor - count * unit), 0.84, count * unit, **look))
@@ -225,7 +235,9 @@ def engine_at_work():
             va="center",
             annotation_clip=False,
         )
-    above.set_title("Made up: three slots (green: accepted drafts; |: moves to engine.answers)")
+    above.set_title(
+        "Made up: three slots (green: accepted drafts, orange: refused;\n|: the answer moves to engine.answers)"
+    )
     below.set(xlim=(-0.15, 5.4), ylim=(-0.95, 2.55))
     below.axis("off")
     below.set_title("One of them in one step")
@@ -242,7 +254,7 @@ def engine_at_work():
         "", (-0.05, 1.2), (1.62, 1.2), arrowprops={"arrowstyle": "|-|", "mutation_scale": 3}
     )
     below.text(0.78, 0.98, "engine.keep: they stay cached", fontsize=SMALL, va="top", ha="center")
-    below.text(2.2, 1.12, "forgotten", fontsize=SMALL, va="center", color=RED, ha="center")
+    below.text(2.2, 1.12, "forgotten", fontsize=SMALL, va="center", color=REJECTED, ha="center")
     below.text(
         2.0,
         -0.55,
@@ -263,7 +275,7 @@ def step_times(turns: dict[int, dict[int, np.ndarray]], line, device: str):
     (dots), and by a machine's `line(requests, tokens of all)` in seconds; a line a load."""
     fig, axes = figure(width=5.6, height=3.6)
     ends = []
-    for (requests, found), (colour, _) in zip(turns.items(), STEP_STYLES):
+    for (requests, found), colour in zip(turns.items(), LOAD_COLOURS):
         for tokens, seconds in found.items():
             axes.plot(
                 np.full(len(seconds), tokens),
@@ -606,7 +618,7 @@ def two_machines(frontiers: dict[str, dict[str, np.ndarray]], turns: dict[str, n
         axes.annotate(
             f"{total / speed:.0f} under way",
             (speed, total),
-            (8, 4),
+            (8, 30) if axes is panels.flat[0] else (8, 4),  # above the turns, which are dots
             textcoords="offset points",
             fontsize=SMALL,
             color=look["color"],
@@ -622,7 +634,7 @@ def two_machines(frontiers: dict[str, dict[str, np.ndarray]], turns: dict[str, n
                     alpha=0.4,
                 )
         fastest, most = (max(points[:, side].max() for points in lines.values()) for side in (0, 1))
-        axes.set(xlabel=PER_USER, xlim=(0, 1.22 * fastest), ylim=(0, 1.15 * most))
+        axes.set(xlabel=PER_USER, xlim=(0, 1.22 * fastest), ylim=(0, 1.25 * most))
         axes.set_title(machine)
     panels[0][0].set_ylabel(IN_ALL)
     return fig
@@ -634,7 +646,7 @@ def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, di
     fig, (left, right) = figure(2, width=3.6, height=3.5)
     for axes, drawn in ((left, budgets), (right, gains)):
         ends, most = [], max(max(values) for values in drawn.values())
-        for (name, values), (colour, marker) in zip(drawn.items(), STEP_STYLES):
+        for (name, values), (colour, marker) in zip(drawn.items(), MACHINE_LOOKS):
             machine = name.replace(", ", ",\n")
             look = {"color": colour, "marker": marker, "markersize": 5}
             draw_estimates(axes, list(values), list(values.values()), look)
@@ -654,14 +666,14 @@ def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, di
         log_ticks(axes, (1, 8, 64, 256) if axes is left else (8, 16, 32, 64, 128, 256), UNDER_WAY)
         if axes is left:
             requests, tokens = paper_line(PAPER_MODELS[0], "verification_budget", "DSpark-5")
-            axes.plot(requests, 20 * (tokens - 1), color=STEP_STYLES[2][0], linestyle="--")
+            axes.plot(requests, 20 * (tokens - 1), color=MACHINE_LOOKS[2][0], linestyle="--")
             axes.annotate(
                 "V4-Flash,\nthe paper's fit",
                 (requests[-1], 20 * (tokens[-1] - 1)),
                 (-4, -6),
                 textcoords="offset points",
                 fontsize=SMALL,
-                color=STEP_STYLES[2][0],
+                color=MACHINE_LOOKS[2][0],
                 ha="right",
                 va="top",
             )

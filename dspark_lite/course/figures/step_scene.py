@@ -160,8 +160,9 @@ def ragged_scene(rounds: list[RecordedRound]) -> dict:
     alive = survivals(rounds)
     lengths = schedule(alive, made_up_table(alive.numel() + len(rounds))).tolist()
     tokens, padded = sum(lengths) + len(rounds), len(rounds) * (max(lengths) + 1)
+    cut = ", ".join(map(str, lengths))
     steps = [
-        (f"The policy has cut the blocks to {', '.join(map(str, lengths))} drafts, each behind its anchor: {counted(tokens, 'token')}.", 2000),
+        (f"Scheduled for a made-up machine, the blocks are cut to {cut} drafts, each behind its anchor: {counted(tokens, 'token')}.", 2000),
         (f"A rectangle would carry {padded} tokens: the dotted {padded - tokens} are padding, computed and thrown away.", 2400),
         (f"Packed into one row, the pass carries {tokens}.", 2600),
         ("The mask keeps requests apart: each token sees the tokens of its own request up to itself (and its own cache, not drawn).", 3000),
