@@ -1,5 +1,7 @@
 """Lesson 03: its figures show what they are given, and a right `verify` in any form serves its loop."""
 
+import inspect
+
 import pytest
 import torch
 from helpers import bars, drawn, written
@@ -51,6 +53,59 @@ def test_the_figure_of_when_it_pays_marks_the_best_length_and_what_was_measured(
     assert axes.get_title() == "no draft length pays" and axes.get_ylim() == (0, 3), (
         "settings can be compared"
     )
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "case"),
+    [
+        (
+            exercises.check_forget,
+            lambda gamma, accepted: (gamma - accepted, abs(gamma - 1 - accepted)),
+            "gamma = 7, accepted = 7",
+        ),
+        (
+            exercises.check_still_unread,
+            lambda drafts, tokens: tokens[-2:] if len(tokens) >= len(drafts) else tokens[-1:],
+            "drafts = [1, 2, 3], tokens = [1, 2, 4]",
+        ),
+        (
+            exercises.check_still_unread,
+            lambda drafts, tokens: tokens[-2:] if drafts[-1] in tokens else tokens[-1:],
+            "drafts = [1, 2, 1], tokens = [1, 9]",
+        ),
+    ],
+    ids=["abs", ">=", "membership"],
+)
+def test_a_checker_prints_a_case_that_is_wrong(check, wrong, case, capsys):
+    assert check(wrong) is False and f"wrong for {case}: " in capsys.readouterr().out
+
+
+def backwards(p, q, drafts, generator):
+    """A wrong `verify`, which commits no draft."""
+    return [int(p[0].argmax())]
+
+
+@pytest.mark.parametrize(
+    ("kept", "decides"),
+    [
+        (verify, "the verify in mine.py"),
+        (backwards, "the package's verify"),
+        (None, "the package's verify"),
+    ],
+    ids=["right", "wrong", "none"],
+)
+def test_without_an_answer_the_kept_verify_decides_if_it_is_right(
+    kept, decides, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("DSPARK_MINE", str(tmp_path / "mine.py"))
+    if kept:
+        (tmp_path / "mine.py").write_text(
+            inspect.getsource(kept).replace("backwards", "verify"), encoding="utf-8"
+        )
+    loop = exercises.in_use(None, False)
+    assert f"Until yours is right, {decides} decides below." in capsys.readouterr().out
+    p, q = torch.eye(5)[[1, 2, 4, 4]], torch.eye(5)[[1, 2, 3]]
+    assert loop(p, q, [1, 2, 3], None) == [1, 2, 4]
 
 
 def in_place(p, q, drafts, generator):

@@ -154,7 +154,8 @@ class Step:
     `cases` are tuples of arguments. `mistakes` maps the sentence that names a mistake to the function that makes it, or
     to several. `otherwise` is said of a wrong answer that no mistake gives. `read(answer)` is what is compared of a
     returned value; it may raise Mistake, too, where the value has the wrong form. `parts` are narrower steps: the first of
-    them that a wrong answer fails says which part of it is wrong, in place of `otherwise`.
+    them that a wrong answer fails says which part of it is wrong, in place of `otherwise`. With `names`, those of the
+    arguments, a case that is wrong stands before `otherwise`.
     """
 
     cases: Sequence[tuple]
@@ -162,6 +163,7 @@ class Step:
     otherwise: str
     read: Callable = lambda answer: answer
     parts: Sequence["Step"] = ()
+    names: tuple[str, ...] = ()
 
     def planted(self) -> list[tuple[str, Callable]]:
         """Each wrong function beside its sentence."""
@@ -204,11 +206,16 @@ class Step:
         return answers
 
     def differing(self, answers: list, function) -> Iterator[tuple]:
-        """(answer, what `function` gives) of the cases in which the two are not the same."""
+        """(case, answer, what `function` gives) of the cases in which the two are not the same."""
         for answer, case in zip(answers, self.cases):
             other = self.result(function, case)
             if not same(answer, other):
-                yield answer, other
+                yield case, answer, other
+
+    def told(self, case: tuple) -> str:
+        """Where a function is wrong, in words; nothing without `names`."""
+        arguments = ", ".join(f"{name} = {value}" for name, value in zip(self.names, case))
+        return f"wrong for {arguments}: " if arguments else ""
 
     def makes(self, wrong, answers: list) -> bool:
         """Whether `wrong` gives these results. One that `read` refuses gives none: its sentence comes from there."""
@@ -235,18 +242,19 @@ class Step:
             if self.makes(wrong, answers):
                 raise Mistake(sentence)
         wrong = list(self.differing(answers, right[0]))
-        for answer, wanted in wrong:
+        for case, answer, wanted in wrong:
             if isinstance(answer, Exception):
                 raise answer
             shapes = [list(one.shape) for one in (answer, wanted) if isinstance(one, torch.Tensor)]
             if len(shapes) == 2 and shapes[0] != shapes[1]:
                 raise Mistake(
-                    f"your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
+                    f"{self.told(case)}your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
                 )
         for part in self.parts:
             part.compare(function, right)
         some = f"right in {len(answers) - len(wrong)} of {len(answers)} cases. "
-        raise Mistake((some if 2 * len(wrong) < len(answers) else "") + self.otherwise)
+        some = some if 2 * len(wrong) < len(answers) else ""
+        raise Mistake(some + self.told(wrong[0][0]) + self.otherwise)
 
     def changes_arguments(self, function) -> bool:
         """Whether `function` changes what it is given."""

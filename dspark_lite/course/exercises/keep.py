@@ -103,6 +103,15 @@ def keep(*functions, path: Path | None = None) -> bool:
     return True
 
 
+def kept_source(name: str) -> str | None:
+    """Return the source of a function of the reader's file, None if it has none of this name or cannot be read."""
+    try:
+        piece = split(own_file().read_text(encoding="utf-8"))[1].get(name)
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+    return piece and piece.source
+
+
 def _source(function, edition: dict[str, Piece]) -> str:
     if function.__name__ not in edition:
         raise RequestError(

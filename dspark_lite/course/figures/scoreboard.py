@@ -52,13 +52,16 @@ def benchmark() -> dict:
 def scoreboard_figure(*drafters: str):
     """Draw these drafters by domain as groups of bars: tokens per round (above) and times plain decoding (below)."""
     fig, panels = figure(rows=2, width=5.6, height=2.4)
-    for axes, column, title in zip(
-        panels, ("accepted_length", "speedup"), ("what a round brings", "what that is worth")
+    for axes, column, title, digits in zip(
+        panels,
+        ("accepted_length", "speedup"),
+        ("what a round brings", "what that is worth"),
+        ("%.1f", "%.2f"),
     ):
         values = {LABELS[name]: by_domain(name, column) for name in drafters}
         colours = [COLOURS[name] for name in drafters]
         for bars in grouped_bars(axes, values, colours).values():
-            axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
+            axes.bar_label(bars, fmt=digits, fontsize=SMALL, padding=1)
         axes.set_title(title)
     for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
         domain_axes(
