@@ -324,7 +324,7 @@ print(f"{prompt}\n\n{lab.decode(answer)}")
 picture = token_boxes.rounds_figure(lab, packaged, count=10)
 
 # %% tags=["claim"]
-ninth, whole_answer = packaged.rounds[8], dspark_lite.generate(target, drafter, ids, max_new_tokens=200, gamma=7)
+ninth, whole_answer = packaged.rounds[:9][-1], dspark_lite.generate(target, drafter, ids, max_new_tokens=200, gamma=7)
 claims({"in round nine the small LM drafts 416, the target 400": "416" in lab.decode(ninth.draft_tokens)
         and "400 / 2" in lab.decode(answer) and "416 / 2 = 20" not in lab.decode(answer),
         "the target halves 400 and 16 apart": "400 / 2 = 200, 16 / 2 = 8" in lab.decode(whole_answer.token_ids),
