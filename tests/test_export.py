@@ -261,7 +261,7 @@ def test_an_export_that_breaks_off_leaves_nothing_behind(drafts, tmp_path, monke
         raise SafetensorError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dspark_lite.common.files.save_file", full)
+        patch.setattr("safetensors.torch.save_file", full)
         with pytest.raises(OSError, match="No space left on device"):
             export(str(folder / "dspark"), "vllm", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,8 @@ def test_a_claim_has_the_same_verdict_in_per_cent_and_in_its_own_unit(row, monke
     claim = BY_ID[row.id]
     more = {label: quantity.estimate() for label, quantity in row.more.items()}
     entry = ledger.evaluate(claim)
-    assert ledger.verdict(more) == entry.verdict and claim.stated_by == "the paper"
+    assert ledger.verdict(more) == entry.verdict
+    assert (claim.stated_by == "the paper") == (row.id != "order of domains")
     assert not claim.one_training
     assert all(quantity.value(PAPER) > 0 for quantity in row.more.values())
 

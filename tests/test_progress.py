@@ -88,7 +88,7 @@ def test_progress_is_counted_by_lesson(mine, capsys, text, done):
     if text is not None:
         mine.with_name("my_progress.json").write_text(text)
     found = {lesson: (right, count) for lesson, right, count in progress.progress()}
-    assert found["10"] == (done, 3) and len(found) == len(
+    assert found["10"] == (done, 4) and len(found) == len(
         list((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     )
     assert command_line.main(["progress"]) == 0
