@@ -22,7 +22,7 @@ from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import DATA, ROOT
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "dspark_lite", *DATA.values())
-SHIPPED = {".py", ".js", ".css"}
+SHIPPED = {".py", ".js", ".css", ".typed"}
 TINY_DRAFT = DRAFT | {
     "name": "mini",
     "extends": "tiny-dspark",

@@ -355,7 +355,7 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # In the bus a request as such was free. Here it drafts, its keys and values are read, and the host works for it. Its price in verified
 # tokens is $n = \text{per\_request} / \text{per\_token}$.
 #
-# Requests are *under way* if they are served at once and share each step. Three machines:
+# Requests are *under way* if they are served at once: all of them share each step. Three machines:
 #
 # - **This CPU**, *measured*: a line through the steps of lesson 11's engine.
 # - **H100**, *modelled* for a target of four billion parameters. While it reads the weights, some tokens are free.
