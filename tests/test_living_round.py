@@ -16,7 +16,7 @@ import dspark_lite
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.figures import living_round as shown
-from dspark_lite.course.figures.round_layers import LAYERS
+from dspark_lite.course.figures.round_layers import LAYERS, overlap
 from dspark_lite.course.figures.round_scene import round_scene
 from dspark_lite.course.figures.round_stage import STILL, look_at, still
 from dspark_lite.course.figures.step_scene import (
@@ -114,8 +114,14 @@ def test_a_record_goes_through_json(sampled):
     assert [RecordedRound.of(one) for one in stored] == sampled
 
 
+def rounds_of(layer):
+    """The recorded rounds that a layer is shown with."""
+    return recorded_rounds({"twin": "twins", "left": "sick"}.get(layer, "sampled"))
+
+
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_scene_is_whole_and_its_colours_are_known(sampled, layer):
+def test_a_scene_is_whole_and_its_colours_are_known(layer):
+    sampled = rounds_of(layer)
     scene = round_scene(layer, sampled)
     json.dumps(scene)
     assert len(scene["pages"]) == 2 and scene["pages"][1][0] <= 350 < 700 < scene["pages"][0][0]
@@ -132,6 +138,44 @@ def test_a_scene_is_whole_and_its_colours_are_known(sampled, layer):
                 if shape["kind"] in ("rect", "token"):
                     assert 0 <= shape["x"] and shape["x"] + shape["width"] <= width
                     assert 0 <= shape["y"] and shape["y"] + shape["height"] <= height + 1
+
+
+def test_the_losses_bars_are_the_chances_to_be_kept(sampled):
+    for r in sampled:
+        for draft in r.drafts:
+            area = sum(q for _, _, q, _ in draft.top) + draft.rest[0] + draft.rest[1]
+            refused = sum(max(q - p, 0) for _, p, q, _ in draft.top) + draft.rest[1]
+            assert overlap(draft) == pytest.approx(area - refused, abs=2e-3)
+
+
+def test_two_programs_are_marked_where_they_first_differ():
+    r = recorded_rounds("twins")[0]
+    places = [k for k, (draft, text) in enumerate(zip(r.drafts, r.twin)) if draft.text != text]
+    scene = round_scene("twin", [r])
+    marks = [shape for shape in scene["rounds"][0]["drawings"][0] if shape.get("thick") == 4]
+    assert len(marks) == 1 and f"slot {places[0] + 1}:" in " ".join(
+        step["say"] for step in scene["rounds"][0]["steps"]
+    )
+    same = replace(r, twin=[draft.text for draft in r.drafts])
+    shapes = round_scene("twin", [same])["rounds"][0]["drawings"][0]
+    assert not [shape for shape in shapes if shape.get("thick") == 4]
+    with pytest.raises(RequestError, match="twin"):
+        round_scene("twin", recorded_rounds("sampled"))
+
+
+def test_what_stays_in_a_sick_cache_is_what_no_committed_token_owns():
+    for r in recorded_rounds("sick"):
+        over = r.caches["drafter"][2] - r.caches["target"][2]
+        shapes = round_scene("left", [r])["rounds"][0]["drawings"][0]
+        (words,) = [s["words"] for s in shapes if "nobody" in str(s.get("words"))]
+        assert over > 0 and words.startswith(f"{over} ")
+    healthy = round_scene("left", recorded_rounds("sampled"))["rounds"][0]["drawings"][0]
+    assert not [s for s in healthy if "nobody" in str(s.get("words"))]
+
+
+def test_a_twin_is_of_a_greedy_answer(tiny_lab):
+    with pytest.raises(RequestError, match="temperature"):
+        record_rounds(tiny_lab, tiny_lab.drafter("dspark"), "x", twin=tiny_lab.drafter("dspark"))
 
 
 def test_the_scene_shows_the_refusal_and_then_what_was_committed(sampled):

@@ -402,6 +402,107 @@ def draw_wire(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
         x += 30 + 5.7 * len(name)
 
 
+def overlap(draft: RecordedDraft) -> float:
+    """Return the area that p and q of a slot share: the chance that its draft is kept."""
+    return sum(min(p, q) for _, p, q, _ in draft.top) + draft.rest[0]
+
+
+def draw_losses(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
+    """Add under each judged slot the overlap of p and q as a green bar, which L1 pulls to the right; q of the word that the target
+    writes there, which cross-entropy pulls; and the confidence as a tick, which its loss pulls to the end of the green."""
+    for k, draft in enumerate(r.drafts[: r.accepted + 1], start=1):
+        (x, y), now = stage.under(k), at.judged[k - 1]
+        seen = appear(now, at.next)
+        shared, written = overlap(draft), draft.text if draft.kept else r.added
+        q = next((row[2] for row in draft.top if row[0] == written), 0.0)
+        for down, value, role in ((0, shared, "kept"), (24, q, "sky")):
+            grown = {now: {"opacity": 1, "sx": 1, "ms": 600}} | (
+                {} if at.next is None else {at.next: {"opacity": 0}}
+            )
+            stage.rect(x, y + down, max(stage.box * value, 0.5), 10, role, at=grown, sx=0)
+            stage.rect(x, y + down, stage.box, 10, "none", "line", seen, opacity=0)
+        tick = x + stage.box * draft.confidence
+        stage.path([(tick, y - 3), (tick, y + 13)], "ink", seen, thick=3, opacity=0)
+        for down, words in ((20, f"{shared:.2f}"), (44, f"{q:.2f}")):
+            stage.text(x, y + down, words, seen, size=10.5, opacity=0)
+    rows = (
+        ("kept", "overlap of p and q: L1 pulls it to 1; tick: confidence, pulled to the overlap"),
+        ("sky", "q of the word that the target wrote: cross-entropy pulls it to 1"),
+    )
+    for line, (role, words) in enumerate(rows):
+        y = stage.floor + 12 + 28 * line
+        stage.rect(EDGE, y - 9, 10, 10, role)
+        half = len(words) if stage.width > 400 else words.find(":") + 1
+        stage.text(EDGE + 15, y, words[:half], size=10.5)
+        stage.text(EDGE + 15, y + 13, words[half:].strip(), size=10.5)
+
+
+def draw_twin(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
+    """Add the block of a second program under the first one's, and a mark between the first two words that differ."""
+    leaves = {} if at.next is None else {at.next: {"opacity": 0}}
+    differ = _first_difference(r)
+    for k, (draft, text) in enumerate(zip(r.drafts, r.twin, strict=True), start=1):
+        (x, y), same = stage.under(k), draft.text == text
+        seen = {at.drafted[k - 1]: {"opacity": 1, "wait": 90 * k}} | leaves
+        role = "line" if same or differ is None or k > differ + 1 else "refused"
+        stage.rect(x, y, stage.box, BOX, "paper", role, seen, round=5, thick=2, opacity=0)
+        words = fitted(text, stage.box - 4)
+        middle = {"anchor": "middle", "mono": True, "opacity": 0}
+        stage.text(x + stage.box / 2, y + 18.5, words, seen, **middle)
+        if differ == k - 1:
+            lit = appear(at.seen) | leaves
+            stage.rect(
+                x - 3, y - 3, stage.box + 6, BOX + 6, "none", "refused", lit, thick=4, opacity=0
+            )
+    stage.text(EDGE, stage.floor + 12, "below each word: the second program's", size=11)
+
+
+def _first_difference(r: RecordedRound) -> int | None:
+    """Return the first place, from 0, at which the twin's block differs; None if it does not."""
+    pairs = zip(r.drafts, r.twin, strict=True)
+    return next((k for k, (draft, text) in enumerate(pairs) if draft.text != text), None)
+
+
+def _lit(r: RecordedRound) -> str:
+    """Return the sentence of the first difference of two programs."""
+    differ = _first_difference(r)
+    if differ is None:
+        return "Both programs drafted the same words; only their numbers could tell them apart."
+    return (
+        f"The first difference is slot {differ + 1}: {said(r.drafts[differ].text)} here, {said(r.twin[differ])} there. "
+        "Look for the mistake before it, not after it."
+    )
+
+
+def draw_left(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
+    """Add a bar of the target's cache and one of the draft's, in tokens; red is what no committed token owns."""
+    most = max(size for sizes in r.caches.values() for size in sizes)
+    for lane, owner in enumerate(("target", "drafter")):
+        sizes, y = r.caches[owner], stage.floor + 24 + 34 * lane
+        names = {"target": "the target's cache", "drafter": "the draft's cache"}
+        full = stage.width - 2 * EDGE
+        owned = min(sizes[2], r.caches["target"][2])
+        role = "sky" if owner == "target" else "amber"
+        stage.text(
+            EDGE,
+            y - 4,
+            f"{names[owner]}: {sizes[2]} tokens",
+            appear(at.committed),
+            size=11,
+            opacity=0,
+        )
+        grown = {at.committed: {"opacity": 1, "sx": 1, "ms": 700}}
+        stage.rect(EDGE, y, full * owned / most, 12, role, at=grown, sx=0)
+        if over := sizes[2] - owned:
+            lit = appear(at.committed, wait=700)
+            left, width = EDGE + full * owned / most, full * over / most
+            stage.rect(left, y, width, 12, "refused", at=lit, opacity=0)
+            words = f"{over} that nobody owns"
+            stage.text(
+                EDGE + full, y - 4, words, lit, size=11, fill="refused", anchor="end", opacity=0
+            )
+
+
 def _pushed(k: int, draft: RecordedDraft) -> str:
     """Return the sentence of a draw after a push."""
     base = next(row[3] for row in draft.top if row[0] == draft.text)
@@ -501,6 +602,42 @@ LAYERS = {
             ),
             "add": lambda r, refused: (
                 f"The target writes {said(r.added)}. Its features replace the drafter's own outputs for the kept words; the others are thrown away."
+            ),
+        },
+    ),
+    "losses": Layer(
+        "A round, and what the three losses of a training would pull on in each slot",
+        draw_losses,
+        zone=50,
+        foot=60,
+        sentences={
+            "judge": lambda draft: (
+                f"{said(draft.text)} stood in a slot where p and q share {overlap(draft):.2f}, so a draft is kept that often; "
+                f"the head said {draft.confidence:.2f}. {verdict(draft).capitalize()}"
+            ),
+        },
+    ),
+    "twin": Layer(
+        "The same round in two programs",
+        draw_twin,
+        zone=42,
+        foot=18,
+        telling="seen",
+        sentences={
+            "block": lambda drafts: (
+                f"Two programs read the same text and draft {len(drafts)} words each. They should agree."
+            ),
+            "seen": _lit,
+        },
+    ),
+    "left": Layer(
+        "Rounds of a sick drafter: what stays in its cache",
+        draw_left,
+        foot=84,
+        telling="committed",
+        sentences={
+            "commit": lambda r: (
+                f"The text grew by {r.accepted + 1}, the draft's cache by {r.caches['drafter'][2] - r.caches['drafter'][0]}."
             ),
         },
     ),

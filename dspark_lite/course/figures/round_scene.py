@@ -37,9 +37,7 @@ def script(
     at.void = step(says, 1100) if void > 0 else at.judged[-1]
     at.added = step(words.add(r, refused), 1700)
     at.forgot = step(words.forget(r), 1900) if words.forget else at.added
-    kept = counted(r.accepted, "draft")
-    says = f"The round commits {counted(r.accepted + 1, 'token')}: {kept}, and one of the target's own."
-    at.committed = step(says, 1700)
+    at.committed = step(words.commit(r), 1700)
     at.next = None if last else step(f"{said(r.added)} is the next anchor.", 1000)
     at.second = at.drafted[min(1, len(drafts) - 1)]
     return at
@@ -66,6 +64,9 @@ def base_words() -> SimpleNamespace:
             )
         ),
         forget=None,
+        commit=lambda r: (
+            f"The round commits {counted(r.accepted + 1, 'token')}: {counted(r.accepted, 'draft')}, and one of the target's own."
+        ),
     )
 
 
@@ -159,12 +160,18 @@ def round_scene(layer: str, rounds: list[RecordedRound]) -> dict:
         raise RequestError(f"there is no layer {layer!r}; the layers are {', '.join(LAYERS)}")
     if not rounds:
         raise RequestError("a living round needs at least one recorded round")
-    if layer == "forecast" and any(draft.confidence is None for r in rounds for draft in r.drafts):
-        raise RequestError("the layer forecast needs a drafter with a confidence head")
+    if layer in ("forecast", "losses") and any(
+        draft.confidence is None for r in rounds for draft in r.drafts
+    ):
+        raise RequestError(f"the layer {layer} needs a drafter with a confidence head")
     if layer == "push" and any(
         row[3] is None for r in rounds for draft in r.drafts for row in draft.top
     ):
         raise RequestError("the layer push needs a drafter with a sequential head")
+    if layer == "twin" and not all(r.twin for r in rounds):
+        raise RequestError("the layer twin needs rounds recorded with a twin")
+    if layer == "left" and not all("drafter" in r.caches for r in rounds):
+        raise RequestError("the layer left needs a drafter with a cache of its own")
     shown = LAYERS[layer]
     words = SimpleNamespace(**{**vars(base_words()), **shown.sentences})
     found, tellings, told = [], [], [f"{shown.title}."]
