@@ -321,7 +321,8 @@ def test_the_budget_is_algorithm_1s(step):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_the_still_shows_the_telling_step(sampled, layer, closing):
+def test_the_still_shows_the_telling_step(layer, closing):
+    sampled = rounds_of(layer)
     scene = round_scene(layer, sampled)
     written = [text.get_text() for text in still(scene).axes[0].texts]
     assert sampled[0].anchor.strip() in written and sampled[0].drafts[0].text.strip() in written
