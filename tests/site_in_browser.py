@@ -32,7 +32,7 @@ WITH_WIDGETS = [
     page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")
 ]
 WITH_ROUNDS = [
-    page for page in EVERY if 'class="course-round"' in (PAGES / page).read_text(encoding="utf-8")
+    page for page in EVERY if 'course-round"' in (PAGES / page).read_text(encoding="utf-8")
 ]
 SERIOUS = {"serious", "critical"}
 # What can be worked by hand in a page's own part, and is seen.
@@ -342,6 +342,44 @@ def test_algorithm_1_follows_the_table_and_the_machine(visit):
     place.locator("select").select_option(index=2)
     said.append(place.locator(".said").inner_text())
     assert len(set(said)) == 3 and re.search(r"Admitted: \d, 0, \d", said[1])
+
+
+def test_a_bet_hides_its_answer_until_it_is_made_and_is_counted(visit):
+    tab = visit("notebooks/00_start_here.html", "laptop", "light")
+    first, settled = (tab.locator(".course-bet").nth(k) for k in (0, 1))
+    assert "tokens per round" not in settled.inner_text()
+    assert "No bet is settled yet" in tab.locator(".course-score").inner_text()
+    first.get_by_text("a sum (math)").click()
+    assert "You bet on" in first.inner_text() and "tokens per round" in settled.inner_text()
+    assert settled.locator(".lost").count() == 1
+    assert "0 of 1" in tab.locator(".course-score").inner_text()
+    tab.reload()
+    assert "tokens per round" in tab.locator(".course-bet").nth(1).inner_text()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_race_writes_one_text_twice_and_says_how_it_ended(visit, size):
+    tab = visit("index.html", size, "light")
+    tab.emulate_media(reduced_motion="reduce")
+    place = tab.locator(".course-race")
+    for drafter in place.get_by_label("Drafter:").locator("option").all():
+        place.get_by_label("Drafter:").select_option(drafter.get_attribute("value"))
+        texts = place.locator(".lane").all_inner_texts()
+        assert texts[0] == texts[1] and len(texts[0]) > 100
+        assert "token for token" in place.locator(".ended").inner_text()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_figure_is_not_cut_and_is_enlarged_by_a_tap(visit, size):
+    tab = visit("notebooks/12_the_paper_in_miniature.html", size, "light")
+    figures = tab.locator(".enlarge img")
+    assert figures.count() > 3
+    cut = "images => images.filter(i => i.getBoundingClientRect().right > innerWidth).length"
+    assert figures.evaluate_all(cut) == 0
+    tab.locator(".enlarge").first.click()
+    assert tab.locator("dialog[open] img").is_visible()
+    tab.keyboard.press("Escape")
+    assert tab.locator("dialog[open]").count() == 0
 
 
 def test_the_search_finds_a_lesson(visit):

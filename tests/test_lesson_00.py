@@ -182,10 +182,15 @@ def test_a_panel_of_the_race_is_as_high_as_its_answer():
     ]
 
 
-def test_the_recorded_race_adds_up():
-    run = read(ROOT / "assets" / "measurements" / "race.json", "python -m tools.notebooks.race")
-    assert 1 + sum(committed for _, committed in run["rounds"]) == len(run["tokens"])
-    assert all(0 <= kept <= committed for kept, committed in run["rounds"])
+def test_the_recorded_races_add_up():
+    recorded = read(
+        ROOT / "assets" / "measurements" / "race.json", "python -m tools.notebooks.race"
+    )
+    assert set(recorded["races"]) == {"math", "code", "chat"}
+    for race_of in recorded["races"].values():
+        for run in race_of["drafters"].values():
+            assert 1 + sum(committed for _, committed in run["rounds"]) == len(race_of["tokens"])
+            assert all(0 <= kept <= committed for kept, committed in run["rounds"])
 
 
 def test_holes_are_a_reminder_and_a_loop_without_end_is_stopped(capsys):

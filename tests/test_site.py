@@ -334,9 +334,9 @@ def test_every_committed_lesson_becomes_a_page(path):
 def test_the_first_page_has_a_line_a_lesson_with_its_minutes():
     with_minutes, without = lesson(), lesson()
     with_minutes.cells[0].metadata.update(minutes=60, difficulty="hard")
-    rows = pages.lesson_table(
-        {"notebooks/03_a.ipynb": with_minutes, "notebooks/04_b.ipynb": without}
-    ).splitlines()[2:]
+    books = {"notebooks/03_a.ipynb": with_minutes, "notebooks/04_b.ipynb": without}
+    title, _, _, _, *rows = pages.lesson_tables(books).splitlines()
+    assert title == f"### {pages.PARTS[0]}" and pages.hours(books) == 1
     assert rows == [
         "| [03 · A title](notebooks/03_a.ipynb) | 60 min (hard) |",
         "| [03 · A title](notebooks/04_b.ipynb) |  |",

@@ -1,5 +1,5 @@
-"""Record the race of lesson 00 on the tiny models and draw it: assets/measurements/race.json,
-assets/figures/race.gif.
+"""Record the races of the tiny models: assets/measurements/race.json, which the web edition's first
+page plays, and one of them as a picture that moves, assets/figures/race.gif of lesson 00.
 
 `python -m tools.notebooks.race` records and draws, `python -m tools.notebooks.race --draw` draws
 what was recorded.
@@ -19,41 +19,68 @@ PROMPTS = 20  # the one with the shortest answer is played, so that the animatio
 TURNS = 5  # of each, in turn, so that a slow moment of the machine meets both
 
 
+DRAFTERS = ("dspark", "eagle3", "dflash", "prompt_lookup")
+DRAWN = ("math", "dspark")  # the race of the picture
+
+
 def record():
-    """Decode one prompt plainly and with DSpark, greedily; return the race."""
+    """Decode a prompt of each domain plainly and with each drafter, greedily; return the races.
+
+    A race has the `tokens` of an answer as texts, the milliseconds of a plain pass and of a round, and
+    for each round the drafts kept and the tokens committed.
+    """
     lab = setup("tiny", prompts=PROMPTS)
-    drafter = lab.drafter("dspark")
-
-    def written(ids, used):
-        return generate(lab.target, used, ids, max_new_tokens=lab.max_new_tokens)
-
-    prompt = min(
-        lab.prompts["math"], key=lambda text: len(written(lab.encode(text), drafter).token_ids)
-    )
-    ids, runs = lab.encode(prompt), {"plain": [], "dspark": []}
-    for _ in range(TURNS):
-        for name, used in (("plain", None), ("dspark", drafter)):
-            runs[name].append(written(ids, used))
-    plain, drafted = runs["plain"][0], runs["dspark"][0]
-    if plain.token_ids != drafted.token_ids:
-        raise SystemExit("The two answers differ; nothing was written.")
     return {
-        "prompt": prompt,
         "device": lab.device_name,
         "versions": lab.versions,
-        "tokens": [
-            lab.tokenizer.decode([token], skip_special_tokens=True) for token in plain.token_ids
-        ],
-        "rounds": [[r.accepted, r.committed] for r in drafted.rounds],
-        **{
-            f"{unit}_ms": 1e3 * min(one.decode_seconds / len(one.rounds) for one in runs[name])
-            for unit, name in (("plain", "plain"), ("round", "dspark"))
+        "races": {domain: _race(lab, texts) for domain, texts in lab.prompts.items()},
+    }
+
+
+def _race(lab, prompts):
+    """Return the race on the prompt with the shortest answer."""
+    used = {"plain": None} | {name: lab.drafter(name) for name in DRAFTERS}
+
+    def written(ids, drafter):
+        return generate(lab.target, drafter, ids, max_new_tokens=lab.max_new_tokens)
+
+    first = used["dspark"]
+    prompt = min(prompts, key=lambda text: len(written(lab.encode(text), first).token_ids))
+    ids, runs = lab.encode(prompt), {name: [] for name in used}
+    for _ in range(TURNS):
+        for name, drafter in used.items():
+            runs[name].append(written(ids, drafter))
+    tokens = runs["plain"][0].token_ids
+    if different := [name for name, found in runs.items() if found[0].token_ids != tokens]:
+        raise SystemExit(f"Other answers than plain decoding's: {different}; nothing was written.")
+    ms = {
+        name: 1e3 * min(answer.decode_seconds / len(answer.rounds) for answer in found)
+        for name, found in runs.items()
+    }
+    return {
+        "prompt": prompt,
+        "tokens": [lab.tokenizer.decode([t], skip_special_tokens=True) for t in tokens],
+        "plain_ms": ms["plain"],
+        "drafters": {
+            name: {
+                "round_ms": ms[name],
+                "rounds": [[r.accepted, r.committed] for r in runs[name][0].rounds],
+            }
+            for name in DRAFTERS
         },
     }
+
+
+def one_race(recorded, domain, drafter):
+    """Return one race as figures/race.py draws it."""
+    race = recorded["races"][domain]
+    run = race["drafters"][drafter]
+    return {"tokens": race["tokens"], "plain_ms": race["plain_ms"], **run}
 
 
 if __name__ == "__main__":
     if "--draw" not in sys.argv:
         write_json(RECORDED, record())
     run = read(RECORDED, "python -m tools.notebooks.race")
-    write_atomically(PICTURE, lambda temporary: save_race(run, temporary))
+    drawn = one_race(run, *DRAWN)
+    write_atomically(PICTURE, lambda temporary: save_race(drawn, temporary))

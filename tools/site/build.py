@@ -14,6 +14,7 @@ import nbformat
 from sphinx.cmd.build import build_main
 
 from dspark_lite.common.files import ROOT, write_text
+from dspark_lite.course.figures.scoreboard import benchmark
 from tools.site import pages
 
 HERE = Path(__file__).parent
@@ -44,9 +45,17 @@ def write_sources(folder: Path) -> None:
                 folder / path, pages.linked((ROOT / path).read_text(encoding="utf-8"), path, files)
             )
     for page in folder.glob("*.md"):
-        text = page.read_text(encoding="utf-8").replace(
-            "{{lessons}}", pages.lesson_table(notebooks)
-        )
+        text = page.read_text(encoding="utf-8")
+        filled = {
+            "lessons": lambda: pages.lesson_tables(notebooks),
+            "hours": lambda: str(pages.hours(notebooks)),
+            "race": pages.race_place,
+            "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",
+        }
+        text = text.replace("COLAB/", f"{pages.COLAB}/").replace("DISCUSSIONS", pages.DISCUSSIONS)
+        for name, words in filled.items():
+            if f"{{{{{name}}}}}" in text:
+                text = text.replace(f"{{{{{name}}}}}", words())
         write_text(page, pages.linked(text, page.name, files))
     write_text(folder / "reference" / "index.md", pages.reference_index())
     for room in pages.rooms():

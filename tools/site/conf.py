@@ -1,19 +1,29 @@
 """Sphinx's settings for the web edition; tools/site/build.py writes the source folder that they are
 applied to."""
 
+import html
 import re
 
 import nbformat
+from docutils import nodes
 
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import ROOT
 from tools.site import pages
 
+OWNER, NAME = REPOSITORY.split("/")
+SHARED = f"https://{OWNER}.github.io/{NAME}/_images/round.png"  # the picture of a shared link
 INPUT = '<div class="cell_input docutils container">'
 
 project, author, version = "dspark-lite", "the dspark-lite authors", VERSION
 project_copyright = "the dspark-lite authors, MIT licence"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx.ext.mathjax"]
+extensions = [
+    "myst_nb",
+    "sphinx_copybutton",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+]
 mathjax_path = "mathjax/tex-chtml.js"
 html_theme = "sphinx_book_theme"
 html_title, html_favicon = "dspark-lite", "static/favicon.svg"
@@ -22,6 +32,8 @@ PLAYERS = [*COURSE.glob("figures/living_round.*s"), *COURSE.glob("bets/bet.*s")]
 html_static_path = ["static", *map(str, PLAYERS)]
 html_css_files = ["course.css", "living_round.css", "bet.css"]
 html_js_files = [("page.js", {"type": "module"})]
+copybutton_prompt_text = r"\$ |>>> "
+copybutton_prompt_is_regexp = True
 html_show_sourcelink, html_copy_source, html_show_sphinx = False, False, False
 html_theme_options = {
     "use_download_button": False,
@@ -96,8 +108,24 @@ def link_lesson(app, pagename, templatename, context, doctree):
     context["body"] = INPUT.join([start, *linked])
 
 
+def describe(app, pagename, templatename, context, doctree):
+    """Say in a page's head what it is about, for whoever shares or searches it."""
+    if doctree is None:
+        return
+    first = next(iter(doctree.findall(nodes.paragraph)), None)
+    told = html.escape(" ".join(first.astext().split())[:200]) if first else ""
+    titled = html.escape(f"{context.get('title', project)} · {project}")
+    context["metatags"] = context.get("metatags", "") + (
+        f'<meta name="description" content="{told}">'
+        f'<meta property="og:title" content="{titled}">'
+        f'<meta property="og:description" content="{told}">'
+        f'<meta property="og:image" content="{SHARED}">'
+    )
+
+
 def setup(app):
     """Connect these functions with Sphinx, which calls this."""
+    app.connect("html-page-context", describe)
     app.connect("autodoc-process-docstring", as_text)
     app.connect("autodoc-skip-member", is_borrowed)
     app.connect("html-page-context", link_lesson)

@@ -16,10 +16,13 @@ import nbformat
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.formats import markdown
+from dspark_lite.course.names import DRAFTER_LABELS
+from dspark_lite.course.result_files import read
 from dspark_lite.course.figures.widgets import WEB
 
 GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
 COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
+DISCUSSIONS = f"https://github.com/{REPOSITORY}/discussions"
 PACKAGES = ("dspark_lite",)
 # Fenced code, a relative link, code in a line, a formula: only the second has groups.
 LINK = re.compile(
@@ -27,6 +30,7 @@ LINK = re.compile(
     re.S,
 )
 PICTURE = "image/png"
+DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
 BETS = {"bet", "score"}  # drawings that a page makes itself, without a picture
 # classes of drawings that have controls of their own
 OWN = {
@@ -308,14 +312,49 @@ def with_references(block: str, names: dict[str, object], places: dict[str, str]
     return NAME.sub(link, block)
 
 
-def lesson_table(notebooks: dict[str, object]) -> str:
-    """Return the lessons {path: notebook} with the minutes that they state, as a markdown table."""
-    rows = []
-    for path, notebook in notebooks.items():
+PARTS = {  # first lesson of each part
+    0: "The idea: guess, check, keep the text",
+    4: "Drafters: a block at once, each token after the last",
+    9: "Confidence, the scheduler, a server",
+    12: "The paper, production, and what goes wrong",
+}
+
+
+def lesson_tables(notebooks: dict[str, object]) -> str:
+    """Return the lessons {path: notebook} by part, each a markdown table with the minutes that they
+    state."""
+    parts, rows = [], []
+    for number, (path, notebook) in enumerate(notebooks.items()):
+        if number in PARTS:
+            rows = []
+            parts.append((PARTS[number], rows))
         header, stated = notebook.cells[0].source, notebook.cells[0].metadata
         minutes = f"{stated['minutes']} min ({stated['difficulty']})" if "minutes" in stated else ""
         rows.append([f"[{header.splitlines()[0].lstrip('# ')}]({path})", minutes])
-    return markdown(["lesson", "to work through"], rows)
+    head = ["lesson", "to work through"]
+    return "\n\n".join(f"### {name}\n\n{markdown(head, rows)}" for name, rows in parts)
+
+
+def hours(notebooks: dict[str, object]) -> int:
+    """Return the hours that the lessons {path: notebook} state together."""
+    return round(sum(book.cells[0].metadata.get("minutes", 0) for book in notebooks.values()) / 60)
+
+
+def race_place() -> str:
+    """Return the place in which a page plays the recorded races."""
+    recorded = read(
+        ROOT / "assets" / "measurements" / "race.json", "python -m tools.notebooks.race"
+    )
+    used = next(iter(recorded["races"].values()))["drafters"]
+    numbers = {
+        "races": recorded["races"],
+        "device": recorded["device"],
+        "domains": {name: DOMAIN_WORDS.get(name, name) for name in recorded["races"]},
+        "drafters": {name: DRAFTER_LABELS.get(name, name) for name in used},
+    }
+    given = json.dumps({"drawing": "race", "numbers": numbers}, ensure_ascii=False)
+    given = given.replace("</", "<\\/")
+    return f'<div class="course-own course-race" hidden><script type="application/json">{given}</script></div>'
 
 
 def own_files() -> list[str]:

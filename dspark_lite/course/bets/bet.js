@@ -56,16 +56,20 @@ function draw(place, scene, chosen, choose) {
 /** The bets of a reader without a kernel. */
 export const kept = () => JSON.parse(localStorage.getItem(STORE) ?? "{}");
 
-/** Put a bet into a page without a kernel: two places of one name share a choice. */
+/** Put a bet into a page without a kernel: two places of one name share a choice, and the one with the answer settles it. */
 export function mount(place, scene) {
-  const choose = (choice) => {
-    const bets = kept();
-    const right = scene.answer === undefined || wins(scene, choice);
-    bets[scene.name] = [choice, right, right ? null : granted(scene, choice).betrays];
-    localStorage.setItem(STORE, JSON.stringify(bets));
+  const keep = (entry) => {
+    localStorage.setItem(STORE, JSON.stringify({ ...kept(), [scene.name]: entry }));
     dispatchEvent(new Event(STORE));
   };
-  const show = () => draw(place, scene, kept()[scene.name]?.[0], choose);
+  const show = () => {
+    const [choice, won] = kept()[scene.name] ?? [];
+    if (choice !== undefined && won === null && scene.answer !== undefined) {
+      const right = wins(scene, choice);
+      return keep([choice, right, right ? null : (granted(scene, choice).betrays ?? null)]);
+    }
+    draw(place, scene, choice, (taken) => keep([taken, null, null]));
+  };
   addEventListener(STORE, show);
   show();
 }
@@ -81,12 +85,12 @@ export function hide(cell, name) {
 /** Draw the score of a reader without a kernel: a row a lesson. */
 export function score(place, { lessons, beliefs }) {
   const show = () => {
-    const bets = kept(), all = Object.values(bets), lost = {};
+    const bets = kept(), all = Object.values(bets).filter(([, won]) => won !== null), lost = {};
     for (const [, won, belief] of all) if (!won && belief) lost[belief] = (lost[belief] ?? 0) + 1;
     const [most, times] = Object.entries(lost).sort((a, b) => b[1] - a[1])[0] ?? [];
     let said = all.length ? `Your bets: ${all.filter(([, won]) => won).length} of ${all.length} won` : "No bet is settled yet";
     if (times > 1) said += `; ${beliefs[most]} (${times} times)`;
-    const mark = (name) => (name in bets ? (bets[name][1] ? "■" : "□") : "·");
+    const mark = (name) => ({ true: "■", false: "□" })[bets[name]?.[1]] ?? "·";
     const rows = Object.entries(lessons).map(([lesson, names]) => `${lesson} ${names.map(mark).join(" ")}`);
     place.replaceChildren(html("pre", { className: "bets", textContent: [`${said}.`, ...rows, "■ won  □ lost  · open"].join("\n") }));
   };
