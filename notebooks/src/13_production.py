@@ -243,9 +243,8 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 # - **V4's curve**, read off the paper's Figure 8, with 256 requests. It assumes that a request costs only its tokens (lesson 11). That
 #   flatters scheduling.
 #
-# Both are models, and both replay recorded blocks of our own drafter. We change nothing but what the head says: *2 nats too sure* adds 2
-# to each logit, *2 nats too doubtful* takes 2 away (a *nat* is a logit's unit). *4 times as sure* multiplies its logits by 4, which pushes
-# confidences away from one half.
+# Both are models, and both replay recorded blocks of our own drafter. We change nothing but what the head says: its logits are moved up or
+# down by 2 *nats* (a nat is a logit's unit), or multiplied by 4, which pushes confidences away from one half.
 
 # %%
 wrong_head = bet("13 wrong head")
