@@ -287,13 +287,13 @@ def test_the_model_overlaps_the_shorter_with_the_longer(host, says):
     assert figures.model_lanes(1.0, 4.0, host).get_suptitle() == f"overlapped: {says} times as fast"
 
 
-def test_the_arrow_of_a_search_leads_to_the_step_of_the_lag():
+def test_the_arrow_of_a_search_leads_to_the_deadline_that_it_meets():
     """Draft 2, verify 6, search 5: it ends at 7, before step s + 1 at 8, and after a deadline at 6."""
     in_time, late = figures.search_in_time(2.0, 6.0, 5.0, (0.0, 2.0)).axes
-    for axes, lag in ((in_time, 1), (late, 2)):
+    for axes, lag, deadline in ((in_time, 1, 8.0), (late, 2, 14.0)):
         assert axes.get_title("left").endswith(f"a lag of {lag}")
         (arrow,) = (text for text in axes.texts if getattr(text, "arrow_patch", None))
-        assert arrow.xy[0] == lag * 8.0 and arrow.xyann[0] == 7.0
+        assert arrow.xy[0] == deadline and arrow.xyann[0] == 7.0
         due = [text.get_text() for text in axes.texts if text.get_text().endswith("due")]
         assert due == [f"s + {step} due" for step in range(1, lag + 1)]
 
@@ -311,9 +311,15 @@ def test_the_other_figures_draw_what_they_are_given():
     ).axes
     assert [text.get_text() for text in above.texts] == ["math", "chat,\nhead 2 times as sure"]
     assert below.lines[-1].get_xdata().tolist() == [400]
+    said = {text.get_text(): text.xy for text in below.texts}
+    assert said == {
+        "fitted to this traffic": (200, 2.0),
+        "kept online": (200, 2.0),
+        "as stored": (400, 10.0),
+    }
     heads = {
         "as calibrated": Estimate(0.1, 0.0, 0.2),
-        "3 nats too doubtful": Estimate(-0.1, -0.2, 0.0),
+        "2 nats too doubtful": Estimate(-0.1, -0.2, 0.0),
     }
     above, below = figures.wrong_heads({"here": heads, "there": heads}).axes
     assert [text.get_text() for text in above.texts] == ["+10.0", "−10.0"]

@@ -284,12 +284,26 @@ def test_the_first_beds_are_judged_alone(capsys):
     whole = right()
     first = {bed: whole[bed] for bed in lesson_14.FIRST_BEDS}
     assert lesson_14.check_first_beds(first) and lesson_14.check_first_beds(whole)
-    assert not lesson_14.check_first_beds(first | {11: ("refused kept", "distance")})
-    assert not lesson_14.check_first_beds({bed: said for bed, said in first.items() if bed != 11})
+    assert not lesson_14.check_first_beds(first | {5: ("refused kept", "distance")})
+    assert not lesson_14.check_first_beds({bed: said for bed, said in first.items() if bed != 5})
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith(
-        f"Not yet: {len(first) - 1} of {len(first)} beds are right. Bed 11: "
+        f"Not yet: {len(first) - 1} of {len(first)} beds are right. Bed 5: "
     ) and lines[3].startswith("Not done yet")
+
+
+@pytest.mark.parametrize(
+    ("cause", "evidence"),
+    [
+        ("another draft's calibration", "promised - kept"),
+        ("16-bit draws", "Distance"),
+        ("Head left out", " head"),
+        ("thinking on", "template"),
+    ],
+)
+def test_a_hyphen_a_capital_and_the_template_are_understood(cause, evidence, capsys):
+    (bed,) = (bed for bed, lies in patients.ward().items() if lies == cause.lower())
+    assert said(right(**{f"bed{bed}": (cause, evidence)}), capsys) == "Correct."
 
 
 def test_evidence_that_proves_nothing_is_refused(capsys):
@@ -351,6 +365,25 @@ def test_the_table_colours_what_is_clear_and_nothing_else():
     axes = figures.ward_table({"bed 1": bed}, healthy, "two").axes[0]
     assert axes.images[0].get_array().tolist() == [[0, 0], [0, figures.SHADES]]
     assert [text.get_text() for text in axes.texts] == ["1.00", "0", "1.20", "7"]
+    just = figures.ward_table(
+        {"bed 1": {"a": symptoms.Symptom(1.425, 0.1)}}, {"a": healthy["a"]}, ""
+    )
+    (shade,) = just.axes[0].images[0].get_array()[1]
+    assert figures.PALEST * figures.SHADES < shade < 0.4 * figures.SHADES
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("own odds", -0.004, "0.00"),
+        ("own odds", -0.04, "-0.04"),
+        ("own odds", 0.0, "0"),
+        ("last draft", float("nan"), "–"),
+        ("distance", 1.2e-4, "1e-04"),
+    ],
+)
+def test_an_entry_has_no_negative_zero_and_a_dash_for_what_is_unknown(name, value, text):
+    assert figures.entry(name, value) == text
 
 
 def test_the_chart_of_a_patient_stands_beside_the_healthy_one():

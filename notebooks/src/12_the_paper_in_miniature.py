@@ -28,6 +28,7 @@ pass
 # %%
 import numpy as np
 
+from dspark_lite.course.bets import show_score
 from dspark_lite.course.exercises import lesson_12 as exercises
 from dspark_lite.course.figures import lesson_12 as figures
 from dspark_lite.course.figures import paper_figures
@@ -341,7 +342,11 @@ glue(gates=len(gates))
 #   itself states and that we measured, ⟦replicate⟧ replicate.
 #
 # **Next**: [13, production](13_production.ipynb). What is shipped is not the paper's draft, and a service is more than a decoder.
-#
+
+# %%
+show_score("12")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without these sections.

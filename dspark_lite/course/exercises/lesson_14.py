@@ -272,7 +272,7 @@ TELLING = {  # cause: the columns that speak for it, the first of them for the t
     "features one late": ("newest features", "later drafts", "promised − kept", "τ code"),
     "empty embedding": ("anchor", "first draft"),
     "mask for the anchor": ("anchor", "first draft"),
-    "thinking on": ("τ rounds 1, 2", "first draft"),
+    "thinking on": ("τ rounds 1, 2", "first draft", "template"),
     "other layout": ("drafts", "one place on"),
     "rotary base": ("later drafts", "last draft", "τ rounds 4 on"),
     "positions restart": ("memory",),
@@ -311,15 +311,9 @@ WOULD = {  # cause: what the chart or a test would show of it
 }
 
 
-FIRST_BEDS = (
-    4,
-    5,
-    6,
-    7,
-    11,
-    13,
-    14,
-)  # of the lesson's ward: each of the round's six points decides one of them, and bed 7 is worked out
+FIRST_BEDS = range(
+    1, 8
+)  # of the lesson's ward: each of the round's six points decides one of them, and bed 1 is worked out
 
 
 @checker
@@ -357,16 +351,14 @@ def _fault(said, bed: int, right: str) -> str:
         raise Mistake(
             f'bed {bed} has {said!r}; give a cause and the evidence, ("cause", "column").'
         )
-    cause, evidence = said
     columns = sorted({column for telling in TELLING.values() for column in telling})
-    if cause not in list(patients.CAUSES):
+    cause, evidence = _named(said[0], patients.CAUSES), _named(said[1], columns)
+    if cause is None:
         raise Mistake(
-            f"bed {bed}: the cause is {cause!r}; the causes are {', '.join(patients.CAUSES)}."
+            f"bed {bed}: the cause is {said[0]!r}; the causes are {', '.join(patients.CAUSES)}."
         )
-    if evidence not in columns:
-        raise Mistake(
-            f"bed {bed}: the evidence is {evidence!r}; it is one of {', '.join(columns)}."
-        )
+    if evidence is None:
+        raise Mistake(f"bed {bed}: the evidence is {said[1]!r}; it is one of {', '.join(columns)}.")
     if cause != right:
         return f"if that were {cause!r}, {WOULD[cause]}."
     return (
@@ -374,3 +366,11 @@ def _fault(said, bed: int, right: str) -> str:
         if evidence in TELLING[cause]
         else f"the cause is right, and {evidence!r} does not tell it from its neighbours."
     )
+
+
+def _named(said, names) -> str | None:
+    """The one of `names` that is meant, whatever its case and with a hyphen for the minus; None where none is."""
+    if not isinstance(said, str):
+        return None
+    plain = {name.lower().replace("−", "-"): name for name in names}
+    return plain.get(said.strip().lower().replace("−", "-"))

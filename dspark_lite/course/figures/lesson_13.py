@@ -31,6 +31,7 @@ from .style import (
 )
 from .token_boxes import arrow
 
+PALE_PURPLE = "#EBCBDD"  # the host's other work
 LANE_COLOURS = {
     "prefill": GREY,
     "draft": SKY,
@@ -38,7 +39,7 @@ LANE_COLOURS = {
     "verify": BLUE,
     "commit": GREEN,
     "plan": PURPLE,
-    "deliver": ORANGE,
+    "deliver": PALE_PURPLE,
 }
 LANES = {"device": 1.0, "host": 0.0}
 
@@ -141,7 +142,7 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
             if overlapped
             else "one after another, budgets one step old"
         )
-        axes.set_title(f"{label}: {took[-1]:.1f} ms a step", loc="left")
+        axes.set_title(f"modelled, {label}: {took[-1]:.1f} ms a step", loc="left")
         axes.set(
             yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None)
         )
@@ -166,7 +167,7 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
 
 def search_in_time(draft: float, verify: float, host: float, aheads: tuple[float, ...]):
     """Draw an engine whose host reads a step's confidences when its draft is done, times in milliseconds, a panel for each of
-    `aheads`: when the search ends, by when the next steps' sizes must be known, and which step spends the budget."""
+    `aheads`: when the search ends, by when the next steps' sizes must be known, and the first of these deadlines that it meets."""
     fig, panels = figure(1, len(aheads), width=5.8, height=1.6, sharex=True, squeeze=False)
     whole, ends = draft + verify, draft + host
     for axes, ahead in zip(panels[:, 0], aheads):
@@ -181,11 +182,11 @@ def search_in_time(draft: float, verify: float, host: float, aheads: tuple[float
         write(axes, draft + host / 2, 0, "search")
         for step in range(1, lag + 1):
             due = step * whole - ahead
-            axes.vlines(due, -0.5, 1.45, color=ORANGE, linestyle="--", linewidth=1.4)
-            write(axes, due, 1.68, f"s + {step} due", colour=ORANGE, size=TINY)
-        arrow(axes, (ends, 0.32), (lag * whole, 0.68), BLACK)
+            axes.vlines(due, -0.5, 1.45, color=BLACK, linestyle="--", linewidth=1.4, zorder=0)
+            write(axes, due, 1.68, f"s + {step} due", colour=BLACK, size=TINY)
+        arrow(axes, (ends, 0.0), (lag * whole - ahead, 0.0), BLACK)
         axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.9))
-        axes.set_title(f"ahead = {ahead:g}: a lag of {lag}", loc="left")
+        axes.set_title(f"modelled, ahead = {ahead:g}: a lag of {lag}", loc="left")
         axes.grid(visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
     return fig
@@ -211,7 +212,8 @@ def padding_by_spacing(
 
 
 def drift_series(found, phases):
-    """Draw tokens per round (above) and ECE (below) of a Drift while traffic shifts, with a line at each change."""
+    """Draw tokens per round (above) and ECE (below) of a Drift while traffic shifts, with a line at each change and a diamond where
+    the calibration that is kept online has changed."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
     at, begins = (
         np.array(found.at),
@@ -239,34 +241,44 @@ def drift_series(found, phases):
     for axes in (above, below):
         for edge in begins[1:-1]:
             axes.axvline(edge, color=GREY, linewidth=1, linestyle=":")
-    kinds = (
-        ("stored", WINE, "as it was stored"),
-        ("online", SKY, "kept online"),
-        ("fresh", BLACK, "fitted to this very traffic"),
+    lines = (  # name, style, label, and the point of the series and the shift at which it is written
+        ("fresh", {"color": GREY, "linestyle": "--"}, "fitted to this traffic", 0, (0, 5)),
+        ("online", {"color": GREEN}, "kept online", _steepest_fall(found.online), (8, 0)),
+        ("stored", {"color": BLACK}, "as stored", -1, (0, -12)),
     )
-    for name, colour, label in kinds:
-        below.plot(
-            at,
-            100 * np.array(getattr(found, name)),
-            color=colour,
-            label=label,
-            linestyle="--" if name == "fresh" else "-",
+    for name, style, label, point, shift in lines:
+        errors = 100 * np.array(getattr(found, name))
+        below.plot(at, errors, **style)
+        below.annotate(
+            label,
+            (at[point], errors[point]),
+            shift,
+            textcoords="offset points",
+            ha="right" if point == -1 else "left",
+            fontsize=SMALL,
+            color=style["color"],
         )
     below.plot(
         found.refits,
         np.full(len(found.refits), 0.0),
         linestyle="",
         marker="D",
-        color=SKY,
-        label="fresh temperatures",
+        color=GREEN,
         clip_on=False,
     )
     above.set(ylabel="tokens per round")
     below.set(
-        xlabel="blocks verified whole", ylabel="ECE (points)", ylim=(0, None), xlim=(0, at[-1])
+        xlabel="blocks verified whole (recorded with the tiny models, replayed)",
+        ylabel="ECE (percentage points)",
+        ylim=(0, None),
+        xlim=(0, at[-1]),
     )
-    fig.legend(*below.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return fig
+
+
+def _steepest_fall(values: list[float]) -> int:
+    """Return the place after which a series falls most."""
+    return int(np.argmin(np.diff(values)))
 
 
 def wrong_heads(found: dict[str, dict[str, Estimate]]):
@@ -275,7 +287,7 @@ def wrong_heads(found: dict[str, dict[str, Estimate]]):
     fig, panels = figure(1, len(found), width=5.6, height=1.75, sharex=True, squeeze=False)
     for axes, (title, by_head) in zip(panels[:, 0], found.items()):
         for place, (name, gain) in enumerate(by_head.items()):
-            colour = BLACK if place == 0 else PURPLE if "doubtful" in name else ORANGE
+            colour = BLACK if place == 0 else WINE if "doubtful" in name else ORANGE
             axes.hlines(place, 100 * gain.low, 100 * gain.high, color=colour, linewidth=2)
             axes.plot(100 * gain.value, place, marker="o", color=colour)
             axes.annotate(

@@ -11,6 +11,7 @@ SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
 DIVERGING = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
 FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}"}
 SHADES = 12.0  # standard errors at which a colour is full
+PALEST = 0.35  # the share of a full colour that a symptom has which is just clear
 
 
 def _drawn(axes, places, found: list[Symptom], style: dict, shift: float) -> None:
@@ -77,9 +78,23 @@ def patient(chart: Chart, healthy: Chart, domains, title: str = ""):
         ),
     ):
         axes.set_title(what)
-    panels[0].legend(loc="lower left")
-    fig.suptitle(f"{title} (bars: two standard errors)")
+    panels[3].legend(loc="upper left")
+    fig.suptitle(f"{title} (tiny models, measured on a CPU; bars: two standard errors)")
     return fig
+
+
+def entry(name: str, value: float) -> str:
+    """Return a symptom's value as a chart shows it; a dash where too few rounds say anything about it."""
+    if np.isnan(value):
+        return "–"
+    return "0" if value == 0 else FORMATS.get(name, "{:.2f}").format(value).replace("-0.00", "0.00")
+
+
+def _shades(far: np.ndarray) -> np.ndarray:
+    """Return the colours of symptoms that are `far` standard errors from healthy: 0 where that is not clear, else from PALEST of
+    SHADES to SHADES."""
+    beyond = (np.minimum(np.abs(far), SHADES) - CLEAR) / (SHADES - CLEAR)
+    return np.where(beyond > 0, np.sign(far) * SHADES * (PALEST + (1 - PALEST) * beyond), 0)
 
 
 def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
@@ -91,7 +106,7 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
     )
     fig, axes = figure(width=10.5, height=0.28 * len(rows) + 1.5)
     axes.imshow(
-        np.where(np.abs(far) > CLEAR, np.clip(far, -SHADES, SHADES), 0),
+        _shades(far),
         cmap=DIVERGING,
         vmin=-1.6 * SHADES,
         vmax=1.6 * SHADES,
@@ -100,13 +115,7 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
     for row, one in enumerate(rows.values()):
         for column, name in enumerate(columns):
             value, clear = one[name].value, abs(far[row, column]) > CLEAR
-            text = (
-                ""
-                if np.isnan(value)
-                else "0"
-                if value == 0
-                else FORMATS.get(name, "{:.2f}").format(value)
-            )
+            text = entry(name, value)
             write(axes, column, row, text, size=MEDIUM, colour=BLACK if clear or not row else GREY)
     axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)
     axes.set_xticks(

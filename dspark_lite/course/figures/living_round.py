@@ -37,16 +37,16 @@ if anywidget:
         scene = Dict().tag(sync=True)
 
 
-def living_round(layer: str, rounds: list[RecordedRound] | None = None):
+def living_round(layer: str, rounds: list[RecordedRound]):
     """Show recorded rounds with a lesson's layer to play, to step and to scrub; return the widget (None without anywidget).
 
     The rounds follow one another in an answer if the layer is one of LAYERS. They share a step, one round a request, if it is one
-    of STEP_LAYERS; "lanes" needs none.
+    of STEP_LAYERS.
 
     It is one output with several faces: where a kernel and anywidget run, the player; elsewhere a picture; in the web edition
     the player again, by what is stored with the picture where the course is built.
     """
-    scene = STEP_LAYERS[layer](rounds) if layer in STEP_LAYERS else round_scene(layer, rounds or [])
+    scene = STEP_LAYERS[layer](rounds) if layer in STEP_LAYERS else round_scene(layer, rounds)
     widget = LivingRound(scene=scene) if anywidget else None
     faces = {"image/png": picture(scene), "text/plain": scene["told"]}
     if widget:

@@ -1,4 +1,4 @@
-"""Scenes of a step that several requests share: the budget of lesson 10, the ragged pass of lesson 11, the two lanes of lesson 13.
+"""Scenes of a step that several requests share: the budget of lesson 10 and the ragged pass of lesson 11.
 living_round.js plays them like a round's."""
 
 import torch
@@ -10,8 +10,6 @@ from .round_stage import EDGE, Stage, appear, counted, fitted, said
 
 PAGES = {705: 8, 341: 8}  # width: columns of a block, its anchor included
 MACHINE = 16  # a made-up machine: a step with B tokens lasts MACHINE + B milliseconds
-DRAFT, VERIFY, HOST = 1.0, 4.0, 2.0  # milliseconds of lesson 13's made-up engine
-ENGINE_STEPS = 4
 SHADES = ("sky", "amber", "kept", "refused")  # of requests
 
 
@@ -227,87 +225,6 @@ def _ragged(sheet: Sheet, rounds, lengths, tokens: int) -> None:
     sheet.height = max(6 + 30 * len(rounds), mask_y + small * tokens + 6)
 
 
-def lanes_scene(rounds: None = None) -> dict:
-    """Return the scene of a made-up engine whose host searches after each step, and of one whose host works while the device runs."""
-    pass_ms = DRAFT + VERIFY
-    steps = [
-        (
-            "Above, the device waits for the host. Below, the host works on the step before while the device runs.",
-            2000,
-        )
-    ]
-    steps += [
-        (f"Step {number}: the device drafts and verifies; the host schedules.", 1700)
-        for number in range(1, ENGINE_STEPS + 1)
-    ]
-    steps.append(
-        (
-            f"A step takes {pass_ms + HOST:.0f} ms one after another and {pass_ms:.0f} ms overlapped. A budget then comes two steps late.",
-            2600,
-        )
-    )
-    sheets = [Sheet(width) for width in PAGES]
-    for sheet in sheets:
-        _lanes(sheet, pass_ms, ENGINE_STEPS * (pass_ms + HOST))
-    return _scene(
-        "Host and device as two lanes: one after another, and overlapped",
-        steps,
-        sheets,
-        len(steps) - 1,
-    )
-
-
-def _lanes(sheet: Sheet, pass_ms: float, span: float) -> None:
-    """Add both engines: a lane of the device and one of the host each."""
-    scale = (sheet.width - 2 * EDGE) / span
-    for panel, (name, step_ms, lag) in enumerate(
-        (("one after another", pass_ms + HOST, 0), ("overlapped", pass_ms, 1))
-    ):
-        top = 16 + 92 * panel
-        sheet.text(EDGE, top, f"{name}: device above, host below", size=11)
-        for number in range(ENGINE_STEPS):
-            began, now = number * step_ms, 1 + number
-            parts = [
-                ("sky", 0, began, DRAFT, "draft"),
-                ("added-box", 0, began + DRAFT, VERIFY, "verify"),
-            ]
-            host = began + pass_ms if not lag else began
-            if number >= lag:
-                parts.append(("amber", 1, host, HOST, "host"))
-            wait = 0.0
-            for role, lane, start, length, words in parts:
-                x, width = EDGE + scale * start, scale * length - 1
-                moves = {
-                    now: {
-                        "opacity": 1,
-                        "sx": 1,
-                        "ms": 110 * length,
-                        "ease": "linear",
-                        "wait": 0 if lane and lag else wait,
-                    }
-                }
-                sheet.rect(x, top + 8 + 30 * lane, width, 26, role, at=moves, sx=0, opacity=0)
-                if width > 7 * len(words):
-                    sheet.text(
-                        x + width / 2,
-                        top + 25 + 30 * lane,
-                        words,
-                        appear(now, wait=600),
-                        size=10.5,
-                        anchor="middle",
-                        opacity=0,
-                    )
-                wait += 110 * length
-    sheet.text(
-        EDGE,
-        198,
-        f"modelled: draft {DRAFT:.0f} ms, verify {VERIFY:.0f} ms, host {HOST:.0f} ms",
-        size=10.5,
-        fill="soft",
-    )
-    sheet.height = 206
-
-
 def _scene(title: str, steps: list[tuple[str, int]], sheets: list[Sheet], telling: int) -> dict:
     """Return a scene of one round."""
     shown = {
@@ -319,4 +236,4 @@ def _scene(title: str, steps: list[tuple[str, int]], sheets: list[Sheet], tellin
     return {"title": title, "told": told, "pages": sizes, "telling": telling, "rounds": [shown]}
 
 
-STEP_LAYERS = {"budget": budget_scene, "ragged": ragged_scene, "lanes": lanes_scene}
+STEP_LAYERS = {"budget": budget_scene, "ragged": ragged_scene}

@@ -164,7 +164,8 @@ def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
 
 
 def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Symptom]:
-    """Return all symptoms of a chart by name."""
+    """Return all symptoms of a chart by name, in the order of a round: is the text exact, is anything left, are drafts good, is the
+    decision right, how sure is the draft."""
     all_rounds, gamma = chart.rounds, chart.drafts
     whole = all_rounds[all_rounds["whole"] == 1]
 
@@ -187,21 +188,21 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
     )
     last = whole[kept >= gamma - 1]
     return {
-        **{f"τ {name}": tau(all_rounds["domain"] == place) for place, name in enumerate(domains)},
-        "τ rounds 1, 2": tau(number <= EARLY),
-        f"τ rounds {LATE} on": tau(number >= LATE),
-        "first draft": of(whole, kept >= 1),
-        "later drafts": of(whole, later, reached),
-        "last draft": of(last, last["accepted"] >= gamma),
-        "own odds": of(whole, whole["odds"]),
-        "promised − kept": of(whole, whole["promised"] - kept),
-        "scheduled": of(whole, whole["scheduled"]),
-        "block's price": Symptom(chart.price, 0.0),
-        "drafts": Symptom(gamma, 0.0),
+        "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
         "left at start": of(all_rounds[number == 1], all_rounds["left_before"][number == 1]),
         "left by a round": of(whole, whole["left"] - whole["left_before"]),
         "read per token": of(whole, whole["read"], whole["committed"]),
-        "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
+        "drafts": Symptom(gamma, 0.0),
+        "first draft": of(whole, kept >= 1),
+        "later drafts": of(whole, later, reached),
+        "last draft": of(last, last["accepted"] >= gamma),
+        **{f"τ {name}": tau(all_rounds["domain"] == place) for place, name in enumerate(domains)},
+        "τ rounds 1, 2": tau(number <= EARLY),
+        f"τ rounds {LATE} on": tau(number >= LATE),
+        "promised − kept": of(whole, whole["promised"] - kept),
+        "scheduled": of(whole, whole["scheduled"]),
+        "block's price": Symptom(chart.price, 0.0),
+        "own odds": of(whole, whole["odds"]),
     }
 
 

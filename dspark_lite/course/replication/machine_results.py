@@ -189,7 +189,7 @@ def _played_at_one_second(policy: str, load: int) -> Replayed:
 
 
 # Wrong heads: confidences that a scheduler believes too much or too little.
-HEADS = ("as calibrated", "4 times as sure", "2 nats too sure", "3 nats too doubtful")
+HEADS = ("as calibrated", "4 times as sure", "2 nats too sure", "2 nats too doubtful")
 RAW_HEAD = "not calibrated"
 HEAD_MACHINES, HEAD_LOADS = (V4_FLASH, "H100"), (128, 256)
 
