@@ -345,7 +345,7 @@ def test_algorithm_1_follows_the_table_and_the_machine(visit):
 
 
 def test_a_bet_hides_its_answer_until_it_is_made_and_is_counted(visit):
-    tab = visit("notebooks/00_start_here.html", "laptop", "light")
+    tab = visit("notebooks/00_start_here.html", "desktop", "light")
     first, settled = (tab.locator(".course-bet").nth(k) for k in (0, 1))
     assert "tokens per round" not in settled.inner_text()
     assert "No bet is settled yet" in tab.locator(".course-score").inner_text()
