@@ -65,8 +65,7 @@ picture = figures.steepest_lines({f"{R} requests": units for R, units in lasts.i
 #
 # <details><summary>After your bet</summary>
 #
-# With few requests each pays a large part of the 128 units: its path begins far to the right, and even its flat end makes the line
-# steeper. With many it begins near the origin, and only steep pieces pay. **What a draft is worth depends on its chance; whether it pays
+# With few requests a path begins far to the right, and even its flat end makes the line steeper. With many, only steep pieces pay. **What a draft is worth depends on its chance; whether it pays
 # depends on the load.**
 #
 # </details>
@@ -82,7 +81,7 @@ picture = figures.steepest_lines({f"{R} requests": units for R, units in lasts.i
 # $$\tau = R + \sum_{\text{admitted}} \text{survival}, \qquad B = R + \text{number admitted}, \qquad
 # \theta = \tau \cdot \text{SPS}(B).$$
 #
-# (Lesson 00's $\tau$ counts the tokens of one request; this one is a sum over all.) The $R$ in $\tau$ counts the tokens that the target adds itself, one per request; the $R$ in $B$ counts the anchors. Our goal
+# (Lesson 00's $\tau$ was of one request; this one is a sum over all.) The $R$ in $\tau$ counts the tokens that the target adds itself, one per request; the $R$ in $B$ counts the anchors. Our goal
 # is $\theta$: expected tokens per second of all requests (the paper's $\Theta$).
 #
 # ### Exercise 1 · Expected throughput (code)
@@ -199,7 +198,7 @@ claims({"X1, X2 and Y1 are admitted, then Y2 would be next": order.tolist()[:4] 
 #
 # </details>
 #
-# Now in motion: one recorded step of four requests. A step lasts ⟦machine⟧ + $B$ milliseconds here, so each draft costs one. Each dot is $\theta$
+# In motion, for four recorded requests: a step lasts ⟦machine⟧ + $B$ milliseconds, so each draft costs one. Each dot is $\theta$
 # after one draft more. At the end the step brings ⟦end:.3f⟧ tokens a millisecond. *⟦last⟧* (⟦last_alive:.2f⟧) brought more than that for its
 # millisecond and went in. *⟦next⟧* (⟦next_alive:.2f⟧) would bring less and lower the mean: the hollow ring. **A draft goes in if it brings more
 # for its time than the step brings so far.**
@@ -260,8 +259,7 @@ panel = widgets.explore(
     step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
 
 # %% [markdown]
-# The more requests, the fewer drafts for each. Now give the machine tiles of 16 tokens, and take the same 24 requests: their anchors and
-# drafts stand in tiles, and each tile that is begun is paid for whole.
+# The more requests, the fewer drafts for each. Now give the machine tiles of 16 tokens: a tile that is begun is paid for whole.
 
 # %%
 on_tiles = bet("10 tiles")
@@ -287,8 +285,8 @@ claims({"on the smooth machine the stop is the top": below["smooth"] == 0, "on t
 # %% [markdown]
 # <details><summary>After your bet</summary>
 #
-# 24 anchors and ⟦after⟧ drafts fill two tiles of 16. The next draft would open a third and pay for all of it alone, so the walk ends there,
-# ⟦below:.0f⟧ % below the top. Without tiles it ends at the top, after ⟦smooth_stop⟧ drafts.
+# 24 anchors and ⟦after⟧ drafts fill two tiles. The next draft would pay for a third alone, so the walk ends, ⟦below:.0f⟧ % below the top. Without
+# tiles it ends at the top, after ⟦smooth_stop⟧ drafts.
 #
 # </details>
 #
@@ -345,7 +343,7 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
         "both are seen in draws": drawn["retrospective"][1] > 0.7 and drawn["algorithm1"][1] < 0.7 < drawn["algorithm1"][2]})
 
 # %% [markdown]
-# On the left, $\theta$ with two drafts is known only once the word is drawn. On the right is the share of the word 0 under three policies.
+# On the left, $\theta$ with two drafts is known only once the word is drawn.
 #
 # <details><summary>After your bet</summary>
 #
@@ -387,11 +385,10 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 #
 # ## What the stop costs, and what engines do
 #
-# A draft of survival $s$ makes the step longer by $\Delta$. It raises $\theta$ exactly if
+# In letters: a draft of survival $s$ that makes the step longer by $\Delta$ raises $\theta$ exactly if
 #
-# $$\frac{s}{\Delta} > \theta,$$
+# $$\frac{s}{\Delta} > \theta.$$
 #
-# that is, if it brings more for its time than the step brings so far.
 # Along the order $s$ never grows. **If $\Delta$ never shrinks** (the time of a step is *convex* in $B$), no draft can pay after one that
 # did not: the stop is the top. On stairs $\Delta$ shrinks behind every edge. Two cures keep the rule of exercise 3:
 #
@@ -410,16 +407,16 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 #
 # $$\text{step} = \text{fixed} + \text{per\_request} \cdot R + \text{per\_token} \cdot \max(B - \text{free}, 0).$$
 #
-# In the bus a request as such was free. Here it drafts, its keys and values are read, and the host works for it. We count in verified tokens:
+# In the bus a request as such was free. Here it drafts, its keys and values are read, and the host works for it. Counted in verified tokens,
 # the fixed part costs $F = \text{fixed} / \text{per\_token}$ of them, and a request costs $n = \text{per\_request} / \text{per\_token}$.
 #
 # Requests are *under way* if they are served at once: all of them share each step. Three machines:
 #
 # - **This CPU**, *a fitted line*: the line nearest to the measured steps of lesson 11's engine.
 # - **H100**, *modelled* for a target of four billion parameters. While it reads the weights, some tokens are free.
-# - **V4-Flash**, DeepSeek's served model and its GPUs, *derived* from the paper's Figure 8. From the figure follows how a step's time grows
-#   with the load, but not how much of a request's cost is verification. We count all of it as verification. Cutting drafts then saves most, so
-#   the gain that we find is an upper end for these blocks.
+# - **V4-Flash**, DeepSeek's served model and its GPUs, *derived* from the paper's Figure 8. It tells how a step's time grows with
+#   the load, but not how much of a request's cost is verification. We count all of it. Cutting drafts then saves most, so the gain that we
+#   find is an upper end for these blocks.
 #
 # ([Sources and limits](../docs/scheduling.md#two-machines).)
 
@@ -497,8 +494,8 @@ glue(least_h100=least[h100][256], least_v4=least[v4][256])
 # **So $F$ says at which load cutting begins, and $n$ how far it goes in the end.** On V4's curve $F$ is ⟦v4_shared:.0f⟧ tokens: with 256 requests
 # still two for each, so 256 is not yet the end there.
 #
-# Turn the knobs. On a made-up machine on which only tokens cost ($n = 0$), Algorithm 1 gains a fifth with 256 requests (left). With four times
-# the $F$, about V4's, **the same curves begin at four times the load**, and 256 requests bring a tenth (right).
+# Turn the knobs. Where only tokens cost ($n = 0$), Algorithm 1 gains a fifth with 256 requests (left). With four times the $F$, about V4's,
+# **the same curves begin at four times the load**, and 256 requests bring a tenth (right).
 
 # %% tags=["folded"]
 # @title What does a verified token cost, against a request?
@@ -533,8 +530,8 @@ claims({"the dearer a request, the longer the blocks and the less is gained": fu
 # %% [markdown]
 # ## What it brings
 #
-# A *replay* takes ⟦answers⟧ recorded answers and keeps always as many under way as the axis says. Algorithm 1 sets the lengths, and the machine's
-# numbers give the time of each step. Two rivals: whole blocks, and the best single length, chosen afterwards at each load.
+# A *replay* takes ⟦answers⟧ recorded answers, always as many under way as the axis says. Algorithm 1 sets the lengths, the machine's line gives the
+# time of each step. Its rivals are whole blocks and the best single length, chosen afterwards at each load.
 
 # %%
 on_h100 = bet("10 gain")
@@ -583,7 +580,7 @@ claims({"alone a scheduler brings nothing": all(abs(by_load[1]["gains"]["whole"]
 #
 # </details>
 #
-# All three are replays: a line gives the time of every step. On the real CPU with 32 under way, lesson 11 measures a *loss* of ⟦loss:.0f⟧ %
+# All three are replays. On the real CPU with 32 under way, lesson 11 measures a *loss* of ⟦loss:.0f⟧ %
 # [⟦loss_low:.0f⟧, ⟦loss_high:.0f⟧] where the line promises a gain of ⟦promised:.0f⟧ %. So read these numbers as what a scheduler brings **if its
 # table is right**.
 #
