@@ -668,9 +668,13 @@ claims({"near MTP-1's reach the gain is several times that of a slow promise": g
         "because MTP-1 serves only a few users there": few["here", 0.9] < 5 < few["here", 0.4]})
 
 # %% [markdown]
+# <details><summary>After your bet: the same on the paper's curves</summary>
+#
 # From each point of MTP-1's curve one can go right (+60 %, +85 %) or up (+51 %, +661 %). Same curves, same points. At 120 tokens/s MTP-1's curve
 # has nearly reached the floor, so the upward ratio explodes. Going right stays tame. (The paper says itself that +661 % shows how far the
 # frontier reaches, not a typical factor.) A third comparison is as steady: throughput at equal load, as in Figure 8.
+#
+# </details>
 #
 # > **How sure are we?** One CPU, one thread, small models, one training of each. The H100 is a model that meets published steps within some
 # > ten percent; these blocks are not measured on it. Bars are 95 % intervals, over repeats or over requests.
