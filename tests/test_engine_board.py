@@ -44,11 +44,14 @@ def test_versions_write_the_same_texts_and_their_seconds_are_those_of_their_step
     seconds = sum(2 + 0.1 * step.tokens for step in whole)
     assert board.rates()["whole"] == pytest.approx(tokens.pop() / seconds)
     board.show()
-    assert "4 of 4" in capsys.readouterr().out
+    written = capsys.readouterr().out
+    assert "4 of 4" in written and "left" not in written
 
 
-def test_an_engine_that_keeps_too_much_shows_it(board):
+def test_an_engine_that_keeps_too_much_shows_it(board, capsys):
     board.serve("sick", small_engine.variant(kept=lambda tokens, drafts: 1 + len(drafts)))
+    board.show()
+    assert "left" in capsys.readouterr().out
     assert board.left()["sick"] > 0 and board.texts()["sick"] < len(board.prompts)
 
 

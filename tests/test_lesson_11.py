@@ -216,10 +216,15 @@ def test_throughput_at_a_speed_is_the_highest_of_a_frontier_that_bends_back():
 
 
 def test_the_picture_of_an_engine_names_what_a_step_uses():
-    written = " ".join(
-        text.get_text() for axes in figures.engine_at_work().axes for text in axes.texts
-    )
+    drawn = figures.engine_at_work().axes + figures.block_in_a_step().axes
+    written = " ".join(text.get_text() for axes in drawn for text in axes.texts)
     assert all(f"engine.{name}" in written for name in ("waiting", "running", "read", "keep"))
+
+
+def test_the_papers_frontier_has_its_gains_to_the_right_and_upwards():
+    (axes,) = figures.paper_frontier().axes
+    written = {text.get_text() for text in axes.texts}
+    assert {"+60 %", "+85 %", "+51 %", "+661 %"} <= written
 
 
 def test_steps_are_drawn_as_dots_and_their_line():

@@ -311,13 +311,14 @@ def test_a_frontier_is_the_stored_rows_by_load():
     assert (np.diff(curve[:, 1]) > 0).all() and (np.diff(curve[:, 0]) < 0).all()
 
 
-def test_the_figure_has_a_panel_a_machine_and_a_label_a_line():
+def test_the_figure_has_a_panel_a_machine_a_label_a_line_and_rays():
     curves = {way: machine_results.frontier("H100", way) for way in ("mtp", "fixed 7")}
-    drawn = figures.two_machines({"one": curves, "two": curves}, {"mtp": curves["mtp"]})
+    drawn = figures.two_machines({"one": curves, "two": curves})
     for axes in drawn.axes:
         labels = {text.get_text() for text in axes.texts}
-        assert {"MTP-1", "DSpark", "256 under way"} <= labels
-    assert [len(axes.lines) for axes in drawn.axes] == [3, 2], "turns on the first panel alone"
+        assert {"MTP-1", "DSpark", "R = 1", "R = 256"} <= labels
+        rays = [line.get_xydata() for line in axes.lines if len(line.get_xdata()) == 2]
+        assert [round(end[1] / end[0]) for _, end in rays] == list(figures.RAYS)
     plt.close(drawn)
 
 

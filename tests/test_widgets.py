@@ -85,6 +85,19 @@ def test_each_still_says_what_differs_and_shows_it(shown):
     assert one.shape[1] == three.shape[1] and 2.5 * one.shape[0] < three.shape[0] < 3 * one.shape[0]
 
 
+def test_stills_stand_in_columns_row_by_row(shown):
+    def drawn(columns):
+        widgets.explore(draw, {"height": 2}, {"height": 3}, columns=columns, **controls())
+        return image_of(shown["bundles"][-1]).shape, shown["figures"][-1].images
+
+    (tall, narrow, _), _ = drawn(1)
+    (low, wide, _), (first, second, third) = drawn(2)
+    assert wide == 2 * narrow and low < tall
+    places = [(image.ox, image.oy) for image in (first, second, third)]
+    assert places[0][0] == places[2][0] == 0 and places[1][0] == narrow
+    assert places[0][1] == places[1][1] > places[2][1]
+
+
 def test_a_still_of_a_control_that_is_not_there_is_refused(shown):
     with pytest.raises(
         RequestError, match="A still sets depth; the controls are height, shape, share"

@@ -149,17 +149,18 @@ class Board:
         }
 
     def show(self) -> None:
-        """Print a line for each version."""
-        print(
-            f"{self.machine:44}{'tokens/s':>9}{'drafts':>8}{'a round':>9}{'left':>6}   texts equal"
-        )
+        """Print a line for each version, with the cached tokens that belong to no text if a version has any."""
         rates, left = self.rates(), self.left()
+        over = any(left.values())
+        print(
+            f"{self.machine:44}{'tokens/s':>9}{'drafts':>8}{'a round':>9}{'left' if over else '':>6}   texts equal"
+        )
         for name, steps, _, same in self.rows:
             requests = sum(step.requests for step in steps)
             drafts = sum(step.tokens for step in steps) / requests - 1
             committed = sum(step.committed for step in steps) / requests
             print(
-                f"{name:44}{rates[name]:9.0f}{drafts:8.2f}{committed:9.2f}{left[name]:6.1f}   {same} of {len(self.prompts)}"
+                f"{name:44}{rates[name]:9.0f}{drafts:8.2f}{committed:9.2f}{f'{left[name]:.1f}' if over else '':>6}   {same} of {len(self.prompts)}"
             )
 
 

@@ -284,8 +284,9 @@ MACHINE_LOOKS = ((BLUE, "o"), (GREEN, "s"), (ORANGE, "^"))  # as many machines a
 
 
 def machine_label(machine: Machine) -> str:
-    """Return a machine's name and how its numbers were found, such as "H100 (modelled)"."""
-    return f"{machine.name.removeprefix('DeepSeek-')} ({machine.kind})"
+    """Return a machine's name and how its numbers were found, such as "H100 (modelled)"; of a measured one only a line is known."""
+    kind = "fitted line" if machine.kind == "measured" else machine.kind
+    return f"{machine.name.removeprefix('DeepSeek-')} ({kind})"
 
 
 def two_lines(label: str) -> str:
@@ -297,15 +298,15 @@ def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, flo
     """Draw the price of a request in verified tokens, `n`, on a scale with `machines` {label: n}; below, the drafts that
     Algorithm 1 verifies for a request and its gain over whole blocks, `found` {requests: (drafts, gain)}."""
     fig, axes = plt.subplot_mosaic(
-        [["scale", "scale"], ["drafts", "gain"]],
-        figsize=(8.0, 3.8),
-        height_ratios=[0.4, 1],
+        [["scale"], ["drafts"], ["gain"]],
+        figsize=(4.0, 5.4),
+        height_ratios=[0.35, 1, 1],
     )
     scale = axes["scale"]
     for (label, tokens), (colour, marker) in zip(machines.items(), MACHINE_LOOKS):
         scale.plot(tokens, 0, color=colour, marker=marker, markersize=8, clip_on=False)
         scale.annotate(
-            two_lines(label),
+            label.partition(" (")[0].removesuffix(", at most"),
             (tokens, 0),
             (0, 9),
             textcoords="offset points",
@@ -316,7 +317,7 @@ def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, flo
     scale.plot(n, 0, color=BLACK, marker="|", markersize=18, markeredgewidth=3, clip_on=False)
     scale.set(xlim=(-0.5, 20.5), ylim=(-1, 3), yticks=[], xticks=range(0, 21, 4))
     scale.grid(False)
-    scale.set_xlabel("n: the price of a request, in verified tokens (bar: the knob)")
+    scale.set_xlabel("n: a request, in verified tokens (bar: the knob)")
     scale.spines["left"].set_visible(False)
     drafts, gains = zip(*found.values())
     for name, values, label, limits in (
@@ -325,9 +326,9 @@ def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, flo
     ):
         panel = axes[name]
         panel.plot(list(found), values, **{**policy_style("algorithm1"), "label": "_"})
-        log_ticks(panel, found, "requests that share a step")
+        log_ticks(panel, found, "requests that share a step" if name == "gain" else "")
         panel.set(ylabel=label, ylim=limits)
-    fig.suptitle("Algorithm 1 on a modelled machine, recorded blocks")
+    fig.suptitle("Algorithm 1, modelled machine, recorded blocks")
     return fig
 
 

@@ -145,7 +145,7 @@ def timeline(journeys: list[Journey], slots: int, gamma: int):
         for colour, marker, label in ((BLACK, "|", "answer complete"), (RED, "X", "aborted"))
     ]
     fig.legend(handles=[*boxes, *ends], loc="outside lower center", ncols=5)
-    fig.suptitle("A slot is filled again as soon as its request has ended")
+    fig.suptitle("A seat is filled again as soon as its request has ended")
     return fig
 
 
@@ -165,7 +165,7 @@ def draw_slots(above, axes, journeys: list[Journey], slots: int, gamma: int) -> 
         ylim=(slots - 0.02, -0.06),
         xlabel="step",
         yticks=[slot + 0.5 for slot in range(slots)],
-        yticklabels=[f"slot {slot}" for slot in range(slots)],
+        yticklabels=[f"seat {slot}" for slot in range(slots)],
     )
     axes.set_xticks(np.arange(0, steps, 5) + 0.5, range(0, steps, 5))
     for panel in (above, axes):
@@ -212,15 +212,13 @@ BLOCK = (  # x, letter and kind of a request's tokens in the pass of the picture
 
 
 def engine_at_work():
-    """Draw slots over steps, made up, with the engine's names (above), and what becomes of a block in one step (below)."""
-    fig = plt.figure(figsize=(6.6, 5.2))
-    places = fig.subplot_mosaic([["waiting"], ["slots"], ["block"]], height_ratios=[0.5, 2.3, 2.4])
+    """Draw seats over steps, made up, with the engine's names."""
+    fig, (above, axes) = plt.subplots(2, figsize=(6.6, 3.1), height_ratios=[0.5, 2.3])
     rounds = [[Round(3, kept, kept + 1, [], [], 0.0, 0.0) for kept in row] for *_, row in MADE_UP]
     journeys = [
         Journey(str(number), arrived, admitted, played, "length")
         for number, ((arrived, admitted, _), played) in enumerate(zip(MADE_UP, rounds))
     ]
-    above, axes, below = places["waiting"], places["slots"], places["block"]
     draw_slots(above, axes, journeys, slots=3, gamma=3)
     above.set(xlim=axes.get_xlim(), xticks=[], ylabel="")
     axes.set_xticks(np.arange(5) + 0.5, range(5))
@@ -236,11 +234,16 @@ def engine_at_work():
             annotation_clip=False,
         )
     above.set_title(
-        "Made up: three slots (green: accepted drafts, orange: refused;\n|: the answer moves to engine.answers)"
+        "Made up: three seats (green: accepted drafts, orange: refused;\n|: the answer moves to engine.answers)"
     )
+    return fig
+
+
+def block_in_a_step():
+    """Draw what becomes of a request's block in one step, with the engine's names."""
+    fig, below = figure(width=6.6, height=2.3)
     below.set(xlim=(-0.15, 5.4), ylim=(-0.95, 2.55))
     below.axis("off")
-    below.set_title("One of them in one step")
     for row, tokens in zip((1.75, 0.0), BLOCK):
         for place, token in enumerate(tokens):
             if token:
@@ -456,7 +459,8 @@ def figure_7(frontiers: dict[str, np.ndarray], device: str):
 
 
 def paper_frontier():
-    """Draw the paper's fitted frontiers of its smaller model, and the levels at which it compares (Figure 7)."""
+    """Draw the paper's fitted frontiers of its smaller model, and from the points at which it compares the gains in speed and in
+    throughput (Figure 7)."""
     fig, axes = figure(width=5.6, height=3.5)
     found = _draw_paper_model(axes, PAPER_MODELS[0], "-", side=1)
     for series, ours in SERIES.items():
@@ -468,9 +472,20 @@ def paper_frontier():
             fontsize=SMALL,
             color=style(ours)["color"],
         )
+    for anchor in found["anchors"]:
+        speed, top = anchor["sla_tps"], anchor["dspark_throughput"]
+        arrow(axes, (speed, anchor["mtp_throughput"]), (speed, top), BLACK)
+        axes.annotate(
+            f"{anchor['annotated_throughput_gain_pct']:+.0f} %",
+            (speed, (anchor["mtp_throughput"] + top) / 2),
+            (4, 0),
+            textcoords="offset points",
+            fontsize=SMALL,
+            va="center",
+        )
     axes.set(xlabel=PER_USER, ylabel=f"{IN_ALL}, of a GPU", xlim=(0, 270), ylim=(0, None))
     axes.set_title(
-        "DeepSeek-V4-Flash, the paper's fits: how much faster\neach user is at equal throughput"
+        "DeepSeek-V4-Flash, the paper's fits: to the right at equal\nthroughput, up at equal speed"
     )
     return fig
 
@@ -597,45 +612,48 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     axes.legend(ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
 
-def two_machines(frontiers: dict[str, dict[str, np.ndarray]], turns: dict[str, np.ndarray]):
-    """Draw throughput against the speed of each user, {machine: {way: [n, 2]}}, a panel a machine; on the first one also the
-    measured turns, {way: [n, 2]}, as dots."""
-    fig, panels = figure(len(frontiers), width=3.6, height=3.5, squeeze=False)
+RAYS = (1, 8, 64, 256)  # requests under way
+
+
+def two_machines(frontiers: dict[str, dict[str, np.ndarray]]):
+    """Draw throughput against the speed of each user, {machine: {way: [n, 2]}}, a panel a machine, with a ray from the origin for each of
+    RAYS: throughput = requests under way * speed."""
+    fig, panels = figure(len(frontiers), width=3.8, height=3.6, squeeze=False)
     for axes, (machine, lines) in zip(panels.flat, frontiers.items()):
+        fastest, most = (max(points[:, side].max() for points in lines.values()) for side in (0, 1))
+        wide, high = 1.25 * fastest, 1.2 * most
+        heaviest = max(total / speed for points in lines.values() for speed, total in points)
+        for requests in RAYS:
+            if requests > 1.1 * heaviest:
+                continue
+            end = min(wide, high / requests)
+            axes.plot([0, end], [0, requests * end], color=GREY, linewidth=0.8, zorder=1)
+            inside = end < wide
+            axes.annotate(
+                f"R = {requests}",
+                (end, requests * end),
+                (0, 3) if inside else (3, 0),
+                textcoords="offset points",
+                ha="center" if inside else "left",
+                va="bottom" if inside else "center",
+                fontsize=SMALL,
+                color=GREY,
+                annotation_clip=False,
+            )
         for name, points in lines.items():
             look = style(name)
             axes.plot(*points.T, **{**look, "markersize": 4})
             axes.annotate(
                 LINE_NAMES.get(name, look["label"]),
-                points[0],
-                (4, 4),
+                points[2],
+                (8, 4),
                 textcoords="offset points",
                 fontsize=SMALL,
                 color=look["color"],
                 annotation_clip=False,
             )
-        speed, total = points[-1]
-        axes.annotate(
-            f"{total / speed:.0f} under way",
-            (speed, total),
-            (8, 30) if axes is panels.flat[0] else (8, 4),  # above the turns, which are dots
-            textcoords="offset points",
-            fontsize=SMALL,
-            color=look["color"],
-        )
-        if axes is panels.flat[0]:
-            for name, points in turns.items():
-                axes.plot(
-                    *points.T,
-                    color=style(name)["color"],
-                    linestyle="",
-                    marker=".",
-                    markersize=4,
-                    alpha=0.4,
-                )
-        fastest, most = (max(points[:, side].max() for points in lines.values()) for side in (0, 1))
-        axes.set(xlabel=PER_USER, xlim=(0, 1.22 * fastest), ylim=(0, 1.25 * most))
-        axes.set_title(machine)
+        axes.set(xlabel=PER_USER, xlim=(0, wide), ylim=(0, high))
+        axes.set_title(machine, pad=18)
     panels[0][0].set_ylabel(IN_ALL)
     return fig
 
@@ -663,7 +681,7 @@ def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, di
                 va="top",
                 color=colour,
             )
-        log_ticks(axes, (1, 8, 64, 256) if axes is left else (8, 16, 32, 64, 128, 256), UNDER_WAY)
+        log_ticks(axes, (1, 8, 64, 256) if axes is left else (32, 64, 128, 256), UNDER_WAY)
         if axes is left:
             requests, tokens = paper_line(PAPER_MODELS[0], "verification_budget", "DSpark-5")
             axes.plot(requests, 20 * (tokens - 1), color=MACHINE_LOOKS[2][0], linestyle="--")

@@ -150,6 +150,16 @@ def _budget(sheet: Sheet, rounds, alive, lengths, at, theta, stop: int) -> None:
             thick=2,
             opacity=0,
         )
+        if number >= len(theta) - 2:  # the last two differ by less than the eye sees
+            sheet.text(
+                x,
+                y + (17 if last else -8),
+                f"{value:.1f}",
+                seen,
+                size=9.7,
+                anchor="end" if last else "middle",
+                opacity=0,
+            )
     sheet.height = top + high + 16
 
 

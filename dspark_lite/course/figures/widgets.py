@@ -24,12 +24,18 @@ LINE, LETTERS_PER_INCH = (
 )  # inches of a line of small print, and how many of its letters an inch holds
 
 
-def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = None, **controls):
+def explore(
+    draw,
+    *stills: dict,
+    web: tuple[str, Callable[[], dict]] | None = None,
+    columns: int = 1,
+    **controls,
+):
     """Show `controls` above a figure that `draw(**values)` draws anew at every change; return the panel.
 
     Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
     one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
-    and at each of `stills`, the values that differ from them, with a caption that says what moves. `web` is for the web
+    and at each of `stills`, the values that differ from them, in so many `columns`, with a caption that says what moves. `web` is for the web
     edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
     function that returns what it draws, asked only where the course is built: numbers and texts, and under "controls"
     those that differ there. Raise RequestError for a still of a control that is not there.
@@ -61,7 +67,7 @@ def explore(draw, *stills: dict, web: tuple[str, Callable[[], dict]] | None = No
     view = {"version_major": 2, "version_minor": 0, "model_id": panel.model_id}
     drawn = {WEB: for_web(*web, controls)} if web and building() else {}
     display(
-        {WIDGET_VIEW: view, "image/png": picture(shown, caption), "text/plain": caption},
+        {WIDGET_VIEW: view, "image/png": picture(shown, caption, columns), "text/plain": caption},
         raw=True,
         metadata=drawn,
     )
@@ -114,31 +120,36 @@ def pixels(figure):
     return plt.imread(file)
 
 
-def picture(shown: list, caption: str) -> str:
-    """Return a PNG, in base64, of (settings, pixels) below one another with a caption at the foot."""
-    dpi, width = plt.rcParams["figure.dpi"], max(image.shape[1] for _, image in shown)
-    texts = [
-        fill(text, int(width / dpi * LETTERS_PER_INCH))
-        for text in (*(text for text, _ in shown), caption)
+def picture(shown: list, caption: str, columns: int = 1) -> str:
+    """Return a PNG, in base64, of (settings, pixels) in so many columns, row by row, with a caption at the foot."""
+    dpi = plt.rcParams["figure.dpi"]
+    column = max(image.shape[1] for _, image in shown)
+    width = column * columns
+    rows = [shown[first : first + columns] for first in range(0, len(shown), columns)]
+    wrapped = [
+        [(fill(text, int(column / dpi * LETTERS_PER_INCH)), image) for text, image in row]
+        for row in rows
     ]
-    heights = [round(dpi * LINE * (text.count("\n") + 1.3)) for text in texts]
-    top = sum(heights) + sum(image.shape[0] for _, image in shown)
+    wrapped.append([(fill(caption, int(width / dpi * LETTERS_PER_INCH)), np.ones((0, 1, 4)))])
+    lines = [max(text.count("\n") for text, _ in row) for row in wrapped]
+    heights = [round(dpi * LINE * (count + 1.3)) for count in lines]
+    tallest = [max(image.shape[0] for _, image in row) for row in wrapped]
+    top = sum(heights) + sum(tallest)
     sheet = plt.figure(figsize=(width / dpi, top / dpi), dpi=dpi, layout="none", facecolor="white")
-    for text, height, image in zip(
-        texts, heights, [*(image for _, image in shown), np.ones((0, 1, 4))], strict=True
-    ):
-        sheet.text(
-            0.005,
-            (top - height / 2) / sheet.bbox.height,
-            text,
-            fontsize=SMALL,
-            va="center",
-            parse_math=False,
-            color=GREY if text is texts[-1] else BLACK,
-        )
-        top -= height + image.shape[0]
-        if image.size:
-            sheet.figimage(image, 0, top)
+    for row, height, tall in zip(wrapped, heights, tallest, strict=True):
+        for place, (text, image) in enumerate(row):
+            sheet.text(
+                0.005 + place / columns,
+                (top - height / 2) / sheet.bbox.height,
+                text,
+                fontsize=SMALL,
+                va="center",
+                parse_math=False,
+                color=GREY if row is wrapped[-1] else BLACK,
+            )
+            if image.size:
+                sheet.figimage(image, place * column, top - height - image.shape[0])
+        top -= height + tall
     file = io.BytesIO()
     sheet.savefig(file, format="png", dpi=dpi)
     plt.close(sheet)
