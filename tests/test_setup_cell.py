@@ -1,7 +1,6 @@
-"""The first cell of every notebook: it finds the clone, or on Colab clones the code of its own version, and deletes nothing."""
+"""The first cell of every notebook: it finds the clone, or clones the code of its own version, and deletes nothing."""
 
 import os
-import re
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ from dspark_lite.common.about import REPOSITORY, VERSION
 from tools.kit.fork import renamed
 from tools.notebooks import build as notebooks, setup_cell
 
-COLAB = "import sys; sys.modules['google.colab'] = sys"
 WHO = ("-c", "user.name=a", "-c", "user.email=a@b")
 CLONE = setup_cell.CLONE
 
@@ -30,9 +28,9 @@ def at(address, folder):
     }
 
 
-def run_setup_cell(folder, before=COLAB, setup=notebooks.SETUP, **environment):
+def run_setup_cell(folder, setup=notebooks.SETUP, **environment):
     """Run a setup cell in a fresh interpreter that starts in `folder`; return the finished process, which says where it is then."""
-    code = f"{before}\n{setup}\nprint(Path.cwd().name, sys.path[0])"
+    code = f"{setup}\nprint(Path.cwd().name, sys.path[0])"
     environment = {"PATH": os.environ["PATH"], **environment}
     return subprocess.run(
         [sys.executable, "-S", "-c", code],
@@ -68,26 +66,20 @@ def content(tmp_path):
     return tmp_path / "content"
 
 
-def assert_cloned(content, version, aside=0, **given):
-    """The cell clones this version, and leaves beside it what it has moved aside; return that."""
+def assert_cloned(content, version, **given):
+    """The cell clones this version, and goes to its notebooks."""
     finished = run_setup_cell(content, **given)
-    assert finished.stdout.split()[-2:] == ["notebooks", str(content / CLONE)], finished.stderr
+    assert finished.stdout.split() == ["notebooks", str(content / CLONE)], finished.stderr
     assert (content / CLONE / "version").read_text() == version
-    others = [path for path in content.iterdir() if path.name != CLONE]
-    assert len(others) == aside and all(
-        re.fullmatch(rf"{CLONE}\.[\d-]+", path.name) for path in others
-    )
-    return others
 
 
-def test_it_finds_the_clone_from_any_folder_inside_and_says_what_is_missing_outside(tmp_path):
-    finished = run_setup_cell(notebooks.ROOT / "notebooks" / "src", before="")
+def test_it_finds_the_clone_from_any_folder_inside_and_stays_there():
+    finished = run_setup_cell(notebooks.ROOT / "notebooks" / "src")
     assert finished.stdout.split() == ["src", str(notebooks.ROOT)], finished.stderr
-    outside = run_setup_cell(tmp_path, before="")
-    assert (
-        outside.returncode != 0
-        and f"inside a clone of https://github.com/{REPOSITORY}" in outside.stderr
-    )
+
+
+def test_it_is_as_short_as_a_reader_will_read():
+    assert len([line for line in notebooks.SETUP.splitlines()[1:] if line]) <= 8
 
 
 def without(bare, folder, *tags):
@@ -120,7 +112,7 @@ def test_that_of_an_instructors_edition_clones_its_tag_and_nothing_else(content,
         setup=renamed(setup, f"ann/{CLONE}", "ann/course", "2027-spring"),
         **at(address, bare),
     )
-    assert f"RuntimeError: git cannot clone {address}" in finished.stderr and not list(
+    assert "RuntimeError: The course cannot be cloned" in finished.stderr and not list(
         (tmp_path / "other").iterdir()
     )
 
@@ -134,66 +126,23 @@ def files(folder):
     }
 
 
-MINE = {
-    "notebooks/my_dspark.py": "mine",
-    "notebooks/my_progress.json": "{}",
-    "assets/measurements/own/sts.json": "[1]",
-}
-
-
-def test_a_folder_without_the_course_is_moved_aside_with_all_that_is_in_it(content, origin):
-    for name, text in MINE.items():
-        (content / CLONE / name).parent.mkdir(parents=True, exist_ok=True)
-        (content / CLONE / name).write_text(text)
-    (content / f"{CLONE}.part").mkdir()
-    (content / f"{CLONE}.part" / "mine.txt").write_text("too")
-    finished = run_setup_cell(content, **at(f"https://github.com/{REPOSITORY}", origin))
-    (aside,) = content.glob(f"{CLONE}.2*")
-    assert aside.name in finished.stdout and files(aside) == MINE
-    assert files(content / f"{CLONE}.part") == {"mine.txt": "too"}
-    cloned = files(content / CLONE)
-    assert cloned["version"] == f"v{VERSION}" and MINE.items() & cloned.items() == {
-        (name, MINE[name]) for name in list(MINE)[:2]
-    }
-
-
-def test_a_file_of_that_name_is_moved_aside(content, origin):
-    (content / CLONE).write_text("a note")
-    (aside,) = assert_cloned(
-        content, f"v{VERSION}", aside=1, **at(f"https://github.com/{REPOSITORY}", origin)
-    )
-    assert aside.read_text() == "a note"
-
-
-def test_a_fork_is_cloned_from_where_the_half_clone_came(content, origin):
-    subprocess.run(["git", "clone", "-q", origin, content / CLONE], check=True)
-    (content / CLONE / "dspark_lite" / "__init__.py").unlink()
-    assert_cloned(content, f"v{VERSION}", aside=1)
-
-
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({"PATH": ""}, "RuntimeError: The course cannot be cloned into .*'git'"),
-        (at(f"https://github.com/{REPOSITORY}", "/nowhere"), "RuntimeError: git cannot clone"),
+        ({"PATH": ""}, "git"),
+        (at(f"https://github.com/{REPOSITORY}", "/nowhere"), "/nowhere"),
+        ({}, "already exists"),
     ],
 )
 def test_what_keeps_it_from_cloning_is_a_sentence_and_changes_nothing(
-    content, environment, sentence
+    content, origin, environment, sentence
 ):
-    (content / CLONE).mkdir()
-    (content / CLONE / "mine.txt").write_text("mine")
+    mine = {} if environment else {f"{CLONE}/mine.txt": "mine"}
+    for name, text in mine.items():
+        (content / name).parent.mkdir()
+        (content / name).write_text(text)
+    environment = environment or at(f"https://github.com/{REPOSITORY}", origin)
     finished = run_setup_cell(content, **environment)
-    assert finished.returncode != 0 and re.match(sentence, finished.stderr.splitlines()[-1])
-    assert files(content) == {f"{CLONE}/mine.txt": "mine"}
-
-
-def test_a_folder_that_cannot_be_written_to_is_a_sentence(content):
-    """root may write everywhere, so the cell asks for a folder that is a file."""
-    finished = run_setup_cell(
-        content,
-        before=f"{COLAB}\nimport tempfile; tempfile.TemporaryDirectory = lambda **_: open('no/such/folder')",
-    )
-    assert finished.stderr.splitlines()[-1].startswith(
-        "RuntimeError: The course cannot be cloned into"
-    )
+    assert finished.returncode != 0 and "cannot be cloned into" in finished.stderr
+    assert sentence in finished.stderr.partition("RuntimeError")[2]
+    assert files(content) == mine

@@ -278,7 +278,13 @@ def test_pictures_of_widgets_and_of_unknown_functions_are_described_too(says, co
 
 
 def test_a_widget_with_numbers_gets_a_place_before_its_picture():
-    page = page_of(picture(metadata={widgets.WEB: json.dumps({"numbers": {"text": "</script>"}})}))
+    page = page_of(
+        picture(
+            metadata={
+                widgets.WEB: json.dumps({"drawing": "frontier", "numbers": {"text": "</script>"}})
+            }
+        )
+    )
     place, still = page.cells[-1].outputs
     held = re.search(r'<script type="application/json">(.*)</script>', place.data["text/html"])[1]
     assert (
@@ -321,7 +327,7 @@ def test_every_committed_lesson_becomes_a_page(path):
     assert alts and all(len(one) > 15 for one in alts)
     assert sum(map(len, drawn)) < 1_000_000
     scripts = (ROOT / "tools/site/static/widgets.js").read_text()
-    names = {json.loads(widget)["drawing"] for widget in drawn} - {"living_round"}
+    names = {json.loads(widget)["drawing"] for widget in drawn} - {"living_round", *pages.BETS}
     assert all(re.search(rf"^function {name}\(", scripts, re.M) for name in names)
 
 

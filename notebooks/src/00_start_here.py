@@ -318,23 +318,25 @@ def accepted_length(answers):
 
 done = exercises.check_accepted_length(accepted_length)
 
-# %%
-from dspark_lite.course.exercises.predictions import predict
+# %% [markdown]
+# Before a measurement this course asks for a bet: choose, and the answer appears once it is measured.
 
-longest = predict("Which domain has the longest rounds, which the shortest: math, code or chat?", ...)
+# %%
+from dspark_lite.course.bets import bet, show_score
+
+shortest = bet("00 shortest rounds")
 
 # %%
 tau_of = accepted_length if done else exercises.accepted_length
 tau = {domain: tau_of([answer]) for domain, answer in answers.items()}
-longest.beside(", ".join(f"{domain} {value:.2f}" for domain, value in tau.items()) + f", of at most {drafter.gamma + 1}")
+shortest.settle(
+    {"math": "a sum (math)", "code": "a program (code)", "chat": "small talk (chat)"}[min(tau, key=tau.get)],
+    ", ".join(f"{domain} {value:.2f}" for domain, value in tau.items()) + f" tokens per round, of at most {drafter.gamma + 1}")
 
 # %% tags=["claim"]
 claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau.get) == "chat" and tau["math"] > tau["chat"] + 1})
 
 # %% [markdown]
-# Chat has the shortest rounds. The drafter is the same, so the text decides. A program or a sum leaves little choice of words. Small talk
-# can be phrased in many good ways, and the drafter has to hit the one that the target takes.
-#
 # ## One round in DSpark's words
 #
 # We replay one round of the picture above, with guesses kept and one refused. Comments quote what does the same in `speculate`.
@@ -458,7 +460,11 @@ picture = figures.speed_bars(speeds, lab.device_name)
 # | 12 | [The paper in miniature](12_the_paper_in_miniature.ipynb) |
 # | 13 | [Production](13_production.ipynb) |
 # | 14 | [The clinic](14_the_clinic.ipynb) |
-#
+
+# %%
+show_score("00")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without what follows.

@@ -55,15 +55,12 @@ def renamed(text: str, old: str, new: str, tag: str = "") -> str:
     text = re.sub(
         rf"(google\.com/github/{re.escape(new)}/blob)/[^/]+/", rf"\g<1>/{tag or 'main'}/", text
     )
-    # JSON has a backslash before each quote.
-    version, otherwise = (tag, "") if tag else (f"v{VERSION}", " []")
-    text = re.sub(
-        r'(in \(\[(\\?")--branch\2, \2)[^"\\]+(\\?"\],)(?: \[\])?\):',
-        rf"\g<1>{version}\g<3>{otherwise}):",
-        text,
-    )
+    version = tag or f"v{VERSION} || {{clone}}"
+    text = re.sub(r"(\{clone\} --branch )[^ \"\\]+(?: \|\| \{clone\})?", rf"\g<1>{version}", text)
     before, after = old.split("/")[1], new.split("/")[1]
-    return re.sub(rf'(Path\(\\?"){re.escape(before)}(\\?")', rf"\g<1>{after}\g<2>", text)
+    # JSON has a backslash before each quote.
+    folder = rf'((?:Path|os\.chdir)\(\\?"){re.escape(before)}/'
+    return re.sub(folder, rf"\g<1>{after}/", text)
 
 
 def fork(root: Path, new: str, tag: str = "") -> list[str]:

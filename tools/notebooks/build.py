@@ -33,6 +33,7 @@ from tqdm import tqdm
 from dspark_lite.common.about import REPOSITORY, TAG
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, read_json, write_text
+from dspark_lite.course.figures.widgets import WEB
 from dspark_lite.course.lesson_text import MIME
 from tools.notebooks.fill import fill_in, placeholders, quotes
 from tools.notebooks.setup_cell import SETUP
@@ -288,6 +289,16 @@ def without_workshop(notebook):
             cell.execution_count = count
 
 
+def without_answers(notebook):
+    """Take out of the cells tagged `answer` what they show, but for the bet and the values for the
+    text: a reader bets before the answer can be seen."""
+    for cell in code_cells(notebook):
+        if "answer" in tags(cell):
+            cell.outputs = [
+                output for output in cell.outputs if {MIME, WEB} & output.get("metadata", {}).keys()
+            ]
+
+
 def header(cell, source, solutions):
     """Return the text of a lesson's first cell: title, badge, the link to the solutions or back,
     what the source says, time."""
@@ -390,10 +401,11 @@ def failure(notebook, index, error):
     )
 
 
-def execute_with_claims(notebook, lesson, on_cell):
+def execute_with_claims(notebook, lesson, solutions, on_cell):
     """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's
     output and stops nothing."""
-    environment = os.environ | KERNEL_SETTINGS | {"DSPARK_BUILD": "1"}
+    which = {"DSPARK_BUILD": "solutions" if solutions else "lesson"}
+    environment = os.environ | KERNEL_SETTINGS | which
     folder, false = ROOT / "notebooks", ("AssertionError",)
     execute(notebook, lesson, folder, on_cell, environment, allowed=false)
     for index, cell in enumerate(notebook.cells):
@@ -485,10 +497,11 @@ def build(sources):
             lesson = edition(source, solutions)
             bar.set_description(lesson)
             try:
-                execute_with_claims(notebook, lesson, bar.update)
+                execute_with_claims(notebook, lesson, solutions, bar.update)
                 failures += false_sentences(notebook, lesson)
                 if not solutions:
                     without_workshop(notebook)
+                    without_answers(notebook)
                 lighten(notebook)
                 fill_in(notebook, notebook, lesson, ROOT)  # `write_inputs` names what is missing
                 write_notebook(notebook_path(source, solutions), notebook)

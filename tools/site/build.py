@@ -35,6 +35,8 @@ def write_sources(folder: Path) -> None:
     for path in pages.own_files():
         if path.endswith(".ipynb"):
             notebooks[path] = nbformat.read(ROOT / path, as_version=4)
+            solutions = ROOT / "notebooks" / "solutions" / path.rpartition("/")[2]
+            pages.with_answers(notebooks[path], nbformat.read(solutions, as_version=4))
             pages.lesson_page(notebooks[path], path, files)
             write_text(folder / path, nbformat.writes(notebooks[path]))
         else:

@@ -2,8 +2,10 @@
 beside them, the package."""
 
 import ast
+import html
 import importlib
 import inspect
+import json
 import pkgutil
 import posixpath
 import re
@@ -25,6 +27,11 @@ LINK = re.compile(
     re.S,
 )
 PICTURE = "image/png"
+BETS = {"bet", "score"}  # drawings that a page makes itself, without a picture
+# classes of drawings that have controls of their own
+OWN = {
+    name: f"course-own course-{name.removeprefix('living_')}" for name in (*BETS, "living_round")
+}
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -111,9 +118,26 @@ def with_widget(output) -> list:
     if WEB not in output.get("metadata", {}):
         return [output]
     given = output.metadata.pop(WEB).replace("</", "<\\/")
-    kind = "course-round" if '"drawing":"living_round"' in given[:40] else "course-widget"
+    drawn = json.loads(given)
+    kind = OWN.get(drawn["drawing"], "course-widget")
+    if drawn["drawing"] == "bet":
+        kind += f'" data-bet="{html.escape(drawn["numbers"]["name"])}'
     place = f'<div class="{kind}" hidden><script type="application/json">{given}</script></div>'
-    return [nbformat.v4.new_output("display_data", {"text/html": place}), output]
+    place = nbformat.v4.new_output("display_data", {"text/html": place})
+    return [place] if drawn["drawing"] in BETS else [place, output]
+
+
+def with_answers(notebook, solutions) -> None:
+    """Give the cells tagged `answer` what they have measured, from the edition with solutions: on a
+    page it is hidden until the reader has bet."""
+    measured = {cell.source: cell.outputs for cell in solutions.cells if "outputs" in cell}
+    for cell in code_cells(notebook):
+        if "answer" in cell.metadata.get("tags", []):
+            cell.outputs += [
+                output
+                for output in measured.get(cell.source, [])
+                if WEB not in output.get("metadata", {})
+            ]
 
 
 def with_doors(header: str, path: str) -> str:
