@@ -31,8 +31,8 @@ pass
 import torch
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_06 as exercises
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_06 as figures
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.living_round import living_round
@@ -258,7 +258,7 @@ if done:  # the picture once more, with your marks
 # What if a drafter forgets all this, and no cell is ever taken back? The answers stay the target's, by the rule of lesson 02.
 
 # %%
-stale = predict("No cell is ever taken back: are more, as many or fewer tokens committed per round?", ...)
+stale = bet("06 never taken back")
 
 # %% tags=["folded"]
 # @title Let one drafter take its cells back, and another never
@@ -282,14 +282,16 @@ per_round = {}
 for name, drafter in (("rolled back", eagle3), ("never rolled back", careless)):
     runs = evaluation.rollouts(lab, drafter, lab.prompts["math"][:6], temperature=1.0)
     per_round[name] = evaluation.mean_accepted_length([evaluation.tally(runs)])
-stale.beside(f"{per_round['never rolled back']:.2f} tokens per round in place of {per_round['rolled back']:.2f}, on {len(runs)} math prompts")
+careful, forgetful = per_round["rolled back"], per_round["never rolled back"]
+stale.settle("fewer than with cells taken back" if forgetful < 0.95 * careful else
+             "as many" if forgetful < 1.05 * careful else "more than with cells taken back",
+             f"{forgetful:.2f} tokens per round in place of {careful:.2f}, on {len(runs)} math prompts")
+
 
 # %% tags=["claim"]
-claims({"entries that are never taken back cost many tokens": per_round["never rolled back"] < 0.85 * per_round["rolled back"]})
+claims({"entries that are never taken back cost many tokens": forgetful < 0.85 * careful})
 
 # %% [markdown]
-# The answers do not show the mistake, the speed does: the layer attends to old guesses as if they were text.
-#
 # ## What a longer draft costs
 #
 # Each further token costs the chain another pass. A block drafter's layers compute the whole block; only the LM head and the draws stop
@@ -478,8 +480,8 @@ claims({"by the blue lines teacher forcing ends higher": forced[0][-1] > unrolle
 # ## Cost and worth together
 #
 # Lesson 01's time per token, $L = (T_\text{draft} + T_\text{verify}) / \tau$, once more, by draft length. Here
-# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from acceptances as above. Choose the domain, and what a verification costs
-# (the same at every draft length): on a large model it dwarfs the draft. Which drafter is cheapest, and with how many drafts?
+# $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from acceptances as above. A verification costs the same at every draft
+# length here; on a large model it dwarfs the draft.
 
 # %%
 rates = {domain: {name: [found.value for found in acceptance_over_seeds.acceptances(seeds[name], domain)]
@@ -496,37 +498,53 @@ def explore_length(domain, verify):
     """The figure of `by_length`, with plain decoding."""
     return figures.token_cost(by_length(domain, verify), verify * plain_ms / verify_ms, f"{domain}, modelled: a verification takes {verify:.1f} ms")
 
+# %% [markdown]
+# As measured, a verification is the larger part of a round: the more drafts share it, the cheaper the token, and DSpark with seven drafts
+# is cheapest. What if it took a tenth of that time?
 
-panel = widgets.explore(explore_length, {"verify": 2.0}, domain=widgets.menu("domain", list(lab.prompts)[::-1]),
-                        verify=widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.5))
+# %%
+nearly_free = bet("06 a verification nearly free")
 
-# %% tags=["claim"]
+# %% tags=["answer"]
 def cheapest(domain, verify):
     """What writes a token cheapest, and with how many drafts."""
     costs = {("plain", 0): verify * plain_ms / verify_ms}
     for name, row in by_length(domain, verify).items():
         costs |= {(name, length): cost for length, cost in enumerate(row, 1)}
-    return min(costs, key=costs.get)
+    return min(costs, key=costs.get), costs
 
 
+(who, drafts), costs = cheapest("chat", verify_ms / 10)
+panel = widgets.explore(explore_length, {"verify": round(verify_ms / 10, 1)}, domain=widgets.menu("domain", list(lab.prompts)[::-1]),
+                        verify=widgets.slider("verification (ms)", round(verify_ms, 1), 0.5, round(20 * verify_ms, 1), 0.1))
+least = {name: min(cost for (whose, _), cost in costs.items() if whose == name) for name in ("plain", "dspark", "eagle3")}
+nearly_free.settle({"plain": "plain decoding", "dspark": "DSpark with a block"}.get(
+    who, "Eagle3 with one draft" if drafts == 1 else "Eagle3 with a longer chain"),
+    "plain {plain:.2f} ms per token, DSpark {dspark:.2f} at best, Eagle3 {eagle3:.2f}, modelled".format(**least))
+
+# %% tags=["claim"]
 prices = np.arange(0.1, 20 * verify_ms, 0.1)
-best = {domain: [cheapest(domain, price) for price in prices] for domain in lab.prompts}
+best = {domain: [cheapest(domain, price)[0] for price in prices] for domain in lab.prompts}
 pays_from = prices[next(at for at, found in enumerate(best["chat"]) if found[0] != "plain")]
 beats = [price for price in prices if min(by_length("chat", price)["dspark"]) > by_length("chat", price)["eagle3"][0]]
 glue(pays_from=pays_from)
 claims({"DSpark's whole block or no draft is cheapest at every price, in every domain": {found for row in best.values() for found in row}
             == {("plain", 0), ("dspark", gamma)},
-        "as measured, it is the whole block": all(cheapest(domain, verify_ms) == ("dspark", gamma) for domain in lab.prompts),
+        "as measured, it is the whole block": all(cheapest(domain, verify_ms)[0] == ("dspark", gamma) for domain in lab.prompts),
         "on chat drafting pays from about half a draft's time on": 0.35 < pays_from / draft_ms["dspark"][gamma] < 0.65,
         "on chat a single draft of Eagle3 beats DSpark only where plain decoding beats both": 0 < len(beats) and max(beats) < pays_from})
 
 # %% [markdown]
-# In the upper panel a verification takes as long as measured, the larger part of a round: the more drafts share it, the cheaper the
-# token. In the lower panel it takes less time than a draft, and whoever drafts pays more for the draft than it brings.
+# Choose a domain, and what a verification costs.
 #
-# **So with one request the choice is between a long block and none.** By these times DSpark's whole block is cheapest on chat from a
-# verification of about ⟦pays_from:.1f⟧ ms on, plain decoding below, and Eagle3 at no price in any domain. A single draft of Eagle3 does beat
-# DSpark where a verification is nearly free, but there plain decoding beats both. One draft needs another reason.
+# <details><summary>After your bet</summary>
+#
+# Where a verification takes less than about half of a draft's time, whoever drafts pays more than it brings. **So with one request the
+# choice is between a long block and none.** By these times DSpark's whole block is cheapest on chat from a verification of about
+# ⟦pays_from:.1f⟧ ms on, plain decoding below, and Eagle3 at no price in any domain. A single draft of Eagle3 does beat DSpark where a
+# verification is nearly free, but there plain decoding beats both. One draft needs another reason.
+#
+# </details>
 #
 # ## One draft on a full machine
 #
@@ -537,7 +555,7 @@ claims({"DSpark's whole block or no draft is cheapest at every price, in every d
 # MTP-1 and commits about three times as many.
 
 # %%
-crowded = predict("With 256 requests at once on an H100 (modelled), how many times as many tokens per second as MTP-1 do blocks of seven write?", ...)
+crowded = bet("06 a full machine")
 
 # %% tags=["folded"]
 # @title Read recorded rounds, replayed on two machines
@@ -550,7 +568,10 @@ for name in ("H100", machine_results.CPU):
     longer[name] = block.seconds(requests, requests * 8) / single.seconds(requests, requests * 2)
     over_mtp[name] = 1 + machine_results.replayed_row(name, "fixed 7", requests)["gains"]["mtp"].value
 more = machine_results.replayed_row("H100", "fixed 7", requests)["committed"] / machine_results.replayed_row("H100", "mtp", requests)["committed"]
-crowded.beside(f"{over_mtp['H100']:.2f}: a step takes {longer['H100']:.1f} times as long and commits {more:.1f} times as many tokens", label="replayed")
+times_as_many = over_mtp["H100"]
+crowded.settle("fewer than MTP-1" if times_as_many < 0.8 else "about as many as MTP-1" if times_as_many < 1.4 else
+               "about twice as many" if times_as_many < 2.6 else "three times as many or more",
+               f"{times_as_many:.2f} times: a step takes {longer['H100']:.1f} times as long and commits {more:.1f} times as many tokens, replayed")
 glue(long_block=over_mtp["H100"], level=over_mtp[machine_results.CPU])
 
 # %% tags=["claim"]
@@ -560,10 +581,15 @@ claims({"on the H100 the long block writes about twice as much": abs(over_mtp["H
         "on the H100 it takes less than twice as long, on this CPU about three times": longer["H100"] < 2 < 2.7 < longer[machine_results.CPU]})
 
 # %% [markdown]
-# On the modelled H100 blocks of seven write ⟦long_block:.1f⟧ times as many tokens per second as MTP-1; on this CPU, where a step's time
-# follows the tokens, ⟦level:.1f⟧ times. (Both replay rounds of our tiny pair: [two machines](../docs/scheduling.md#two-machines).) In the
-# paper's own serving, fixed blocks of three and of five lose under high load, and DeepSeek had MTP-1 in production until DSpark took its
-# place (section 5.4). DSpark drafts long and cuts its blocks as the machine fills; lessons 09 to 11 build that scheduler.
+# <details><summary>After your bet</summary>
+#
+# On the modelled H100 blocks of seven write ⟦long_block:.2f⟧ times as many tokens per second as MTP-1; on this CPU, where a step's time
+# nearly follows the tokens, ⟦level:.2f⟧ times. (Both replay rounds of our tiny pair: [two machines](../docs/scheduling.md#two-machines).)
+#
+# </details>
+#
+# In the paper's own serving, fixed blocks of three and of five lose under high load, and DeepSeek had MTP-1 in production until DSpark took
+# its place (section 5.4). DSpark drafts long and cuts its blocks as the machine fills; lessons 09 to 11 build that scheduler.
 #
 # ## The scoreboard
 
@@ -597,10 +623,14 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 # - A curve's first point tells how good network and training are, its fall what the drafter does not see. The first point counts most.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns.
 # - With one request: a long block where a verification is dear, no draft where it is cheap. One draft needs another reason, and a full
-#   machine gives it only where a step's time follows the tokens.
+#   machine gives it only where a step's time nearly follows the tokens.
 #
 # **Next**: [07, train a drafter](07_train_a_drafter.ipynb). What must a drafter learn in order to be accepted?
-#
+
+# %%
+show_score("06")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without this section.

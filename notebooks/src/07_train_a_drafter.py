@@ -9,8 +9,7 @@
 # # 07 · Train a drafter
 #
 # What must a drafter learn in order to be accepted? Not to be right: to be *as unsure as the target, about the same tokens*. This
-# lesson turns that sentence into a loss and packs many blocks into one pass. At the end you train a part of a drafter, and it commits more
-# tokens per round than before.
+# lesson turns that sentence into a loss and packs many blocks into one pass. At the end you train a part of a drafter.
 #
 # **After this lesson you can**
 # - derive DSpark's loss from the accept rule, and say what cross-entropy and L1 each do for a drafter
@@ -32,8 +31,8 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_07 as exercises
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_07 as figures
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.lesson_text import claims, glue
@@ -101,10 +100,9 @@ assert torch.allclose(acceptance(p, q), 1 - (p - q).abs().sum(-1) / 2)
 # logit of the right token while the drafter guesses, at $q = 1/8$?
 
 # %%
-pull = predict("At q = 1/8: is the pull of L1, the size of the derivative of 2(1 - q) by the right token's logit, larger or smaller than that "
-               "of cross-entropy?", ...)
+pull = bet("07 which pulls harder")
 
-# %%
+# %% tags=["answer"]
 from dspark_lite.course.figures import style as plots
 
 logit = torch.linspace(-4, 7, 200, requires_grad=True)  # of the right token; the other seven have 0
@@ -114,22 +112,26 @@ glue(alone=load_recipe("tiny-dspark").loss.cross_entropy_first)
 picture = figures.pull_figure(chance.tolist(), {
     "cross-entropy": (pulls[0].tolist(), plots.DRAFTER_STYLES["dflash"][0]),
     "L1": (pulls[1].tolist(), plots.DRAFTER_STYLES["dspark"][0])}, guess=1 / 8)
-guessing = 1 / 8
-pull.beside(f"smaller: 2q(1 - q) = {2 * guessing * (1 - guessing):.3f} against 1 - q = {1 - guessing:.3f}", label="computed")
+hard, soft = 1 - 1 / 8, 2 / 8 * (1 - 1 / 8)
+pull.settle("cross-entropy" if hard > 1.2 * soft else "L1" if soft > 1.2 * hard else "about equally hard",
+            f"1 - q = {hard:.2f} by cross-entropy, 2q(1 - q) = {soft:.2f} by L1")
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # Cross-entropy pulls hardest where the drafter is most wrong; L1 at even odds, and hardly at all where the right token has no chance yet. A
 # beginner needs the first. So for the first ⟦alone:.0 %⟧ of its training the lab's DSpark learned by cross-entropy alone.
 #
-# ### What L1 is good for
+# </details>
 #
-# Why not stay with cross-entropy? In the mean over texts both losses are smallest at $q = p$, so a drafter that could match $p$ everywhere
-# would end at the same place by either. But it cannot: a slot does not see what the others drew. Take lesson 04's exercise 2. The target
-# says "of course" with 0.6 and "no problem" with 0.4. Slot 1 has learned these shares. Slot 2 does not see the first word, and learns how
-# often to say "course".
+# ### Where no drafter can be right
+#
+# In the mean over texts both losses are smallest at $q = p$, so a drafter that could match $p$ everywhere would end at the same place by
+# either. But it cannot: a slot does not see what the others drew. Take lesson 04's exercise 2. The target says "of course" with 0.6 and
+# "no problem" with 0.4. Slot 1 has learned these shares. Slot 2 does not see the first word, and learns how often to say "course".
 
 # %%
-which = predict("Slot 2 learns by cross-entropy or by L1 until its loss is smallest: by which are more of the two drafts kept?", ...)
+which = bet("07 a slot that cannot see")
 
 # %%
 from dspark_lite.course.exercises.lesson_04 import kept
@@ -139,17 +141,22 @@ losses = {"cross-entropy": -(first[0] * course.log() + first[1] * (1 - course).l
           "L1": first[0] * 2 * (1 - course) + first[1] * 2 * course}  # after "of" p is all on "course", after "no" on "problem"
 learned = {name: float(course[loss.argmin()]) for name, loss in losses.items()}
 two_drafts = {name: float(kept(torch.diag(first), first, torch.tensor([share, 1 - share]))) for name, share in learned.items()}
-which.beside(" ".join(f'{name}: "course" with {learned[name]:.1f}, {two_drafts[name]:.2f} of two drafts.' for name in losses), label="computed")
+ahead = two_drafts["L1"] - two_drafts["cross-entropy"]
+which.settle("by L1" if ahead > 0.02 else "by cross-entropy" if ahead < -0.02 else "by both as many",
+             "; ".join(f'{name} says "course" with {learned[name]:.1f}, {two_drafts[name]:.2f} of two drafts are kept' for name in losses))
 
 # %% tags=["claim"]
 claims({"cross-entropy learns the target's share, L1 the likelier word": abs(learned["cross-entropy"] - 0.6) < 0.005 and learned["L1"] == 1,
         "exercise 2 of lesson 04 has the same numbers": abs(two_drafts["cross-entropy"] - 1.52) < 0.005 and abs(two_drafts["L1"] - 1.6) < 0.005})
 
 # %% [markdown]
-# Cross-entropy makes slot 2 as unsure as the text is; L1 makes it always say "course", the best that two such slots can do. **Where a
-# drafter must be wrong, L1 chooses the mistake that is refused least.**
+# <details><summary>After your bet</summary>
 #
-# DSpark takes both, 0.1 of cross-entropy and 0.9 of L1.
+# **Where a drafter must be wrong, L1 chooses the mistake that is refused least.**
+#
+# </details>
+#
+# DSpark takes both losses, 0.1 of cross-entropy and 0.9 of L1.
 #
 # A third loss trains the [confidence](../docs/glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
 # $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
@@ -307,7 +314,7 @@ sees = sees if done else exercises.sees
 # ### Exercise 4 · Two leaks (think)
 # *5 minutes · medium · core.*
 #
-# A drafter that is shown its answers learns splendidly and drafts badly: its training *leaks*. Name two ways in which a wrong mask may
+# A training *leaks* if it shows the drafter what it has to predict. Name two ways in which a wrong mask may
 # show a block what it has to predict, and for each the one experiment that would find it.
 #
 # <details><summary>Hint</summary>
@@ -339,12 +346,12 @@ sees = sees if done else exercises.sees
 # loss, write `train_here = True`.
 
 # %%
-leak = predict("After as many steps, how do the labels that are off by one compare with the right ones: in the loss, and in what is accepted?", ...)
+leak = bet("07 labels off by one")
 
 # %%
 train_here = False
 
-# %% tags=["folded"]
+# %% tags=["folded", "answer"]
 # @title Read the recorded trainings, or train here
 import tempfile
 from pathlib import Path
@@ -356,10 +363,11 @@ whole = whole_drafter.train_whole(lab, folder / "whole", sees, dspark_loss, prom
 taus = {name: sum(found.values()) / len(found) for name, found in whole["accepted_length"].items()}
 picture = figures.loss_comparison(whole["losses"], taus, f"{whole['device']}, {whole['target']}")
 same, fell = (sum(whole["losses"][name][-10:]) / sum(whole["losses"][name][:10]) for name in ("stopped early", "off by one"))
-leak.beside(f"the loss has fallen to {fell:.0%}, with the right labels to {same:.0%}; {taus['off by one']:.2f} tokens per round against "
-            f"{taus['stopped early']:.2f}", label="here" if train_here else "recorded")
-glue(wrong=taus["off by one"], early=taus["stopped early"], whole_steps=len(whole["losses"]["right labels"]), whole_tau=taus["right labels"], lab_tau=taus["the lab's DSpark"],
-     whole_prompts=whole["prompts"])
+leak.settle(f"the loss is {'lower' if fell < same else 'higher'}, and {'fewer' if taus['off by one'] < taus['stopped early'] else 'more'} drafts are accepted",
+            f"the loss has fallen to {fell:.0%}, with the right labels to {same:.0%}; {taus['off by one']:.2f} tokens per round against "
+            f"{taus['stopped early']:.2f}, of which one is the target's own")
+glue(wrong=taus["off by one"], early=taus["stopped early"], whole_steps=len(whole["losses"]["right labels"]),
+     whole_tau=taus["right labels"], lab_tau=taus["the lab's DSpark"], whole_prompts=whole["prompts"])
 
 # %% tags=["claim"]
 claims({"with shifted labels the loss falls further in as many steps": fell < 0.7 * same,
@@ -368,12 +376,17 @@ claims({"with shifted labels the loss falls further in as many steps": fell < 0.
         "and after all steps less than a third of what the lab's drafter brings": taus["right labels"] - 1 < (taus["the lab's DSpark"] - 1) / 3})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # With labels off by one the loss falls too well: the head has learned to say the previous token again. Of ⟦wrong:.2f⟧ tokens per round one
 # is the target's own, so hardly any draft is accepted; the right labels have come to ⟦early:.2f⟧ in as many steps. *A loss that falls too
-# well is a symptom.* So do not trust the curve. Print one slot's input beside its label, change a token and see what moves, and let the
-# drafter draft.
+# well is a symptom.*
 #
-# The right labels are no triumph either: after ⟦whole_steps⟧ steps a round brings ⟦whole_tau:.2f⟧ tokens, where the lab's DSpark brings
+# </details>
+#
+# Do not trust a curve alone. Print one slot's input beside its label, change a token and see what moves, and let the drafter draft.
+#
+# The right labels are no triumph: after ⟦whole_steps⟧ steps a round brings ⟦whole_tau:.2f⟧ tokens, where the lab's DSpark brings
 # ⟦lab_tau:.1f⟧. That one has more layers, and learned from more answers, for longer.
 #
 # ## Your head
@@ -461,7 +474,7 @@ glue(head_prompts=len(answers))
 print("the first answer:", lab.decode(answers[0][0][answers[0][1]:])[:200])
 
 # %%
-brings = predict("How many more tokens per round does DFlash bring with the head than without, in the mean of the domains?", ...)
+brings = bet("07 the head alone")
 
 # %% [markdown]
 # Now train, with your loss and the usual loop of PyTorch. $W_2$ begins at zero, so the head begins without a say.
@@ -501,7 +514,7 @@ dflash.markov_head = None
 #
 # </details>
 
-# %%
+# %% tags=["answer"]
 from dspark_lite.course.estimates import paired, share_of_rows
 
 lengths = {whose: {domain: share_of_rows(found[domain]) for domain in domains} for whose, found in expected.items()}
@@ -514,7 +527,8 @@ def mean_gain(after, before):
 
 
 gain = paired(mean_gain, *(list(expected[name].values()) for name in ("DFlash and your head", "DFlash")))
-brings.beside(f"{gain.value:.2f}")
+brings.settle("less than a tenth of a token" if gain.value < 0.1 else "between a tenth and a whole token" if gain.value < 1 else "more than a token",
+              f"{gain.value:.2f}, 95 % interval {gain.low:.2f} to {gain.high:.2f}")
 glue(head_gain=gain.value, head_low=gain.low, head_high=gain.high, head_steps=steps)
 
 # %% tags=["claim"]
@@ -524,11 +538,15 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
         "on chat the lab's DSpark is ahead by more than a token": lengths["the lab's DSpark"]["chat"] > lengths["DFlash and your head"]["chat"] + 1})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # **Two small matrices, trained by you for ⟦head_steps⟧ steps, bring ⟦head_gain:.2f⟧ tokens per round more** in the mean of the domains (95 %
 # interval over answers: ⟦head_low:.2f⟧ to ⟦head_high:.2f⟧; one training), nearly all on code. Where slots are drawn independently they
 # collide, and one look back helps. On chat, where they collide most, it brings nothing after so few steps, and
 # we do not know why. There is more to be had there: the lab's DSpark is ahead on chat as well. Its head learned together with its
 # backbone, for longer and with other losses.
+#
+# </details>
 #
 # > **How sure are we?** Ten held-out answers per domain for the head, ⟦whole_prompts:words⟧ prompts per domain for the recorded trainings,
 # > one training each: enough to see a large difference, not a small one.
@@ -544,7 +562,11 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
 #
 # **Next**: [08, the released weights](08_released_weights.ipynb): the drafters that DeepSeek trained, in this very code. At home, with
 # a GPU and an evening: [train one for your own model](../docs/evening.md).
-#
+
+# %%
+show_score("07")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without these sections.
