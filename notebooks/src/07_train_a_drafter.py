@@ -181,7 +181,8 @@ picture = figures.slots_picture()
 # *15 minutes · medium · core.*
 #
 # Write the three losses of each slot, [K, g]: cross-entropy with the text's token, L1 distance to the target, binary cross-entropy of the
-# confidence with its own label, the chance of acceptance. The last line averages each over the slots that count (`weighted_loss`), multiplies it by its factor and adds.
+# confidence with its own label, the chance of acceptance. The last line averages each over the slots that count (`weighted_loss`),
+# multiplies it by its factor and adds.
 # The checker looks at the value *and* at its gradients.
 #
 # <details><summary>Hint 1</summary>
@@ -663,5 +664,6 @@ picture = figures.position_weight_figure(weights, reached.tolist(), (added / add
 
 # %% [markdown]
 # **The code's weights are nearer to what a position adds.** So `weighted_loss` takes the code's. The lab's drafters were trained with the
-# paper's, and we have not compared the two by training. (What a position adds comes from 100 prompts per domain and the one training that is shipped; with
+# paper's, and we have not compared the two by training. (What a position adds comes from 100 prompts per domain and the one training that
+# is shipped; with
 # either of the other two trainings the code's are nearer, too.)
