@@ -73,10 +73,10 @@ def test_a_slope_is_not_moved_by_one_slow_moment():
 
 def test_draft_costs_are_labelled_where_they_end(closing):
     (axes,) = figures.draft_cost(
-        {"mtp": {1: 0.5}, "eagle3": {1: 0.5, 2: 1.0}, "dspark": {1: 2.0, 2: 2.1}}, "CPU"
+        {"eagle3": {1: 0.5, 2: 1.0}, "dspark": {1: 2.0, 2: 2.1}}, "CPU"
     ).axes
     assert axes.get_title() == "one token more costs Eagle3 0.50 ms, DSpark 0.10 ms"
-    assert written(axes.figure) == ["Eagle3", "DSpark", "MTP-1", "measured on CPU"]
+    assert written(axes.figure) == ["Eagle3", "DSpark", "measured on CPU"]
 
 
 def test_here_stands_above_the_paper(closing):
@@ -121,15 +121,17 @@ def test_cells_of_a_round_are_the_texts_and_one_for_each_pass(accepted, committe
 def test_cells_are_drawn_with_the_readers_marks(closing):
     cells = exercises.cells(cached=1, gamma=3, accepted=1)
     asked = written(figures.cache_cells(*cells))
-    assert asked[:4] == ["text", "anchor", "draft 1", "draft 2"]
+    assert asked[:4] == [
+        f"{whose}\npair" for whose in ("text's", "anchor's", "draft 1's", "draft 2's")
+    ]
     assert [text for text in asked if text in ("in text", "refused")] == ["in text"] * 3 + [
         "refused"
     ]
-    assert "after" not in asked
+    assert "next round" not in asked
     right = written(figures.cache_cells(*cells, exercises.survives(*cells)))
-    assert right[right.index("after") + 1 :] == ["target's", "target's", "enters"]
+    assert right[right.index("next round") + 1 :] == ["target's", "target's", "enters"]
     wrong = written(figures.cache_cells(*cells, cells[1]))
-    assert wrong[wrong.index("after") + 1 :] == ["target's", "target's", "its own"]
+    assert wrong[wrong.index("next round") + 1 :] == ["target's", "target's", "its own"]
 
 
 def test_places_are_no_marks(capsys):

@@ -91,17 +91,17 @@ def sees(anchors, length, gamma, query, key):
     return mask
 
 
-def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+def dspark_loss(draft_logits, target_logits, labels, counted, confidence, factors):
     """By torch's own losses."""
     q, p = draft_logits.softmax(-1), target_logits.softmax(-1)
     parts = {
-        "cross_entropy": F.cross_entropy(draft_logits.transpose(1, 2), tokens, reduction="none"),
+        "cross_entropy": F.cross_entropy(draft_logits.transpose(1, 2), labels, reduction="none"),
         "l1": (q - p).abs().sum(-1),
         "confidence": F.binary_cross_entropy(
             confidence.sigmoid(), torch.minimum(p, q).sum(-1).detach(), reduction="none"
         ),
     }
-    weights = torch.exp(-torch.arange(tokens.shape[1]) / 4).expand_as(counted)[counted]
+    weights = torch.exp(-torch.arange(labels.shape[1]) / 4).expand_as(counted)[counted]
     return sum(
         factors[name] * (part[counted] * weights).sum() / weights.sum()
         for name, part in parts.items()

@@ -227,12 +227,12 @@ NO_TENSOR = "return a tensor, not a Python number (.item() or float() on the way
 COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
 
 
-def text_loss(log_q, p, tokens):
+def text_loss(log_q, p, labels):
     """Cross-entropy [K, g] with the text."""
-    return -log_q.gather(-1, tokens[..., None])[..., 0]
+    return -log_q.gather(-1, labels[..., None])[..., 0]
 
 
-def target_loss(log_q, p, tokens):
+def target_loss(log_q, p, labels):
     """L1 distance [K, g] to the target."""
     return distance(p, log_q.exp())
 
@@ -253,11 +253,11 @@ def losing(
     """DSpark's loss with its parts: the text's, the target's, the confidence's label, how each is averaged, and how the
     confidence's logits are read and judged by the label."""
 
-    def loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+    def loss(draft_logits, target_logits, labels, counted, confidence, factors):
         log_q, p = torch.log_softmax(draft_logits, -1), torch.softmax(target_logits, -1)
         parts = {
-            "cross_entropy": text(log_q, p, tokens),
-            "l1": match(log_q, p, tokens),
+            "cross_entropy": text(log_q, p, labels),
+            "l1": match(log_q, p, labels),
             "confidence": judge(read(confidence), label(p, log_q.exp()), reduction="none"),
         }
         return sum(factors[name] * mean(part, counted) for name, part in parts.items())
@@ -265,9 +265,9 @@ def losing(
     return loss
 
 
-def dspark_loss(draft_logits, target_logits, tokens, counted, confidence, factors):
+def dspark_loss(draft_logits, target_logits, labels, counted, confidence, factors):
     """The loss of K blocks: cross-entropy, L1 and the confidence's binary cross-entropy, weighed and added."""
-    return losing()(draft_logits, target_logits, tokens, counted, confidence, factors)
+    return losing()(draft_logits, target_logits, labels, counted, confidence, factors)
 
 
 FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
@@ -343,14 +343,14 @@ check_dspark_loss = Exercise(
         Cases([LOSS_CASE], loss_case),
         {
             "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.": losing(
-                match=lambda log_q, p, tokens: target_loss(log_q, p, tokens) / 2
+                match=lambda log_q, p, labels: target_loss(log_q, p, labels) / 2
             ),
             "the L1 term is averaged over the vocabulary; it is a sum.": losing(
-                match=lambda log_q, p, tokens: (p - log_q.exp()).abs().mean(-1)
+                match=lambda log_q, p, labels: (p - log_q.exp()).abs().mean(-1)
             ),
             "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.": (
-                losing(match=lambda log_q, p, tokens: (p * (p.log() - log_q)).sum(-1)),
-                losing(match=lambda log_q, p, tokens: (log_q.exp() * (log_q - p.log())).sum(-1)),
+                losing(match=lambda log_q, p, labels: (p * (p.log() - log_q)).sum(-1)),
+                losing(match=lambda log_q, p, labels: (log_q.exp() * (log_q - p.log())).sum(-1)),
             ),
             "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.": (
                 losing(label=lambda p, q: 1 - distance(p, q)),
@@ -370,13 +370,13 @@ check_dspark_loss = Exercise(
                 label=lambda p, q: acceptance(p, q).cumprod(-1)
             ),
             "the cross-entropy is with all of the target's distribution; it is with the text: -log q of its one token.": losing(
-                text=lambda log_q, p, tokens: -(p * log_q).sum(-1)
+                text=lambda log_q, p, labels: -(p * log_q).sum(-1)
             ),
             "the cross-entropy has the wrong sign: it is -log q.": losing(
                 text=lambda *case: -text_loss(*case)
             ),
             "the cross-entropy is of the target's distribution; the drafter is to be trained, so take -log q of the token.": losing(
-                text=lambda log_q, p, tokens: text_loss(p.log(), p, tokens)
+                text=lambda log_q, p, labels: text_loss(p.log(), p, labels)
             ),
             "the slots that count weigh alike; weighted_loss gives earlier positions more weight.": losing(
                 mean=lambda losses, counted: (losses * counted).sum() / counted.sum()
@@ -394,8 +394,8 @@ check_dspark_loss = Exercise(
                 read=torch.sigmoid
             ),
             "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.": losing(
-                text=lambda log_q, p, tokens: text_loss(
-                    torch.log_softmax(log_q.exp(), -1), p, tokens
+                text=lambda log_q, p, labels: text_loss(
+                    torch.log_softmax(log_q.exp(), -1), p, labels
                 )
             ),
             "the losses are plain means over all slots; average each with weighted_loss.": losing(

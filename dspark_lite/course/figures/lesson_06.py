@@ -30,27 +30,46 @@ from .token_boxes import (
 
 def wiring():
     """Draw what one pass of Eagle3 reads, and the way of its output into the next pass."""
-    fig, axes = inch_canvas(5.2, 3.7)
-    centre, wide = 2.1, 3.6
-    for x, face, text, letters in (
-        (centre - 0.95, CONTEXT, "feature $f_i$:\nseveral layers, mixed", "white"),
-        (centre + 0.95, "white", "embedding of $x_{i+1}$,\nthe token after it", BLACK),
+    fig, axes = inch_canvas(5.4, 4.2)
+    left, right = 0.35, 3.95
+    rows = {"reads": -3.85, "attention": -2.95, "sum": -2.1, "output": -1.25, "head": -0.4}
+    boxes = (
+        (1.2, "reads", 1.7, CONTEXT, "white", "feature $f_i$:\nseveral layers, mixed"),
+        (3.1, "reads", 1.7, "white", BLACK, "embedding of $x_{i+1}$,\nthe token after it"),
+        (2.55, "attention", right - 1.15, PALE, BLACK, "attention reads the pair"),
+        (
+            2.15,
+            "sum",
+            right - left,
+            PALE,
+            BLACK,
+            "feature + attention's result;\nthe MLP adds its own",
+        ),
+        (2.15, "output", right - left, BLOCK, BLACK, "output of the pass"),
+        (2.15, "head", right - left, PALE, BLACK, "LM head: the draft $x_{i+2}$"),
+    )
+    for x, row, wide, face, letters, text in boxes:
+        tower_box(axes, x, rows[row], wide, 0.46, face, text, letters=letters, size=MEDIUM)
+    for x, start, end, colour in (
+        (0.75, "reads", "sum", CONTEXT),  # the feature is added as it is
+        (1.6, "reads", "attention", CONTEXT),
+        (3.1, "reads", "attention", GREY),
+        (2.55, "attention", "sum", GREY),
+        (2.15, "sum", "output", GREY),
+        (2.15, "output", "head", GREY),
     ):
-        tower_box(axes, x, -3.3, 1.7, 0.5, face, text, letters=letters, size=MEDIUM)
-        arrow(axes, (x, -3.03), (x, -2.53), GREY)
-    for y, text, face in (
-        (-2.3, "attention reads both side by side", BLOCK),
-        (-1.45, "its result is added to the feature,\nthen the MLP adds its own", BLOCK),
-        (-0.45, "LM head: the draft $x_{i+2}$", PALE),
-    ):
-        tower_box(axes, centre, y, wide, 0.45, face, text, letters=BLACK, size=MEDIUM)
-    for y in (-2.06, -1.21):
-        arrow(axes, (centre, y), (centre, y + (0.38 if y < -2 else 0.53)), GREY)
-    axes.plot([3.92, 4.2, 4.2, 0.06, 0.06], [-1.45, -1.45, -3.64, -3.64, -3.3], color=BLOCK, lw=1.8)
-    arrow(axes, (0.06, -3.3), (0.3, -3.3), BLOCK)
+        arrow(axes, (x, rows[start] + 0.25), (x, rows[end] - 0.26), colour)
+    turn, foot = 4.2, rows["reads"]
+    axes.plot(
+        [right, turn, turn, 0.08, 0.08],
+        [rows["output"], rows["output"], foot - 0.34, foot - 0.34, foot],
+        color=BLOCK,
+        lw=1.8,
+    )
+    arrow(axes, (0.08, foot), (left - 0.02, foot), BLOCK)
     axes.text(
-        4.27,
-        -2.5,
+        turn + 0.08,
+        -2.6,
         "in the next\npass the\noutput takes\nthe feature's\nplace",
         ha="left",
         va="center",
@@ -66,33 +85,29 @@ def cache_cells(from_target: list[bool], committed: list[bool], stays: list[bool
     With `stays`, a row shows what of them the next round finds, and which accepted drafts are entered anew.
     """
     cached = sum(from_target) - 1
-    names = ["text"] * cached + ["anchor"]
-    names += [f"draft {k}" for k in range(1, len(from_target) - cached)]
+    names = ["text's"] * cached + ["anchor's"]
+    names += [f"draft {k}'s" for k in range(1, len(from_target) - cached)]
+    targets, own = ("target's", CONTEXT, "white"), ("its own", BLOCK, BLACK)
     rows = {
-        "feature of": [
-            ("target's", CONTEXT, "white") if target else ("its own", PALE, BLACK)
-            for target in from_target
-        ],
-        "token": [
+        "feature in\nthe pair": [targets if target else own for target in from_target],
+        "token in\nthe pair": [
             ("in text", "white", BLACK) if kept else ("refused", "white", REJECTED)
             for kept in committed
         ],
     }
     if stays is not None:
         entered = {True: ("enters", CONTEXT, "white"), False: None}
-        rows["after"] = [
-            (("target's", CONTEXT, "white") if target else ("its own", PALE, BLACK))
-            if kept
-            else entered[committed[k] and not target]
+        rows["next round"] = [
+            (targets if target else own) if kept else entered[committed[k] and not target]
             for k, (kept, target) in enumerate(zip(stays, from_target))
         ]
-    wide, label, line = 0.62, 0.82, 0.42
-    fig, axes = inch_canvas(label + wide * len(names) + 0.05, 0.4 + line * len(rows))
+    wide, label, line = 0.66, 0.85, 0.42
+    fig, axes = inch_canvas(label + wide * len(names) + 0.05, 0.55 + line * len(rows))
     for k, name in enumerate(names):
-        write(axes, label + wide * (k + 0.5), -0.2, name)
+        write(axes, label + wide * (k + 0.5), -0.22, f"{name}\npair")
     for number, (name, row) in enumerate(rows.items()):
-        y = -0.55 - line * number
-        axes.text(0.05, y, name, va="center")
+        y = -0.7 - line * number
+        axes.text(0.05, y, name, va="center", fontsize=SMALL)
         for k, cell in enumerate(row):
             if cell is None:
                 continue
@@ -117,7 +132,7 @@ def draft_cost(draft_ms: dict[str, dict[int, float]], device: str):
     )
     eagle3, dspark = (per_token(draft_ms[name]) for name in ("eagle3", "dspark"))
     axes.set_title(f"one token more costs Eagle3 {eagle3:.2f} ms, DSpark {dspark:.2f} ms")
-    label_lines(
+    label_ends(
         axes,
         [
             (max(cost), cost[max(cost)], DRAFTER_LABELS[name], drafter_style(name)["color"])
@@ -132,25 +147,6 @@ def per_token(cost: dict[int, float]) -> float:
     """Return the milliseconds that a further token adds to a draft, {length: ms}: the median, which one slow moment does not
     move."""
     return float(np.median(np.diff(list(cost.values())))) if len(cost) > 1 else 0.0
-
-
-def label_lines(axes, ends: list[tuple]) -> None:
-    """Write `label_ends` for lines of full length. A shorter line has its name after its last point, a single point before it."""
-    full = max(x for x, *_ in ends) - 0.5
-    label_ends(axes, [end for end in ends if end[0] > full])
-    for x, y, label, colour in (end for end in ends if end[0] <= full):
-        away, side = (-10, "right") if x < 1.5 else (8, "left")
-        axes.annotate(
-            label,
-            (x, y),
-            (away, 0),
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            fontsize=SMALL,
-            color=colour,
-        )
-        axes.set_xlim(left=min(axes.get_xlim()[0], x - 1.6 if x < 1.5 else 1))
 
 
 def here_and_paper(here: dict, paper: dict, domain: str):
@@ -184,14 +180,14 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
     scale; titles say how far the lines end apart."""
     fig, panels = figure(len(curves), width=3.0, height=3.0, sharey=True)
     for axes, (title, (given, own)) in zip(panels, curves.items()):
-        axes.plot(range(1, len(given) + 1), given, color=GREY, marker="s", linestyle="--")
-        axes.plot(range(1, len(own) + 1), own, **drafter_style("eagle3"))
+        axes.plot(range(1, len(given) + 1), given, color=CONTEXT, marker="s", linestyle="--")
+        axes.plot(range(1, len(own) + 1), own, color=BLOCK, marker="o")
         axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.45, 0.75))
         axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}")
         for line, (text, colour) in enumerate(
             (
-                ("reads its own output", drafter_style("eagle3")["color"]),
-                ("reads the target's features", GREY),
+                ("reads the target's features", CONTEXT),
+                ("reads its own output", BLOCK),
             )
         ):
             axes.text(
@@ -237,7 +233,7 @@ def token_cost(curves: dict[str, list[float]], plain: float, title: str):
         ylim=(0, 1.1 * max(plain, *map(max, curves.values()))),
         xticks=range(1, longest + 1),
     )
-    label_lines(
+    label_ends(
         axes,
         [
             (longest, plain, "plain decoding", GREY),

@@ -1,7 +1,6 @@
-"""Figures of lesson 07: overlap and pulls, what belongs to which slot, what a position is worth, packed blocks, loss curves, what a head brings."""
+"""Figures of lesson 07: pulls, what belongs to which slot, what a position adds, packed blocks, loss curves, what a head brings."""
 
 import numpy as np
-import torch
 
 from .style import (
     BLACK,
@@ -109,7 +108,7 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
         ylim=(slots - 0.5, -0.5),
     )
     axes.set_title(
-        f"{learned} predictions by {slots} slots in one pass, {np.mean(seen > 0):.0%} of the table visible",
+        f"{learned} predictions by {slots} slots in one pass",
     )
     for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
         axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
@@ -118,34 +117,6 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
     axes.tick_params(which="minor", length=0)
     axes.tick_params(axis="x", rotation=90, labelsize=SMALL)
     axes.tick_params(axis="y", labelsize=SMALL)
-    return fig
-
-
-def overlap(p, q):
-    """Draw two distributions [V] over a few tokens as bars; their overlap is filled, and its size in the title."""
-    shared, places = torch.minimum(p, q), np.arange(len(p))
-    fig, axes = figure(width=5.6)
-    axes.bar(places, shared, 0.7, color=BLUE, label="shared: a draft is kept")
-    axes.bar(
-        places,
-        p - shared,
-        0.7,
-        bottom=shared,
-        facecolor="white",
-        edgecolor=BLACK,
-        hatch="///",
-        label="target only: owed after a refusal",
-    )
-    axes.bar(
-        places, q - shared, 0.7, bottom=shared, color=ORANGE, alpha=0.6, label="draft only: refused"
-    )
-    axes.set(
-        xticks=places,
-        xticklabels=[f"token {chr(ord('A') + place)}" for place in places],
-        ylabel="probability",
-    )
-    axes.set_title(f"overlap {shared.sum():.2f} = 1 - L1/2, with L1 = {(p - q).abs().sum():.2f}")
-    axes.legend()
     return fig
 
 
@@ -169,7 +140,7 @@ def position_weight_figure(
     )
     nearer = min(
         weights,
-        key=lambda whose: sum(abs(weight - worth) for weight, worth in zip(weights[whose], added)),
+        key=lambda whose: sum(abs(weight - gain) for weight, gain in zip(weights[whose], added)),
     )
     axes.set_title(f"{nearer} weights are nearer to what a position adds")
     ends = [
@@ -209,34 +180,44 @@ def loss_curves(log: list[dict]):
     return fig
 
 
-def loss_comparison(curves: dict[str, list[float]], lengths: dict[str, float], device: str):
-    """Draw the loss of each step by training, {name: losses}, and the mean over five steps; at the ends stand the tokens per
-    round, {name: tokens}. The title has the share of the loss that is left after the steps of the shortest training."""
-    fig, axes = figure(width=7.0, height=2.9)
-    shortest = min(map(len, curves.values()))
-    for (name, losses), colour in zip(curves.items(), (BLUE, RED)):
-        means = np.convolve(losses, np.ones(5) / 5, "valid")
-        axes.plot(range(1, len(losses) + 1), losses, color=colour, linewidth=0.8, alpha=0.4)
-        axes.plot(range(5, len(losses) + 1), means, color=colour)
-        axes.annotate(
-            f"{name}:\n{lengths[name]:.2f} tokens per round",
-            (len(losses), means[-1]),
-            (8, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-            color=colour,
-            annotation_clip=False,
-        )
-    highest = 1.2 * np.quantile(
-        np.concatenate(list(curves.values())), 0.95
+def loss_comparison(losses: dict[str, list[float]], lengths: dict[str, float], device: str):
+    """Draw the loss of each step with "right labels" and with labels "off by one", and the mean over five steps; at the ends,
+    and where the right labels were "stopped early", stand the tokens per round, {name: tokens}. The title has the share of the
+    loss that is left to both after the steps of the shorter training."""
+    fig, axes = figure(width=7.0, height=3.0)
+    few = len(losses["off by one"])
+    for name, colour in (("right labels", BLUE), ("off by one", RED)):
+        values = losses[name]
+        means = np.convolve(values, np.ones(5) / 5, "valid")
+        axes.plot(range(1, len(values) + 1), values, color=colour, linewidth=0.8, alpha=0.4)
+        axes.plot(range(5, len(values) + 1), means, color=colour)
+        marks = [(len(values), means[-1], f"{name}, {len(values)} steps", name, (8, 0))]
+        if name == "right labels":
+            marks.append((few, means[few - 5], f"{name}, {few} steps", "stopped early", (8, 26)))
+        for step, height, label, whose, away in marks:
+            axes.plot(step, height, "o", color=colour)
+            axes.annotate(
+                f"{label}:\n{lengths[whose]:.2f} tokens per round",
+                (step, height),
+                away,
+                textcoords="offset points",
+                va="center",
+                fontsize=SMALL,
+                color=colour,
+                annotation_clip=False,
+            )
+    every = np.concatenate(list(losses.values()))
+    axes.set(
+        xlabel="step", ylabel="loss", ylim=(0, 1.2 * np.quantile(every, 0.95))
     )  # the first steps are far off
-    axes.set(xlabel="step", ylabel="loss", ylim=(0, highest))
-    left = ", ".join(
-        f"{name} {sum(losses[shortest - 10 : shortest]) / sum(losses[:10]):.0%}"
-        for name, losses in curves.items()
+    left = {
+        name: sum(losses[name][-10:]) / sum(losses[name][:10])
+        for name in ("stopped early", "off by one")
+    }
+    axes.set_title(
+        f"after {few} steps the loss has fallen to {left['stopped early']:.0%},\n"
+        f"with labels off by one to {left['off by one']:.0%}"
     )
-    axes.set_title(f"left of the loss after {shortest} steps: {left}")
     measured_on(axes, device)
     return fig
 
@@ -269,15 +250,16 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
 
 
 def lengths_figure(lengths: dict[str, dict[str, float]], device: str):
-    """Draw tokens per round, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its
+    """Draw expected lengths of rounds, {whose: {domain: value}}, as groups of bars by domain; the middle one's colour stands between its
     neighbours'."""
-    fig, axes = figure(width=5.6, height=2.8)
+    fig, axes = figure(width=5.6, height=3.2)
     domains = list(next(iter(lengths.values())))
     colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])
     values = {name: [found[domain] for domain in domains] for name, found in lengths.items()}
     for bars in grouped_bars(axes, values, colours).values():
         axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
-    axes.set(xticks=range(len(domains)), xticklabels=domains, ylabel="tokens per round, τ")
+    axes.set(xticks=range(len(domains)), xticklabels=domains)
+    axes.set_ylabel("expected length of a round\nfrom a random place (tokens)")
     measured_on(axes, device)
     fig.legend(loc="outside upper center", ncols=len(lengths))
     return fig

@@ -345,21 +345,21 @@ def draw_forecast(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
 
 
 def draw_wire(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
-    """Add the feature that each pass of the drafter reads: the target's at the anchor, then the output of the pass before, by wire;
+    """Add the feature that each pass reads beside a word: the target's beside the anchor, then the output of the pass before, by wire;
     when the target has read the block, its features replace those of kept tokens, and the others are thrown away."""
     for k in range(len(r.drafts) + 1):
         x, y = stage.under(k)
         middle = (x + stage.box / 2, y + 12)
-        own = {} if k == 0 else {at.drafted[k - 1]: {"opacity": 1}}
+        own = {at.drafted[k - 1]: {"opacity": 1}} if 0 < k < len(r.drafts) else {}
         seen = own | {at.committed: {"opacity": 0}}
-        if k:
+        if own:
             stage.rect(
                 middle[0] - 7,
                 y + 5,
                 14,
                 14,
-                "paper",
-                "refused",
+                "amber",
+                "amber",
                 seen if k > r.accepted else own | {at.added: {"opacity": 0}},
                 round=7,
                 thick=2,
@@ -368,24 +368,24 @@ def draw_wire(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
         if k <= r.accepted:
             shown = appear(at.start if k == 0 else at.added, at.next, wait=90 * k)
             stage.rect(
-                middle[0] - 7, y + 5, 14, 14, "kept", "kept", shown, round=7, thick=2, opacity=0
+                middle[0] - 7, y + 5, 14, 14, "added", "added", shown, round=7, thick=2, opacity=0
             )
-        else:
+        elif own:
             cross = appear(at.added, at.committed)
             for way in (-1, 1):
                 stage.path(
                     [(middle[0] - 6, y + 12 - 6 * way), (middle[0] + 6, y + 12 + 6 * way)],
-                    "refused",
+                    "ink",
                     cross,
                     thick=2,
                     opacity=0,
                 )
         before = stage.under(k - 1) if k else (x, y)
-        if k and before[1] == y:
+        if own and before[1] == y:
             wire = [(before[0] + stage.box / 2 + 8, y + 12), (middle[0] - 10, y + 12)]
             stage.path(
                 wire,
-                "refused",
+                "amber",
                 {at.drafted[k - 1]: {"opacity": 1, "sx": 1}, at.added: {"opacity": 0}},
                 thick=2,
                 tip=True,
@@ -393,11 +393,11 @@ def draw_wire(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
                 opacity=0,
             )
     x = EDGE
-    for fill, stroke, name in (
-        ("kept", "kept", "the target's feature"),
-        ("paper", "refused", "the drafter's own output"),
+    for fill, name in (
+        ("added", "the target's feature"),
+        ("amber", "the drafter's own output"),
     ):
-        stage.rect(x, stage.floor + 5, 11, 11, fill, stroke, round=6, thick=2)
+        stage.rect(x, stage.floor + 5, 11, 11, fill, fill, round=6, thick=2)
         stage.text(x + 16, stage.floor + 15, name, size=10.5)
         x += 30 + 5.7 * len(name)
 
@@ -598,7 +598,9 @@ LAYERS = {
         one_by_one=True,
         sentences={
             "draft": lambda k, draft: (
-                f"Pass {k + 1} of the drafter reads {'the target’s feature' if k == 0 else 'its own last output'} and guesses {said(draft.text)}."
+                f"Pass {k + 1} of the drafter reads "
+                f"{'the anchor and the target’s feature' if k == 0 else 'the last draft and its own output'}"
+                f", and guesses {said(draft.text)}."
             ),
             "add": lambda r, refused: (
                 f"The target writes {said(r.added)}. Its features replace the drafter's own outputs for the kept words; the others are thrown away."

@@ -157,8 +157,9 @@ def train_whole(lab: Lab, folder: Path, sees, loss, prompts: int) -> dict:
     """Train drafters from scratch by the recipe `lesson-PROFILE`, and count their tokens per round beside the lab's DSpark.
 
     `sees` and `loss` are what lesson 07's exercises 3 and 2 ask for; answers, cache and drafters go to `folder`.
-    Return the loss of each update ("losses") with right labels and, for a fifth of the updates, with labels "off by one";
-    and {whose: {domain: tokens per round}} ("accepted_length") on `prompts` prompts of each domain.
+    Return the loss of each update ("losses") with "right labels", with right labels "stopped early" after a fifth of the
+    updates, and with labels "off by one" for as few; and {whose: {domain: tokens per round}} ("accepted_length") on `prompts`
+    prompts of each domain.
     """
     recipe = load_recipe(f"lesson-{lab.profile}")
     answers = answered_rows(lab.target, recipe.data, folder / "answers.jsonl")
@@ -175,7 +176,11 @@ def train_whole(lab: Lab, folder: Path, sees, loss, prompts: int) -> dict:
         return recipe.learning_rate * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
 
     losses = {}
-    for name, updates, shift in (("right labels", steps, 0), ("off by one", steps // 5, 1)):
+    for name, updates, shift in (
+        ("right labels", steps, 0),
+        ("stopped early", steps // 5, 0),
+        ("off by one", steps // 5, 1),
+    ):
         drafter = new_draft(recipe, lab.target)
         learning = [parameter for parameter in drafter.parameters() if parameter.requires_grad]
         losses[name] = train(
