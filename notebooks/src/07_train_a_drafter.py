@@ -35,8 +35,10 @@ from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_07 as exercises
 from dspark_lite.course.figures import lesson_07 as figures
 from dspark_lite.course.figures import widgets
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 lab = dspark_lite.setup()
 lab.max_new_tokens = 64  # enough to tell drafters apart
@@ -161,6 +163,13 @@ claims({"cross-entropy learns the target's share, L1 the likelier word": abs(lea
 # A third loss trains the [confidence](../docs/glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
 # $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
 #
+# Here are recorded rounds of the lab's DSpark, whose training is over. Play them: in each slot that was judged you see what is left for
+# the three losses to pull.
+
+# %%
+picture = living_round("losses", recorded_rounds("sampled"))
+
+# %% [markdown]
 # ### What belongs to which slot
 #
 # A text *A B C D E*, places counted from 0, and a block of three slots whose anchor is *C*:
