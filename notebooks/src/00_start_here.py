@@ -180,6 +180,13 @@ done = exercises.check_speculate(speculate) and keep(speculate)
 #
 # Now run your loop on the prompt, beside the target alone. `counted` counts the passes. Until your function is right, the course's own
 # takes its place, here and later.
+#
+# Before a measurement this course asks for a bet: choose, and the answer appears once it is measured.
+
+# %%
+from dspark_lite.course.bets import bet, show_score
+
+passes_needed = bet("00 passes needed")
 
 # %%
 from dspark_lite.losslessness.ties import same_or_tied
@@ -198,18 +205,17 @@ count = len(plain.token_ids)
 watched, passes = counted(big)
 mine = my_speculate(watched, little, ids, count)[0, ids.shape[1]:].tolist()
 print(lab.decode(mine))
-print(f"\n{count} tokens in {len(passes)} passes of the target; alone it needs {count}")
+passes_needed.settle(100 * len(passes) / count, f"{count} tokens in {len(passes)} passes of the target; alone it needs {count}")
 assert same_or_tied(lab.target, ids, mine, plain.token_ids)
 glue(count=count, passes=len(passes))
 
 # %% tags=["claim"]
 exact = mine == plain.token_ids or lab.target.dtype != torch.float32  # in 16 bits they may part at a tie
-claims({"far fewer passes": len(passes) < count / 3, "the target's own, token for token": exact})
+claims({"fewer passes than tokens, by far": len(passes) < count / 3, "the target's own, token for token": exact})
 
 # %% [markdown]
-# **⟦count⟧ tokens in ⟦passes⟧ passes, and the text is the target's own, token for token.** The whole course keeps testing this promise:
-# *speculation changes the time, not the answer.* The `assert` checks it. (In a GPU's 16-bit arithmetic two tokens can be equally likely up to
-# rounding; there, and only there, `same_or_tied` lets the answers differ.) Such decoding is called [*lossless*](../docs/glossary.md#lossless):
+# **The text is the target's own, token for token.** The whole course keeps testing this promise: *speculation changes the time, not the
+# answer.* The `assert` checks it. (In a GPU's 16-bit arithmetic two tokens can be equally likely up to rounding; there, and only there, `same_or_tied` lets the answers differ.) Such decoding is called [*lossless*](../docs/glossary.md#lossless):
 # equal to the target, not correct. Where the target is wrong, the answer is wrong in the same way. (A quantised or distilled model is faster,
 # too, but it is another model and says other things. Speculation can be added to it.)
 #
@@ -319,11 +325,9 @@ def accepted_length(answers):
 done = exercises.check_accepted_length(accepted_length)
 
 # %% [markdown]
-# Before a measurement this course asks for a bet: choose, and the answer appears once it is measured.
+# Does $\tau$ depend on the text? Bet again.
 
 # %%
-from dspark_lite.course.bets import bet, show_score
-
 shortest = bet("00 shortest rounds")
 
 # %%

@@ -28,8 +28,8 @@ pass
 import torch
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_01 as exercises
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_01 as figures
 from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
@@ -85,9 +85,12 @@ assert same_or_tied(lab.target, ids, answer[:1] + together, answer)
 #
 # Where the text is short, nearly all the work of a model is multiplying by its weights. Before a weight can be used, it has to come from the
 # GPU's memory. This happens once per pass, however many tokens the pass reads; the *bandwidth* is the bytes that arrive per second. Then the
-# weight is multiplied once *for every token*, which takes two operations, a multiplication and an addition.
+# weight is multiplied once *for every token*, which takes two operations, a multiplication and an addition. Both happen at the same time.
 
 # %%
+carried = bet("01 tokens for the price of one")
+
+# %% tags=["answer"]
 weights, bytes_per_weight = 4e9, 2  # Qwen3-4B, in 16 bits
 bandwidth, operations = 3.35e12, 990e12  # an H100's data sheet: bytes and 16-bit operations per second
 reading = 1e3 * weights * bytes_per_weight / bandwidth  # milliseconds
@@ -95,34 +98,39 @@ multiplying = 1e3 * 2 * weights / operations  # milliseconds, for one token
 print(f"reading the weights:            {reading:6.3f} ms")
 print(f"multiplying them for one token: {multiplying:6.3f} ms")
 print(f"for eight tokens:               {8 * multiplying:6.3f} ms")
+room = reading / multiplying  # tokens whose multiplying takes as long as the reading
+offers = {"about 10": 10, "about 50": 50, "about 300": 300, "about 3,000": 3000}
+carried.settle(min(offers, key=lambda text: abs(room / offers[text] - 1)),
+               f"{room:.0f}, by data sheet: reading takes {reading:.1f} ms, multiplying {multiplying:.3f} ms for each token")
 glue(gigabytes=weights * bytes_per_weight / 1e9, reading=reading, multiplying=multiplying, eight=8 * multiplying,
      idle=1 - 8 * multiplying / reading)
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # **⟦gigabytes:.0f⟧ GB of weights take ⟦reading:.1f⟧ ms to arrive. Multiplying them for one token takes ⟦multiplying:.3f⟧ ms, for eight
 # tokens ⟦eight:.3f⟧ ms.** Even with eight tokens the part that multiplies waits for ⟦idle:.0 %⟧ of the time. Seven guesses travel in a
-# bus that is leaving anyway. Here is lesson 00's round with that pass drawn to scale:
+# bus that is leaving anyway.
+#
+# </details>
+#
+# Here is lesson 00's round with that pass drawn to scale:
 
 # %%
 picture = living_round("time", recorded_rounds("greedy"))
 
 # %% [markdown]
-# For how many tokens does this hold? Until multiplying takes as long as reading. Work the number out before you go on.
+# Further tokens are free until multiplying takes as long as reading. The figure draws both.
 
-# %%
-room_guess = predict("How many tokens can a pass of Qwen3-4B on an H100 carry for the price of one?", ...)
-
-# %%
-room = reading / multiplying
-room_guess.beside(f"{room:.0f}", label="by data sheet")
+# %% tags=["answer"]
 picture = figures.envelope_figure([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], reading, multiplying, "Qwen3-4B on an H100")
 layers, heads, width = 36, 8, 128  # Qwen3-4B's config: layers, heads that share keys and values, numbers in each
 cached = 2 * layers * heads * width * bytes_per_weight  # bytes of a token's keys and values
-glue(room=room, cached=cached / 1e6, as_weights=weights * bytes_per_weight / (8192 * cached))
+glue(cached=cached / 1e6, as_weights=weights * bytes_per_weight / (8192 * cached))
 
 # %% [markdown]
-# About ⟦room:.0f⟧ tokens, or positions, one per token. Up to there the black line is flat: a pass takes as long as reading the weights.
-# Beyond, each further token makes the pass longer. We call this number the [*room*](../docs/glossary.md#room) of the machine.
+# The black line is flat as long as a pass takes as long as reading the weights. Where it bends, each further token (or position, one per
+# token) makes the pass longer. We call the number of tokens up to there the [*room*](../docs/glossary.md#room) of the machine.
 #
 # A round verifies the *anchor* (the last committed token, which the target has not read yet) and seven drafts. That is a small part of the
 # room. The rest can go to other requests that share the pass (lessons 10 and 11). But the weights are not all that must arrive. Each request
@@ -163,9 +171,12 @@ def pass_seconds(k, weights, bytes_per_weight, bandwidth, operations):
 done = exercises.check_pass_seconds(pass_seconds)
 
 # %% [markdown]
-# The same model on five GPUs, by your function:
+# Now the same model on five GPUs, by your function.
 
-# %% tags=["folded"]
+# %%
+wider = bet("01 room of a faster GPU")
+
+# %% tags=["folded", "answer"]
 # @title Print the times on five GPUs
 from dspark_lite.course.measure.roofline import DEVICES, Device
 
@@ -177,6 +188,9 @@ for gpu in (*DEVICES.values(), Device("H100", bandwidth, operations, 80e9)):
     times = [1e3 * my_pass(k, weights, 2, gpu.bandwidth, gpu.operations) for k in (1, 8, 300)]
     rooms[gpu.name] = gpu.operations / gpu.bandwidth
     print(f"{gpu.name:6} {times[0]:8.1f} ms {times[1]:7.1f} ms {times[2]:9.1f} ms  {rooms[gpu.name]:8.0f}")
+ratio = rooms["A100"] / rooms["T4"]
+wider.settle("much larger" if ratio > 2 else "smaller" if ratio < 0.9 else "about the same",
+             f"{rooms['A100']:.0f} tokens against the T4's {rooms['T4']:.0f}")
 
 # %% tags=["claim"]
 claims({"no room is below a hundred, so eight tokens take as long as one": min(rooms.values()) > 100,
@@ -193,6 +207,9 @@ claims({"no room is below a hundred, so eight tokens take as long as one": min(r
 # that rises from the start, and ask how steeply. (The axes are linear here.)
 
 # %%
+eight_here = bet("01 eight tokens here")
+
+# %% tags=["answer"]
 from functools import partial
 
 from dspark_lite.common.timing import least_milliseconds
@@ -211,17 +228,22 @@ positions = [1, 2, 4, 8, 16, 24, 32]
 pass_ms = least_milliseconds({k: partial(read, some[:, :k]) for k in positions}, lab.device, repeats=10)  # {tokens: milliseconds}
 price = pass_ms[8] / pass_ms[1]
 picture = figures.pass_cost_figure(positions, list(pass_ms.values()), lab.device_name)
-print(f"a pass over 8 tokens takes {price:.2f} times as long as a pass over one")
+eight_here.settle(price, f"{pass_ms[8]:.1f} ms against {pass_ms[1]:.1f} ms, on {lab.device_name}")
 glue(price=price)
 
 # %% tags=["claim"]
 claims({}, by_clock={"eight tokens cost far less than eight passes": price < 3, "and more than one pass": price > 1.05})
 
 # %% [markdown]
-# The dotted line is what the tokens would cost in passes of their own. The measured line stays far below it: eight tokens cost about
-# ⟦price:.1f⟧ passes, not eight. (A processor's times vary, so look at the trend.) Much of a pass is paid once, however many tokens it
-# reads: on a large GPU reading the weights; with a tiny model on a processor presumably starting its many small operations, but we have
-# not profiled it. The rest is arithmetic.
+# The dotted line is what the tokens would cost in passes of their own. (A processor's times vary, so look at the trend.)
+#
+# <details><summary>After your bet</summary>
+#
+# The measured line stays far below the dotted one: eight tokens cost about ⟦price:.1f⟧ passes, not eight. Much of a pass is paid once,
+# however many tokens it reads: on a large GPU reading the weights; with a tiny model on a processor presumably starting its many small
+# operations, but we have not profiled it. The rest is arithmetic.
+#
+# </details>
 #
 # ## The time of a token
 #
@@ -263,27 +285,27 @@ def speedup(tau, draft_seconds, verify_seconds, plain_seconds):
 done = exercises.check_speedup(speedup)
 
 # %% [markdown]
-# Before the next cell: suppose that drafts cost nothing and that all seven of a block are always right. What is the most that you can gain
-# here, at your price of a pass over eight tokens?
-
-# %%
-most = predict("How many times as fast as plain decoding, at the very best?", ...)
+# Suppose that drafts cost nothing and that all seven of a block are always right. That is the most that you can gain here, at your price
+# of a pass over eight tokens:
 
 # %%
 my_speedup = speedup if done else exercises.speedup
 best = my_speedup(8, 0.0, pass_ms[8], pass_ms[1])
-most.beside(f"{best:.1f} times", label="at most")
+print(f"at most {best:.1f} times as fast as plain decoding")
 glue(best=best)
 
 # %% [markdown]
-# Even then not eight times, because a pass over eight tokens costs more than a pass over one.
+# Not eight times, because a pass over eight tokens costs more than a pass over one.
 #
 # Now a real run: DSpark and plain decoding in turn, on one prompt. The clock starts after the *prefill*, the target's pass over the
 # prompt, which no drafter can shorten: counted in, it would draw all methods towards one another. "L by the formula" comes from the three
 # numbers to its left, "L by the clock" is the time of decoding divided by the number of tokens. The two differ if a round holds anything
 # else that takes time.
 
-# %% tags=["folded"]
+# %%
+clocked_gain = bet("01 gain by the clock")
+
+# %% tags=["folded", "answer"]
 # @title Decode a prompt with and without DSpark, in turn, and print the terms
 import numpy as np
 
@@ -307,7 +329,8 @@ for name, found in runs.items():
 row, plain = table["dspark"], table["plain"]
 predicted = my_speedup(row["tau"], row["draft"], row["verify"], plain["verify"])
 measured = plain["clock"] / row["clock"]
-print(f"speed-up: {predicted:.2f} by the formula, {measured:.2f} by the clock")
+clocked_gain.settle(measured, f"{predicted:.2f} by the formula: a round brings {row['tau']:.1f} tokens, and its draft and its pass cost "
+                    f"{row['draft'] / plain['verify']:.2f} and {row['verify'] / plain['verify']:.2f} plain passes")
 glue(tau=row["tau"], measured=measured, cost=(row["draft"] + row["verify"]) / plain["verify"])
 
 # %% tags=["claim"]
@@ -317,8 +340,13 @@ claims({}, by_clock={
     "a plain pass takes longer here than in the figure": plain["verify"] > pass_ms[1]})
 
 # %% [markdown]
-# A round costs about ⟦cost:.1f⟧ plain passes and brings ⟦tau:.1f⟧ tokens: ⟦measured:.1f⟧ times plain decoding's speed. Formula and clock
-# agree. (Both passes take longer here than in the figure above: the table has means over whole answers, the figure the shortest of ten
+# <details><summary>After your bet</summary>
+#
+# A round costs about ⟦cost:.1f⟧ plain passes and brings ⟦tau:.1f⟧ tokens: ⟦measured:.1f⟧ times plain decoding's speed.
+#
+# </details>
+#
+# Formula and clock agree. (Both passes take longer here than in the figure above: the table has means over whole answers, the figure the shortest of ten
 # passes; and $T_\text{verify}$ includes committing the tokens.)
 #
 # ## Turn the three knobs
@@ -419,7 +447,11 @@ claims({"the printed round is shorter than the printed plain pass":
 #
 # **Next:** all of this was greedy, where a guess is right or wrong. But models usually draw their tokens at random. What does it mean for
 # a guess to be right then? [Lesson 02](02_the_lossless_rule.ipynb) derives the rule.
-#
+
+# %%
+show_score("01")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without this exercise.

@@ -27,6 +27,7 @@ pass
 # %%
 import torch
 
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_02 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_02 as figures
@@ -53,6 +54,7 @@ torch.set_grad_enabled(False)
 words = ["the", "a", "my", "this", "no"]
 p = torch.tensor([0.40, 0.30, 0.15, 0.10, 0.05])  # target
 q = torch.tensor([0.20, 0.45, 0.20, 0.05, 0.10])  # drafter
+drafts_kept = bet("02 drafts kept")
 
 # %% [markdown]
 # Look at the first two. In a hundred draws the drafter offers "the" 20 times, and the target wants it 40 times: keep every one. It offers
@@ -89,17 +91,16 @@ done = exercises.check_keep(keep_probability)
 # The picture of it. Green is what is drafted and kept. Orange, cross-hatched, is offered too often and refused. Blue is what the target
 # wants and has not got yet.
 
-# %%
+# %% tags=["answer"]
 keep_probability = keep_probability if done else exercises.keep_probability  # yours, once it is right
 figure, axes = style.figure()
 figures.overlap_panel(axes, p, q, words)
 kept = q * keep_probability(p, q)  # [V]: drafted and kept
 assert torch.allclose(kept, torch.minimum(p, q))
-print(f"green {kept.sum():.2f}, half of L1 is {(p - q).abs().sum() / 2:.2f}")
-glue(green=kept.sum())
+drafts_kept.settle(f"about {100 * kept.sum():.0f}", f"the green area is {kept.sum():.2f}; half of the differences' sum, {(p - q).abs().sum() / 2:.2f}, is refused")
 
 # %% [markdown]
-# The green area is the chance that a draft is kept, here ⟦green:.2f⟧. Both $p$ and $q$ have area 1. So green plus orange is 1, and green plus
+# The green area is the chance that a draft is kept. Both $p$ and $q$ have area 1. So green plus orange is 1, and green plus
 # blue is 1, and therefore orange equals blue: **what is refused is exactly as much as what is owed.** That common area is the *total
 # variation distance* TV, half of the sum $L_1$ of all differences:
 #
@@ -174,16 +175,13 @@ done = exercises.check_residual(residual) and keep(residual)
 # </details>
 #
 # Do kept drafts and replacements together give $p$? Let us try it out, fifty thousand times: draw a draft, toss a coin that says "keep"
-# with the probability of exercise 1, and replace the draft where it is refused. Beside it stands a tempting mistake: after a refusal
-# simply ask the target, and draw from $p$ itself. What does the picture look like then? Which words come too often? Both can be worked
-# out from the areas.
+# with the probability of exercise 1, and replace the draft where it is refused. Beside it stands a tempting shortcut: after a refusal
+# simply ask the target, and draw from $p$ itself. What comes out then can be worked out from the areas.
 
 # %%
-from dspark_lite.course.exercises.predictions import predict
+asked_again = bet("02 replaced from p")
 
-too_often = predict('Replacements drawn from p: does "a" come too often, too rarely, or as often as it should?', ...)
-
-# %%
+# %% tags=["answer"]
 residual = residual if done else exercises.residual
 
 
@@ -198,15 +196,21 @@ def simulated(replacement, draws=50_000):
 
 shares = {"the rule": simulated(residual(p, q)), "replaced from p": simulated(p)}
 picture = figures.simulation_figure(words, p.tolist(), {name: share.tolist() for name, share in shares.items()})
-too_often.beside(f"wanted {p[1]:.2f}, it comes {shares['replaced from p'][1]:.2f}")
+surplus = (shares["replaced from p"] - p)[1]  # of "a"
+asked_again.settle("too often" if surplus > 0.02 else "too rarely" if surplus < -0.02 else "as often as it should",
+                   f"wanted {p[1]:.2f}, it comes {shares['replaced from p'][1]:.2f}; by the rule {shares['the rule'][1]:.2f}")
 
 # %% tags=["claim"]
 claims({"the rule stays within the noise, the mistake does not": (shares["the rule"] - p).abs().max() < 0.01 < (shares["replaced from p"] - p).abs().max(),
         "drawn from p, what was offered too often comes too often": shares["replaced from p"][1] > p[1] + 0.02})
 
 # %% [markdown]
-# The rule lies on top of $p$. The mistake gives "a" a second chance: all that is wanted of it has been kept already, and now some more
+# <details><summary>After your bet</summary>
+#
+# The rule lies on top of $p$. The shortcut gives "a" a second chance: all that is wanted of it has been kept already, and now some more
 # comes with the replacements. So it is with "my" and "no", and "the" and "this" come too rarely.
+#
+# </details>
 #
 # One token is settled. Here is the rule at work in recorded rounds of the course's tiny models: the areas of $p$ and $q$ at each slot, and a
 # coin for each draft. The black tick is the coin: left of the green bar's end it keeps the draft.
@@ -448,6 +452,9 @@ assert max(distances.values()) < 1e-5
 # </details>
 
 # %%
+to_notice = bet("02 draws to notice")
+
+# %% tags=["answer"]
 from dspark_lite.course.exercises.verifying import variant
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 
@@ -466,8 +473,11 @@ for name, rule in slips.items():
     found = output_distribution(table_target, table_drafter, None, length=4, rule=as_accept(rule))
     measured[name] = total_variation(found, table_exact)
 picture = figures.total_variation_figure(measured)
-print({name: f"{distance:.1g}" for name, distance in measured.items()})
 assert measured["the rule"] < 1e-5
+rounded = measured["coin rounded to two digits"]
+offers = {"about 1,000": 1e3, "about 10,000": 1e4, "about 100,000": 1e5}
+to_notice.settle(min(offers, key=lambda text: abs(torch.tensor(offers[text] * rounded**2).log())),
+                 ", ".join(f"{name} {distance:.1g}" for name, distance in measured.items()))
 
 # %% tags=["claim"]
 quietest = min(distance for name, distance in measured.items() if name != "the rule")
@@ -476,8 +486,13 @@ claims({"all four slips are lossy": quietest > 1e-5,
         "the quietest is the rounded coin, below a hundredth": measured["coin rounded to two digits"] == quietest < 0.01})
 
 # %% [markdown]
-# Four lossy decoders, and none of them raises an error. The rounded coin is the quietest: a simulation would need about ⟦draws:,.0f⟧ draws to see
-# it, and the enumeration needs a second.
+# Four lossy decoders, and none of them raises an error.
+#
+# <details><summary>After your bet</summary>
+#
+# The rounded coin is the quietest: a simulation would need about ⟦draws:,.0f⟧ draws to see it, and the enumeration needs a second.
+#
+# </details>
 #
 # <details><summary>How sure are we?</summary>
 #
@@ -496,3 +511,6 @@ claims({"all four slips are lossy": quietest > 1e-5,
 # - Your `verify` is in `my_dspark.py`, and it is exact.
 #
 # **Next:** [lesson 03](03_a_first_speculative_decoder.ipynb) builds the decoder around it, with caches, and finds out when speculation loses.
+
+# %%
+show_score("02")

@@ -31,9 +31,9 @@ pass
 import torch
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_03 as exercises
 from dspark_lite.course.exercises.keep import keep
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_03 as figures
 from dspark_lite.course.figures import token_boxes
 from dspark_lite.course.figures.living_round import living_round
@@ -346,7 +346,7 @@ glue(cut=lab.max_new_tokens)
 # the small LM's. What does each model read next, and after what?
 
 # %%
-harm = predict("A phantom in the target's cache, a phantom in the small LM's: which changes the text, which only the speed?", ...)
+harm = bet("03 phantom")
 
 
 # %%
@@ -385,10 +385,12 @@ def said(found):
     return f"{right} of {len(tried)} answers right, {tau:.2f} tokens per round"
 
 
-# %%
+# %% tags=["answer"]
 slips = {"clean caches": judged(clean), "a refused draft stays in the target's": write((Careless(target, -1), small)),
          "a refused draft stays in the small LM's": write((target, Careless(small, -1)))}
-harm.beside("\n             ".join(f"{label:40} {said(found)}" for label, found in slips.items()))
+spoilt = [right < len(tried) for right, _ in slips.values()][1:]
+harm.settle({(True, True): "both", (True, False): "the target's", (False, True): "the small LM's"}.get(tuple(spoilt), "neither"),
+            "; ".join(f"{label}: {said(found)}" for label, found in slips.items()))
 
 # %% tags=["claim"]
 (_, unharmed), (wrong_right, _), (still_right, slower) = slips.values()
@@ -398,11 +400,15 @@ claims({"a phantom in the target's cache spoils at least half of the answers": 2
         "a phantom in the small LM's cache costs tokens per round": slower < unharmed - 0.1})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # - In the **target's** cache the phantom stands in the text that the target goes on from, and moves everything after it by
 #   one position. Only ⟦wrong_right:words⟧ of ⟦tried:words⟧ answers came out right, and nothing raised an error.
 # - In the **small LM's** cache the same phantom leaves ⟦still_right:words⟧ of ⟦tried:words⟧ right, and the drafts get worse:
 #   ⟦slower:.1f⟧ tokens per round in place of ⟦clean:.1f⟧. Losslessness never rests on the drafter. No test of the text can
 #   see this slip; a count of accepted drafts can.
+#
+# </details>
 #
 # ## When does guessing lose?
 #
@@ -410,9 +416,9 @@ claims({"a phantom in the target's cache spoils at least half of the answers": 2
 # small LM. We call it the *mirror*. It is never wrong, so every block is kept whole and a round brings $\gamma + 1$ tokens.
 
 # %%
-mirrored = predict("The target drafts 7 tokens for itself, all of them right. How many times as fast as plain decoding?", ...)
+mirrored = bet("03 mirror")
 
-# %%
+# %% tags=["answer"]
 from dspark_lite.course.measure.evaluation import rollout, tokens_per_second
 from dspark_lite.drafters import SmallLM
 
@@ -422,14 +428,12 @@ for prompts in lab.prompts.values():  # one after the other, so that a slow mome
     alone.append(rollout(lab, None, prompts[0], 0, temperature=1.0))
     mirror.append(rollout(lab, SmallLM(target, gamma=7), prompts[0], 0, temperature=1.0))
 mirror_speed = tokens_per_second(mirror) / tokens_per_second(alone)
-mirrored.beside(f"{mirror_speed:.2f}, by the clock, on {lab.device_name}")
+mirrored.settle(mirror_speed, f"by the clock, on {lab.device_name}, over {len(mirror)} short answers")
 
 # %% tags=["claim"]
 claims({}, by_clock={"with all guesses right hardly anything is gained": mirror_speed < 1.2})
 
 # %% [markdown]
-# All guesses are right, and nothing is gained.
-#
 # **What a round costs.** We count time in plain passes of the target. Drafting a token costs $c$ of them, so a block costs
 # $\gamma c$. Verifying the block costs $v$: never less than 1, and more for longer blocks (lesson 01).
 #
@@ -449,13 +453,17 @@ claims({}, by_clock={"with all guesses right hardly anything is gained": mirror_
 # Now the small LM, on chat. Its numbers are recorded: twenty prompts per domain, at temperature 1, blocks of seven.
 
 # %%
+small_on_chat = bet("03 small LM on chat")
+
+# %% tags=["answer"]
 from dspark_lite.course.figures.scoreboard import BEST, best_lengths, by_domain, cost_in_passes, scoreboard_figure
 
 chat = list(lab.prompts).index("chat")
 tau, drafting, v, clock = (round(float(column[chat]), 2) for column in (  # rounded first, so that you can check them by hand
     by_domain("small_lm", "accepted_length"), cost_in_passes("small_lm", "draft"), cost_in_passes("small_lm", "verify"),
     by_domain("small_lm", "speedup")))
-print(f"τ = {tau}, γc = {drafting}, v = {v}; τ / (γc + v) = {tau / (drafting + v):.2f}, by the clock {clock}")
+small_on_chat.settle("half as fast again" if clock > 1.25 else "slower" if clock < 0.9 else "about as fast",
+                     f"τ = {tau}, γc = {drafting}, v = {v}; τ / (γc + v) = {tau / (drafting + v):.2f}, by the clock {clock}")
 
 # %% tags=["claim"]
 layers, weights = (small_part / target_part for small_part, target_part in (
@@ -470,10 +478,14 @@ claims({"on chat the small LM loses, by the formula and by the clock": max(clock
        by_clock={"by the clock the mirror is near the formula": abs(mirror_speed - 8 / (7 + v)) < 0.25})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # A round brings $\tau$ = ⟦row_tau:.2f⟧ tokens. Drafting seven costs ⟦row_drafting:.2f⟧ plain passes, so one draft costs $c$ = ⟦row_c:.2f⟧; verifying
 # costs $v$ = ⟦row_v:.2f⟧. Divide: the speed-up is **⟦row_speed:.2f⟧**, a loss. (Why is $c$ so large? The small LM has ⟦weights:.0 %⟧ of the
 # target's weights, but ⟦layers:.0 %⟧ of its layers, and in models this small the many small operations of a layer presumably count. In a
 # large pair the weights count.)
+#
+# </details>
 #
 # With this $v$ the mirror should reach 8 / (7 + ⟦row_v:.2f⟧) = ⟦mirror_formula:.2f⟧, and the clock said ⟦mirror_speed:.2f⟧, over three
 # short answers (runs differ by a tenth). The formula counts passes alone; what else a round does (draw, judge, roll back) it leaves out.
@@ -581,7 +593,11 @@ claims({"more than half of the small LM's round is drafting": shares[0] > sum(sh
 #
 # **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma c$ becomes $c$, and
 # finds what that costs.
-#
+
+# %%
+show_score("03")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without these three sections.

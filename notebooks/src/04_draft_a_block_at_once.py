@@ -32,9 +32,9 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_04 as exercises
 from dspark_lite.course.exercises.keep import keep
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_04 as figures
 from dspark_lite.course.figures import token_boxes, widgets
 from dspark_lite.course.figures.living_round import living_round
@@ -53,12 +53,12 @@ dflash = lab.drafter("dflash")
 # are perfectly right, and each draws without seeing the other's draw. We call this *drawing apart*: the draws are independent.
 
 # %%
-guess = predict("Of the two drafts of a round, how many does the accept rule keep on average?", ...)
+two_kept = bet("04 two slots")
 
 # %% [markdown]
 # The draws can turn out in four ways. Here is each, with what lesson 02's rule keeps and commits:
 
-# %%
+# %% tags=["answer"]
 from dspark_lite.course.exercises.verifying import verify
 
 words = [["of", "no"], ["course", "problem"]]
@@ -78,13 +78,19 @@ for first in range(2):
         mean += chance * kept
         committed_text[committed] = committed_text.get(committed, 0.0) + chance
 assert committed_text == {"of course": 0.5, "no problem": 0.5}
-guess.beside(f"{mean:.2f} of 2", "counted")
+two_kept.settle(f"{mean:.1f} of 2", "counted over the four ways")
 glue(mean=mean)
 
 # %% [markdown]
+# The committed text is exactly the target's, half "of course" and half "no problem". *Quality of the draft decides how fast; the rule
+# decides what.*
+#
+# <details><summary>After your bet</summary>
+#
 # Half of the blocks say "of problem" or "no course", which nobody would write. The rule keeps their first word and replaces the
-# second, so ⟦mean:.1f⟧ of two drafts survive on average. The committed text is exactly the target's, half "of course" and half
-# "no problem". *Quality of the draft decides how fast; the rule decides what.*
+# second, so ⟦mean:.1f⟧ of two drafts survive on average.
+#
+# </details>
 #
 # Such a wrong pair is a [multi-modal collision](../docs/glossary.md#collision): a *mode* is one of the ways in which a text can go on, and
 # slots that draw apart may begin one and continue with another.
@@ -225,7 +231,10 @@ glue(before=before.text.strip(), refused=refused.text.strip())
 # the share that is kept, too. Beside DFlash (the mean of three trainings) stands the small LM (one training), which sees its own drafts. The
 # titles give DFlash's first and last position.
 
-# %% tags=["folded"]
+# %%
+better_first = bet("04 first drafts")
+
+# %% tags=["folded", "answer"]
 # @title Draw the share that is kept at each position
 from dspark_lite.course.measure import studies
 from dspark_lite.course.replication import acceptance_over_seeds, experiment_results
@@ -233,25 +242,36 @@ from dspark_lite.course.replication import acceptance_over_seeds, experiment_res
 by_position = {domain: {"dflash": acceptance_over_seeds.acceptances(studies.SEEDS["dflash"], domain),
                         "small_lm": experiment_results.conditional_acceptance(studies.TABLE_1["small_lm"], domain)} for domain in lab.prompts}
 picture = figures.falling_acceptance({domain: by_position[domain] for domain in ("math", "chat")})
+firsts = {name: {domain: found[name][0] for domain, found in by_position.items()} for name in ("dflash", "small_lm")}
+ahead = {name: all(firsts[name][domain].low > firsts[other][domain].high for domain in lab.prompts)
+         for name, other in (("dflash", "small_lm"), ("small_lm", "dflash"))}
+better_first.settle("DFlash's" if ahead["dflash"] else "the small LM's" if ahead["small_lm"] else "neither in every domain",
+                    "; ".join(f"{domain}: DFlash {firsts['dflash'][domain].value:.0%}, small LM {firsts['small_lm'][domain].value:.0%}"
+                              for domain in lab.prompts))
 chat = by_position["chat"]["dflash"]
 with_a_head = acceptance_over_seeds.rise(studies.LOSSES["dspark"], "chat")  # as DFlash, and a head: lesson 05
 alone = acceptance_over_seeds.rise(studies.SEEDS["dflash"], "chat")
 glue(first_draft=chat[0].value, late_draft=chat[4].value, last_draft=chat[-1].value, fall=-100 * alone.value, mended=-100 * with_a_head.value)
 
 # %% tags=["claim"]
-firsts = {name: {domain: found[name][0] for domain, found in by_position.items()} for name in ("dflash", "small_lm")}
 claims({"on chat DFlash falls": alone.high < -0.15, "from the fifth position on it stays about level": chat[-1].value > chat[4].value - 0.05,
         "the small LM does not fall on chat": by_position["chat"]["small_lm"][-1].value > by_position["chat"]["small_lm"][0].value - 0.02,
         "in every domain DFlash's first drafts are kept more often": all(firsts["dflash"][domain].low > firsts["small_lm"][domain].high for domain in lab.prompts),
         "with a head and nothing else changed the fall is less than half": alone.high < 2 * with_a_head.low})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # On chat, where there are many ways to go on, ⟦first_draft:.0 %⟧ of DFlash's first drafts are kept, ⟦late_draft:.0 %⟧ at the fifth
 # position, ⟦last_draft:.0 %⟧ at the last. The small LM does not fall there: it reads each draft before it writes the next. (It even rises,
 # presumably because a round reaches late positions in easy text only.)
 #
 # DFlash's first slot has nothing to collide with, so it shows how good the *network* and its training are: there DFlash beats the small LM in
-# every domain. How much of the fall behind it is *drawing apart*? Lesson 05 adds a head that lets a slot see the draft before it. With this
+# every domain.
+#
+# </details>
+#
+# How much of DFlash's fall along the block is *drawing apart*? Lesson 05 adds a head that lets a slot see the draft before it. With this
 # head, and nothing else changed, the fall on chat is ⟦mended:.0f⟧ points instead of ⟦fall:.0f⟧ (three trainings of each). So most of the fall
 # ([suffix decay](../docs/glossary.md#suffix-decay)) is what slots cannot see. What the rest is, we do not know. Here we build the network.
 #
@@ -282,7 +302,7 @@ picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.
 # One question is left. A target that verifies a block hides from each token all that stand to its right: a *causal mask*.
 
 # %%
-hidden_from_a_slot = predict("What must DFlash hide from a slot: the later slots, the earlier ones, both or none?", ...)
+hidden_from_a_slot = bet("04 hidden from a slot")
 
 # %% [markdown]
 # Now build it. `Draft` is a gift for your own file. It holds a released draft's weights, and small parts of a layer that you know from any
@@ -398,14 +418,27 @@ hidden = block_pass(draft, anchor.item())  # [g, H]
 assert agree(hidden, dflash.block_hidden(state, anchor)[0])
 print("your pass" if done else "the course's pass", "equals the package's:", tuple(hidden.shape))
 
-# %%
-hidden_from_a_slot.beside("none", label="answer")
+# %% tags=["answer"]
+other_anchor = block_pass(draft, (anchor.item() + 1) % lab.target.vocab_size)  # another first slot, then other masks behind it
+draft.config = {**draft.config, "mask_token_id": draft.config["mask_token_id"] - 1}
+other_masks = block_pass(draft, anchor.item())
+draft.config["mask_token_id"] += 1
+sees_earlier, sees_later = not torch.allclose(other_anchor[-1], hidden[-1]), not torch.allclose(other_masks[0], hidden[0])
+hidden_from_a_slot.settle(
+    {(True, True): "neither", (True, False): "the later slots", (False, True): "the earlier slots", (False, False): "both"}[sees_earlier, sees_later],
+    "another token in the first slot changes the last slot's state; other masks behind it change the first's")
 picture = figures.attention_picture(context=6, gamma=dflash.gamma)
 
 # %% [markdown]
 # The figure shows hole 3. Above, the target verifies a block: the answer stands to the right of each row, so it is hidden. Below, the
-# draft: to the right of a slot stand only masks. There is nothing to copy, so nothing is hidden. The slots do see each other's hidden
-# states, but the words are drawn only after the last layer: a slot can know what its neighbour may write, never what it has drawn.
+# draft: to the right of a slot stand only masks.
+#
+# <details><summary>After your bet</summary>
+#
+# There is nothing to copy, so nothing is hidden. The slots do see each other's hidden states, but the words are drawn only after the last
+# layer: a slot can know what its neighbour may write, never what it has drawn.
+#
+# </details>
 #
 # A wrong value in any of the holes (of the right shape) raises no error and changes no answer, since the rule of lesson 02 corrects
 # every bad draft. The mistake only costs tokens per round, silently. So compare tensors with a reference, as we did above.
@@ -450,9 +483,16 @@ claims({"with seed 0 both drafts are likely by their slots, and the second is im
 # not be exactly $\gamma$.
 
 # %%
+beside_small = bet("04 tokens a round")
+
+# %% tags=["answer"]
 from dspark_lite.course.figures.scoreboard import BEST, by_domain, cost_in_passes, scoreboard_figure
 
 picture = scoreboard_figure("small_lm", BEST, "dflash")
+lengths = {name: by_domain(name, "accepted_length") for name in ("dflash", "small_lm")}
+ratio = (lengths["dflash"] / lengths["small_lm"]).mean()
+beside_small.settle("clearly more" if ratio > 1.15 else "clearly fewer" if ratio < 0.85 else "about as many",
+                    "; ".join(f"{domain}: {ours:.1f} against {theirs:.1f}" for domain, ours, theirs in zip(lab.prompts, *lengths.values())))
 
 # %% tags=["claim"]
 drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}
@@ -471,8 +511,13 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
         "so does the small LM": [by_domain("small_lm", column).argmin() for column in ("accepted_length", "speedup")] == [2, 2]})
 
 # %% [markdown]
-# Above, a round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain. But drafting has become about
-# ⟦cheaper:words⟧ times as cheap. It took ⟦share_small_lm:.0 %⟧ of the small LM's round, and takes ⟦share_dflash:.0 %⟧ of DFlash's; the target's
+# <details><summary>After your bet</summary>
+#
+# Above, a round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain.
+#
+# </details>
+#
+# Drafting has become about ⟦cheaper:words⟧ times as cheap. It took ⟦share_small_lm:.0 %⟧ of the small LM's round, and takes ⟦share_dflash:.0 %⟧ of DFlash's; the target's
 # pass, which nobody has made cheaper, takes the rest. So DFlash is about ⟦faster:.1f⟧ times as fast as the small LM with seven drafts (below). The small LM at its best lengths
 # does not come near it.
 #
@@ -495,7 +540,11 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 #
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) lets the second slot see what the first has drawn,
 # for a few multiplications. The pass stays as it is.
-#
+
+# %%
+show_score("04")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without what follows.

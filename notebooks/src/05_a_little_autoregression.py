@@ -15,7 +15,7 @@
 # **After this lesson you can**
 # - write DSpark's sequential head, and say which distribution the accept rule has to be given
 # - draft with the shipped weights, through code that is yours
-# - say why a table with a row for every token, billions of numbers, fits into two thin matrices
+# - say why a table with a row for every token fits into two thin matrices
 # - name a phrase that no such table can get right, and a head that can
 #
 # **What you need**: the collision and `block_pass` (lesson 04), `verify` (02).
@@ -28,12 +28,13 @@
 pass
 
 # %%
+import numpy as np
 import torch
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_05 as exercises
 from dspark_lite.course.exercises.keep import keep
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_04
 from dspark_lite.course.figures import lesson_05 as figures
 from dspark_lite.course.figures import token_boxes, widgets
@@ -205,14 +206,16 @@ if on_cpu:
     print(f"prompt: {lab.prompts['chat'][0]}\n\nanswer: {lab.decode(text)}\n\n{sum(rounds)} tokens in {len(rounds)} rounds: {rounds}")
 
 # %% tags=["folded"]
-# @title Draft one more block greedily, with your functions and with the package's
+# @title Draft one more block greedily, with these functions and with the package
 if on_cpu:
     read_ids = prompt_ids[0].tolist() + text[:-1]
     _, features = read(lab.target.model, read_ids, DynamicCache(config=lab.target.config), draft.taps)
     state, newest = dspark.begin(torch.tensor([read_ids]), features[None]), text[-1]
     theirs = dspark.propose(state, torch.tensor([newest]), temperature=0.0, generator=lab.generator())
     ours, _ = draw_block(draft, block_pass(draft, newest), newest, 0.0, None)
-    print("greedy blocks, yours and the package's:", ours, theirs.tokens[0].tolist())
+    print(f"after {lab.decode([newest])!r}, greedily")
+    print(f"  by {'your functions' if done else 'the course'}: {[lab.decode([token]) for token in ours]}")
+    print(f"  by the package: {[lab.decode([token]) for token in theirs.tokens[0].tolist()]}")
     assert ours == theirs.tokens[0].tolist() or lab.target.dtype != torch.float32  # in 16 bits they may part at a tie
 
 # %% [markdown]
@@ -283,18 +286,24 @@ panel = widgets.explore(explore_bias, {"slot": 2, "previous": first[1].item()}, 
 # 151,936 tokens and four billion weights.
 
 # %%
-guess = predict("How many times as many numbers as Qwen3-4B has weights would that table hold?", ...)
+table_size = bet("05 table size")
 
-# %%
+# %% tags=["answer"]
 vocabulary, rank = 151_936, 256  # the released draft of Qwen3-4B
 table, factors = vocabulary**2, 2 * vocabulary * rank
 print(f"table [V, V]: {table / 1e9:.1f} billion numbers; W1 and W2, [V, {rank}] each: {factors / 1e9:.3f} billion")
-guess.beside(f"{table / 4e9:.1f}", "computed")
+offers = {"a hundredth of them": 0.01, "a tenth of them": 0.1, "about as many": 1.0, "about six times as many": 6.0}
+table_size.settle(min(offers, key=lambda text: abs(np.log(table / 4e9 / offers[text]))), f"{vocabulary:,} squared is {table / 1e9:.1f} billion")
 glue(in_targets=table / 4e9, thinner=table / factors)
 
 # %% [markdown]
-# The table would be nearly ⟦in_targets:words⟧ times as large as the model it drafts for. Two thin matrices are ⟦thinner:.0f⟧ times
-# smaller, and a bias costs $rV$ multiplications. The price is detail. Each column of $W_2$ is a pattern over the vocabulary, $r$ in all.
+# <details><summary>After your bet</summary>
+#
+# The table would be nearly ⟦in_targets:words⟧ times as large as the model it drafts for.
+#
+# </details>
+#
+# Two thin matrices are ⟦thinner:.0f⟧ times smaller than the table, and a bias costs $rV$ multiplications. The price is detail. Each column of $W_2$ is a pattern over the vocabulary, $r$ in all.
 # Each row of the big table, one token's bias, is a mix of these patterns; the token's row of $W_1$ says how much of each. The toy above
 # needs one pattern: the row of "no" is that of "of" with the sign turned.
 #
@@ -370,9 +379,9 @@ claims({"the determiners all raise 'tiny'": all(" tiny" in raised for raised in 
 # The score is the mean probability of the right token; guessing gives 50 %.
 
 # %%
-at_chance = predict("Three rules, three heads (Markov, gated, RNN): which of the nine stay at 50 %?", ...)
+learns_by_place = bet("05 by place")
 
-# %%
+# %% tags=["answer"]
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 
 # "red", "blue", "cat", "dog" are tokens 0 to 3; x and y are 0 and 1 again. The two drawn tokens stand before slots 1 and 2.
@@ -403,7 +412,9 @@ scores = {(rule, name): learned(kind, answer) for rule, answer in rules.items() 
 print(f"{'the next token follows from':30}" + "".join(f"{name:>9}" for name in heads.values()))
 for rule in rules:
     print(f"{rule:30}" + "".join(f"{scores[rule, name]:9.0%}" for name in heads.values()))
-at_chance.beside("; ".join(f"{name}: {rule}" for (rule, name), score in scores.items() if score < 0.6), "trained")
+by_place = [name for (rule, name), score in scores.items() if rule == "the last token, by place" and score > 0.9]
+learns_by_place.settle({3: "all three", 0: "none"}.get(len(by_place), " and ".join(by_place)),
+                       ", ".join(f"{name} {scores['the last token, by place', name]:.0%}" for name in heads.values()) + ", trained")
 
 # %% tags=["claim"]
 failed = {pair for pair, score in scores.items() if score < 0.6}
@@ -411,8 +422,12 @@ claims({"the Markov head fails two rules, the gated head one, the RNN head none"
     ("the last token, by place", "Markov"), ("the token before", "Markov"), ("the token before", "gated")}})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # With the Markov head the place speaks through the base logits, the token through the bias. They are *added*, and no sum
 # lets the one reverse the other. The gate multiplies, so it can. The third rule needs memory, and only the RNN head has it.
+#
+# </details>
 #
 # In the paper's Figure 4 the RNN head accepts 2 to 3 % more than the Markov head at this block length. It is harder to build and to deploy, so the
 # released drafts carry the Markov head.
@@ -424,8 +439,9 @@ claims({"the Markov head fails two rules, the gated head one, the RNN head none"
 
 # %%
 time_here = False
+head_costs = bet("05 cost of the head")
 
-# %% tags=["folded"]
+# %% tags=["folded", "answer"]
 # @title What the parts of a round take
 from dspark_lite.course.measure import clocks
 
@@ -433,11 +449,19 @@ times = clocks.measured(lab) if time_here else clocks.recorded()
 backbone, independently, with_head, verification = times["parts"].values()  # ms, the least of many repeats
 added, whole = with_head - independently, backbone + independently + verification
 picture = figures.costs(times["parts"], added, whole, times["device"])
+offers = {"by about 5 %": 0.05, "by about 20 %": 0.2, "by half or more": 0.6}
+head_costs.settle(min(offers, key=lambda text: abs(np.log(added / whole / offers[text]))),
+                  f"{added:.2f} of {whole:.1f} ms are {added / whole:.0%} of a round, on {times['device']}")
 glue(of_drafting=added / (backbone + independently), of_round=added / whole)
 
 # %% [markdown]
-# The head lengthens the drafting by ⟦of_drafting:.0 %⟧, and the round by ⟦of_round:.0 %⟧ (hatched), since verifying takes most of it. The larger
-# the target, the less the head weighs: the paper measures 0.6 % of a round at this length, at a batch of 128 (its Figure 4).
+# <details><summary>After your bet</summary>
+#
+# The head lengthens the drafting by ⟦of_drafting:.0 %⟧, and the round by ⟦of_round:.0 %⟧ (hatched), since verifying takes most of it.
+#
+# </details>
+#
+# The larger the target, the less the head weighs: the paper measures 0.6 % of a round at this length, at a batch of 128 (its Figure 4).
 #
 # ## What it gains
 #
@@ -467,7 +491,10 @@ claims({"DSpark keeps more than DFlash at every position in every domain": all(
 # from DFlash in two things, the head and the losses (lesson 07). So we exchanged them one at a time, three trainings each, and look at
 # the first draft alone.
 
-# %% tags=["folded"]
+# %%
+leads_first = bet("05 first draft")
+
+# %% tags=["folded", "answer"]
 # @title First drafts kept, with head and losses exchanged
 four = {"DFlash": studies.SEEDS["dflash"], "DFlash with DSpark's losses": studies.LOSSES["dflash"],
         "DSpark with DFlash's losses": studies.LOSSES["dspark"], "DSpark": studies.SEEDS["dspark"]}
@@ -478,6 +505,10 @@ for name, runs in four.items():
 by_losses, by_head = ({domain: acceptance_over_seeds.lead(four[name], four["DFlash"], domain, 1) for domain in lab.prompts}
                       for name in ("DFlash with DSpark's losses", "DSpark with DFlash's losses"))
 points = [100 * lead.value for lead in by_losses.values()]
+by = {"the losses": min(lead.low for lead in by_losses.values()) > 0, "the head": min(lead.low for lead in by_head.values()) > 0}
+leads_first.settle("both" if all(by.values()) else next((name for name, leads in by.items() if leads), "neither"),
+                   "; ".join(f"{name} alone: " + ", ".join(f"{100 * lead.value:+.1f}" for lead in leads.values())
+                             for name, leads in {"the losses": by_losses, "the head": by_head}.items()) + f" points on {', '.join(lab.prompts)}")
 glue(losses_least=min(points), losses_most=max(points))
 
 # %% tags=["claim"]
@@ -485,9 +516,15 @@ claims({"the losses alone bring the lead at the first draft in every domain": mi
         "the head alone brings none": max(lead.value for lead in by_head.values()) < 0.015})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # **The lead at the first draft comes from the losses**: alone they bring ⟦losses_least:.1f⟧ to ⟦losses_most:.1f⟧ points, the head alone brings
 # nothing. (In the paper's Figure 2 DSpark leads there, too. Section 4.3.1 says that it inherits the first draft of a deep parallel network, and gives
-# no reason for the lead.) Behind the first draft the head helps. In tokens per round:
+# no reason for the lead.)
+#
+# </details>
+#
+# Behind the first draft the head helps. In tokens per round:
 
 # %%
 from dspark_lite.course import paper
@@ -547,7 +584,11 @@ claims({"in every domain DSpark commits most per round and is the fastest": all(
 #
 # **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see
 # everything they write. When are they the better choice?
-#
+
+# %%
+show_score("05")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without these two sections. (DSpark's nearest relative is a

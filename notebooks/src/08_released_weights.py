@@ -34,9 +34,9 @@ pass
 import torch
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_08 as exercises
 from dspark_lite.course.figures import lesson_08 as figures
-from dspark_lite.course.figures.strip import strip
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.names import PROFILES
 
@@ -44,7 +44,6 @@ lab = dspark_lite.setup()
 target, dspark = lab.target, lab.drafter("dspark")
 draft = PROFILES[lab.profile]["dspark"]  # the name of an embedded checkpoint, or a Hub id
 print(f"{target.name} on {lab.device_name}: {target.num_layers} layers, {target.vocab_size:,} tokens, {target.dtype}; its DSpark is {draft}")
-picture = strip(("draft", "verify"))
 
 # %% [markdown]
 # > **To recall.** The *drafter* is a model (in code and outputs also `draft`), a *draft* one token that it guesses. The drafter reads
@@ -156,13 +155,9 @@ picture = figures.layout_picture()
 # 2. *Read in the other layout*: what a mask predicts for the next place is used at the mask's own, so every draft is one place off.
 # 3. *Block left in the cache*: after a round the block stays in the drafter's cache, so the next round reads it as context.
 #
-# Public code has made a fourth, too: *a mask for the anchor*, so that no slot knows the newest token. We let our tiny DSpark play two
-# rounds, as it is and with each mistake, and compare three tensors: the *taps*, the first *block*'s hidden states, and the *second block*'s.
-
-# %%
-from dspark_lite.course.exercises.predictions import predict
-
-shows = predict("Where does each of the four mistakes show first: in the taps, in the first block, or in the second?", ...)
+# Public code has made a fourth, too: *a mask for the anchor*, so that no hidden state of the block knows the newest token. We let our tiny
+# DSpark play two rounds, as it is and with each mistake, and compare three tensors: the *taps*, the first *block*'s hidden states, and the
+# *second block*'s. Where does each mistake show first?
 
 # %% tags=["folded"]
 # @title Two rounds with each of the four mistakes
@@ -183,16 +178,44 @@ for label, tensors in theirs.items():
     errors = {column: largest_difference(ours[name], tensors[name]) for name, column in columns.items()}
     first_shown[label] = next(column for column, error in errors.items() if error > ALLOWED)
     print(f"{label:25}", "  ".join(f"{column} {error:.0e}" for column, error in errors.items()))
-shows.beside(", ".join(f"{label}: {column}" for label, column in first_shown.items()))
+largest_tap = ours["taps of the target"].abs().max().item()
+glue(largest_tap=largest_tap, usual_tap=ours["taps of the target"].abs().median().item())
 
 # %% tags=["claim"]
-claims({"each mistake shows first where the text says": list(first_shown.values()) == ["taps", "block", "block", "second block"]})
+claims({"each mistake shows first where the text says": list(first_shown.values()) == ["taps", "block", "block", "second block"],
+        "tapped numbers are large, normed ones small": ours["taps of the target"].abs().median() > 50 > ours["taps, normed"].abs().max()})
 
 # %% [markdown]
+# (Why do the taps differ by so much, and the block by so little? A target's hidden numbers are large: half of the tapped ones are above
+# ⟦usual_tap:.0f⟧, and the largest is ⟦largest_tap:,.0f⟧. The drafter norms what it has read.)
+#
 # **The first difference names the place**: what the drafter reads (mistake 1), how its block is made or read (2 and the fourth), or what a
 # round leaves behind (3). A test of single modules sees none of them, because it gives each module the right input. So compare a *whole
 # run*, in smaller steps than these three.
 #
+# And what does a mistake cost? Take the fourth, on two prompts of each kind.
+
+# %%
+blind = bet("08 mask for the anchor")
+
+# %% tags=["folded", "answer"]
+# @title Tokens per round, as it is and with each mistake
+def tokens_per_round(drafter):
+    """The accepted length of a drafter over two greedy answers a domain."""
+    rounds = [one for texts in tiny.prompts.values() for text in texts[:2]
+              for one in dspark_lite.generate(tiny.target, drafter, tiny.encode(text), max_new_tokens=32).rounds]
+    return sum(one.committed for one in rounds) / len(rounds)
+
+
+lengths = {"as it is": tokens_per_round(drafts["dspark"])} | {label: tokens_per_round(mistake(healthy).drafter) for label, mistake in four.items()}
+kept_share = lengths["mask for the anchor"] / lengths["as it is"]
+blind.settle("less than a quarter of it" if kept_share > 0.75 else "about half of it" if kept_share > 0.35 else "nearly all of it",
+             ", ".join(f"{label} {length:.1f}" for label, length in lengths.items()) + " tokens per round")
+
+# %% tags=["claim"]
+claims({"without the anchor the drafter is worse, and by far not useless": 0.75 < kept_share < 0.95})
+
+# %% [markdown]
 # ### Exercise 1 · The first difference (code)
 # *5 minutes · easy · core.*
 #
@@ -235,9 +258,12 @@ for label in ("taps one layer early", "mask for the anchor", "block left in the 
 # ## The hunt
 #
 # vLLM, a serving engine, has a build for CPUs that can use our tiny drafters. We sent its server six requests. Every text was identical
-# to ours. The numbers of accepted drafts, summed over all rounds, were not:
+# to ours. The numbers of accepted drafts, summed over all rounds, were not.
 
-# %% tags=["folded"]
+# %%
+engine_keeps = bet("08 vLLM's counts")
+
+# %% tags=["folded", "answer"]
 # @title vLLM's counts less ours
 from dspark_lite.common.files import ROOT
 
@@ -261,6 +287,10 @@ def kept_by_position(drafter):
 ours_kept = {name: kept_by_position(drafter) for name, drafter in drafts.items()}
 for name, kept in ours_kept.items():
     print(f"{name:7} accepted at positions 1 to {len(kept)}, vLLM's minus ours:", " ".join(f"{b - a:+d}" for a, b in zip(kept, theirs_kept[name])))
+totals = {name: (sum(theirs_kept[name]), sum(kept)) for name, kept in ours_kept.items()}
+share = min(served_count / ours_count for served_count, ours_count in totals.values())
+engine_keeps.settle("more than nine in ten" if share > 0.9 else "about half" if share > 0.35 else "hardly any",
+                    "; ".join(f"{name}: {there} against our {here}" for name, (there, here) in totals.items()))
 
 # %% [markdown]
 # Two other programs, mlx-dspark and llama.cpp, agree with our code in every round. Decoding was greedy, in float32, with the same
@@ -351,7 +381,9 @@ counted = {name: kept_by_position(patients.as_in_the_engine(drafter)) for name, 
 for name, kept in counted.items():
     print(f"{name:7} ours with the mistake: {kept}\n        vLLM's server counted: {theirs_kept[name]}")
 norms = [layer.self_attn.k_norm.weight for layer in drafts["dspark"].layers]
-glue(norms=100 * max(((norm - norms[0]).abs().mean() / norms[0].abs().mean()).item() for norm in norms))
+apart = [((norm - norms[0]).abs().mean() / norms[0].abs().mean()).item() for norm in norms[1:]]
+print("DSpark's key norms differ from the first layer's, on average, by " + ", ".join(f"{part:.0%}" for part in apart))
+glue(norms=100 * max(apart))
 
 # %% tags=["claim"]
 claims({"with the mistake ours accepts what the server counted": counted == {name: theirs_kept[name] for name in drafts},
@@ -407,8 +439,8 @@ def is_tie(logits, ours, theirs, allowed):
 
 done = exercises.check_is_tie(is_tie)
 
-# %%
-parting_ways = predict("Four greedy chat answers of the tiny models, by plain decoding and by DSpark: how many differ in float32, in bfloat16?", ...)
+# %% [markdown]
+# Four greedy chat answers of the tiny models, by plain decoding and by DSpark: do they differ in float32, and in bfloat16?
 
 # %%
 from dspark_lite.course.world.tokenizer import chat_ids
@@ -424,7 +456,6 @@ for name, dtype in {"float32": torch.float32, "bfloat16": torch.bfloat16}.items(
         partings.append(parted(rounded, question, drafted, plain))
     differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
     print(f"{name:9} {differ[name]} of {len(four)} answers differ from plain decoding's; {ties[name]} of these are ties")
-parting_ways.beside(", ".join(f"{name} {count}" for name, count in differ.items()))
 
 # %% tags=["claim"]
 claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 < differ["bfloat16"],
@@ -496,7 +527,11 @@ print(f"{speculate.answers[0].accepted_length:.1f} tokens per round, of at most 
 # - A healthy accepted length does not prove that a drafter is used as it was trained.
 #
 # **Next**: [lesson 09](09_confidence.ipynb) asks how far a drafter's own confidence can be believed.
-#
+
+# %%
+show_score("08")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without what follows.

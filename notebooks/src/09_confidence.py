@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 
 import dspark_lite
+from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_09 as exercises
 from dspark_lite.course.exercises.keep import keep
 from dspark_lite.course.figures import lesson_09 as figures
@@ -159,23 +160,22 @@ print("survival:", " ".join(f"{chance:.2f}" for chance in ours.tolist()))
 assert torch.allclose(ours, proposal.confidence[0].cumprod(0).cpu(), atol=2e-2)
 
 # %%
-from dspark_lite.course.exercises.predictions import predict
+moves = bet("09 another token at position 3")
 
-moves = predict("We put another token at position 3. Which of the confidences c_1, c_2, ... move?", ...)
-
-# %%
+# %% tags=["answer"]
 other = proposal.tokens.clone()
 other[0, 2] = (other[0, 2] + 1) % target.vocab_size
 moved = dspark.confidence_logits(hidden, dspark.previous(anchor, other)).float().sigmoid() - proposal.confidence
-moves.beside("c_1 to c_7 moved by " + " ".join(f"{by:+.3f}" for by in moved[0].tolist()))
+which = [place for place, by in enumerate(moved[0].abs().tolist(), 1) if by > 1e-3]
+moves.settle({(3,): "c_3 alone", (4,): "c_4 alone"}.get(tuple(which), "c_3 and all after it" if 3 in which else "c_4 and all after it"),
+             f"c_1 to c_{gamma} moved by " + " ".join(f"{by:+.3f}" for by in moved[0].tolist()))
 
 # %% tags=["claim"]
 claims({"only the confidence after the changed token moves": moved[0].abs().argmax().item() == 3
         and torch.cat([moved[0, :3], moved[0, 4:]]).abs().max() < 1e-3})
 
 # %% [markdown]
-# Only $c_4$ moves. The hidden states come from one pass that sees no drafts, the other drafts stayed as they were, and the head reads
-# the token before, **never the token of its own slot**. Why does this matter? To cut a block at place $k$ means to send only the drafts
+# Why does it matter which tokens a confidence reads? To cut a block at place $k$ means to send only the drafts
 # before $k$; the target then draws the token at $k$ itself. Suppose drafter and target both say "the" or "a" with one half each, and we
 # cut whenever the draft is "a". Half of the time the draft is "the", and is kept. Half of the time we cut, and the target draws again:
 # "a" comes out in one quarter of all cases, where it should be one half. So a cut at $k$ may depend on the tokens before $k$, never on
@@ -199,12 +199,12 @@ picture = figures.decay(recorded, f"{run['device']}, {run['target']}")
 
 # %% [markdown]
 # How likely does a **whole** block survive? One can multiply the mean confidences of the positions (the grey line), or multiply within
-# each block and average the products.
+# each block and average the products. First a toy of two kinds of blocks, then the recorded ones.
 
 # %%
-larger = predict("Which is larger: the product of the means, or the mean of the products?", ...)
+whole_block = bet("09 whole block")
 
-# %%
+# %% tags=["answer"]
 toy = np.repeat([[0.99], [0.7]], gamma, 1)  # two kinds of blocks, equally often: one nearly sure all along, one doubtful
 print(f"toy   whole block survives: {toy.prod(1).mean():.2f} truly, {toy.prod(1).mean():.2f} mean of the products, "
       f"{toy.mean(0).prod():.2f} product of the means")
@@ -212,7 +212,9 @@ for domain, blocks in recorded.items():
     chances = expit(blocks.logits)
     print(f"{domain:5} whole block survives: {(blocks.accepted == gamma).mean():.2f} observed, "
           f"{chances.cumprod(1)[:, -1].mean():.2f} mean of the products, {chances.mean(0).prod():.2f} product of the means")
-larger.beside("the mean of the products")
+offers = {"about 0.3": 0.3, "about 0.5": 0.5, "about 0.85": 0.85}
+whole_block.settle(min(offers, key=lambda text: abs(toy.prod(1).mean() - offers[text])),
+                   f"{toy.prod(1).mean():.2f}, the mean of {toy[0].prod():.2f} and {toy[1].prod():.2f}; the product of the means is {toy.mean(0).prod():.2f}")
 
 # %% tags=["claim"]
 claims({"the mean of the products is larger, in every domain": all(
@@ -221,8 +223,14 @@ claims({"the mean of the products is larger, in every domain": all(
             < expit(recorded["chat"].logits).mean(0).prod() < expit(recorded["chat"].logits).cumprod(1)[:, -1].mean()})
 
 # %% [markdown]
+# <details><summary>After your bet</summary>
+#
 # In the toy (first line) the forecasts are true, half of the blocks are nearly sure all along, and these make up nearly all that survive
-# whole. The product of the means treats the positions as if they were unrelated, and falls far short. On real blocks the gap between the
+# whole. The product of the means treats the positions as if they were unrelated, and falls far short.
+#
+# </details>
+#
+# On real blocks the gap between the
 # two ways is small, a few points, and it does not decide which lands nearer: the head's own errors are as large. So it is the toy that
 # tells: multiply within a block, and average afterwards.
 #
@@ -286,7 +294,6 @@ scores = {name: (calibration.ece(forecast, true), calibration.auc(forecast, true
 for name, (error, auc, brier) in scores.items():
     print(f"{name:26} ECE {error:6.1%}   AUC {auc:.2f}   Brier {brier:.2f}")
 floor = calibration.ece_floor(said)  # mean ECE of outcomes drawn as forecast
-glue(error_all=100 * scores["the head"][0], floor_all=100 * floor)
 
 # %% tags=["claim"]
 claims({"always the mean has the lowest ECE and an AUC of one half": min(scores, key=lambda name: scores[name][0]) == "always the mean"
@@ -301,9 +308,28 @@ claims({"always the mean has the lowest ECE and an AUC of one half": min(scores,
 # positions can change places. So the paper's word for scaling, "order-preserving", holds position by position.) **Ranking needs training;
 # true numbers can be had afterwards.**
 #
-# Outcomes are drawn, so even a perfect forecast has an ECE above zero. Pretend that the forecasts are exactly true, draw outcomes from
-# them many times, and take the mean ECE: that is the *floor*. Our head's ECE is ⟦error_all:.1f⟧ % against a floor of ⟦floor_all:.1f⟧ %:
-# the error is real, and small. Always read an ECE next to its floor, and compare only samples of similar size.
+# What ECE would a perfect forecaster have? Pretend that the forecasts of a thousand of our blocks are exactly true, draw outcomes from them
+# many times, and take the mean ECE.
+
+# %%
+perfect = bet("09 perfect forecaster")
+
+# %% tags=["answer"]
+thousand = calibration.ece_floor(np.random.default_rng(0).permutation(said)[:1000])
+offers = {"0 %": 0.0, "about 0.3 %": 0.003, "about 3 %": 0.03, "about 10 %": 0.1}
+perfect.settle(min(offers, key=lambda text: abs(np.log((thousand + 1e-6) / (offers[text] + 1e-6)))),
+               f"{thousand:.1%} on a thousand blocks, {floor:.1%} on all {len(said):,}")
+glue(error_all=100 * scores["the head"][0], floor_all=100 * floor)
+
+# %% [markdown]
+# That mean is the *floor* of the ECE. Always read an ECE next to its floor, and compare only samples of similar size.
+#
+# <details><summary>After your bet</summary>
+#
+# Outcomes are drawn, so even a perfect forecast has an ECE above zero. On all blocks our head's ECE is ⟦error_all:.1f⟧ % against a floor of
+# ⟦floor_all:.1f⟧ %: the error is real, and small.
+#
+# </details>
 #
 # ## A head that is really wrong
 #
@@ -471,7 +497,11 @@ panel = widgets.explore(
 #   does not know.
 #
 # **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.
-#
+
+# %%
+show_score("09")
+
+# %% [markdown]
 # ## Beyond the core
 #
 # The lesson is complete without what follows.

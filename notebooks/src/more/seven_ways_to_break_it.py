@@ -28,7 +28,6 @@ import inspect
 import torch
 
 from dspark_lite.course.exercises import verifying
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.course.lesson_text import glue
 from dspark_lite.losslessness import output_distribution, total_variation
@@ -55,9 +54,8 @@ assert measured["the rule as derived"] < 1e-5
 # 2. the correction drawn from $p$, not from the residual
 # 3. the residual not renormalised, in a hand-written draw that gives what is missing to the last token
 # 4. the bonus drawn from the row before
-
-# %%
-guess = predict("Which of the four changes the text most, which least?", ...)
+#
+# Which of the four changes the text most, which least?
 
 # %%
 source = inspect.getsource(verifying.verify)
@@ -84,7 +82,8 @@ mistakes = {"1 p and q swapped in the coin": changed("p[k, x] / q[k, x]", "q[k, 
             "4 bonus from the row before": changed("p[len(drafts)]", "p[len(drafts) - 1]")}
 found = {name: distance_with(rule) for name, rule in mistakes.items()}
 measured |= found
-guess.beside(", then ".join(f"{name} ({found[name]:.3f})" for name in sorted(found, key=found.get, reverse=True)))
+for name in sorted(found, key=found.get, reverse=True):
+    print(f"{name:30} {found[name]:.3f}")
 
 # %% [markdown]
 # On these tables the coin does most harm: what is offered too often is always kept, and with two tokens the result is $q$ itself. The bonus
