@@ -7,7 +7,6 @@ import pytest
 import torch
 from helpers import bars, written
 from matplotlib.colors import to_hex
-from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
 from dspark_lite.decoding import Round, generate
@@ -17,7 +16,6 @@ from dspark_lite.course.result_files import read
 from dspark_lite.course.exercises import lesson_00 as exercises
 from dspark_lite.course.figures import lesson_00 as figures
 from dspark_lite.course.figures import race, token_boxes
-from dspark_lite.course.figures.strip import STRIP_STEPS, strip
 from dspark_lite.course.figures.style import ACCEPTED, NEXT
 from dspark_lite.losslessness.ties import parting, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
@@ -209,31 +207,6 @@ def test_holes_are_a_reminder_and_a_loop_without_end_is_stopped(capsys):
     assert capsys.readouterr().out.startswith(
         "Not yet: `big` and `little` read ids of shape [1, n]"
     )
-
-
-@pytest.mark.parametrize("here", ["draft", ("verify", "accept")])
-def test_the_strip_fills_the_steps_of_its_lesson(here, closing):
-    fig = strip(here)
-    filled = [
-        patch
-        for patch in fig.axes[0].patches
-        if isinstance(patch, FancyBboxPatch) and to_hex(patch.get_facecolor()) == "#000000"
-    ]
-    assert len(filled) == (1 if isinstance(here, str) else len(here))
-    assert [text for text in written(fig) if text in STRIP_STEPS] == [
-        "draft",
-        "schedule",
-        "verify",
-        "accept",
-    ]
-
-
-def test_a_step_that_is_none_is_refused():
-    with pytest.raises(
-        ValueError,
-        match="guess is no step of a round; the steps are draft, schedule, verify, accept",
-    ):
-        strip("guess")
 
 
 def test_the_picture_of_a_round_names_its_steps(closing):

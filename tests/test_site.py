@@ -259,10 +259,7 @@ def test_a_folded_cell_is_closed_under_its_title_and_a_stubs_dots_show_nothing()
     assert "hide-input" not in page_of(picture()).cells[-1].metadata.get("tags", [])
 
 
-MOVING, STRIP = (
-    "In a running notebook this figure moves.",
-    "from dspark_lite.course.figures.strip import strip\nhere = strip(('draft', 'accept'))",
-)
+MOVING = "In a running notebook this figure moves."
 
 
 @pytest.mark.parametrize(
@@ -270,7 +267,6 @@ MOVING, STRIP = (
     [
         (MOVING, "x = 1", MOVING),
         ("<Figure size 3x4>", "picture = mine(1)", "A picture: A heading"),
-        ("<Figure size 3x4>", STRIP, "You are here in a round: draft, accept."),
     ],
 )
 def test_pictures_of_widgets_and_of_unknown_functions_are_described_too(says, code, told):

@@ -8,7 +8,6 @@ import torch
 
 from dspark_lite.decoding.sampling import residual
 from dspark_lite.course.exercises import verifying
-from dspark_lite.course.exercises.predictions import predict
 from dspark_lite.course.exercises.verifying import (
     MISTAKES,
     OFFERED,
@@ -232,41 +231,3 @@ def test_the_cells_below_run_either_way(capsys):
         verifying.in_use(composed, True) is composed and verifying.in_use(composed, False) is verify
     )
     assert capsys.readouterr().out.count("\n") == 2
-
-
-def test_a_prediction_is_kept_and_stands_above_the_result(capsys):
-    kept, none = predict("Which one?", "the first"), predict("Which one?", ...)
-    kept.beside("the second")
-    none.beside("the second", "predicted")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "Kept." and "dots" in lines[1]
-    assert lines[2:5] == ["Which one?", "  you said   the first", "  measured   the second"]
-    assert lines[6:] == ["  you said   nothing yet", "  predicted  the second"]
-
-
-@pytest.mark.parametrize(
-    ("guess", "is_made"),
-    [
-        ((), False),
-        ((...,), False),
-        ((None,), False),
-        (("  ",), False),
-        ((0,), True),
-        ((False,), True),
-        (([],), True),
-        (((1, ...),), False),
-        ((1, ...), False),
-    ],
-)
-def test_no_word_is_no_prediction(guess, is_made, capsys):
-    predict("Which one?", *guess)
-    assert capsys.readouterr().out.startswith("Kept." if is_made else "Replace the dots")
-
-
-def test_several_guesses_are_kept_as_a_tuple(capsys):
-    predict("Which two?", "the first", "the last").beside("(2, 3)")
-    assert capsys.readouterr().out.splitlines()[:3] == [
-        "Kept.",
-        "Which two?",
-        "  you said   ('the first', 'the last')",
-    ]

@@ -37,7 +37,9 @@ import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_08 as exercises
 from dspark_lite.course.figures import lesson_08 as figures
+from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 from dspark_lite.course.names import PROFILES
 
 lab = dspark_lite.setup()
@@ -214,6 +216,13 @@ blind.settle("less than a quarter of it" if kept_share > 0.75 else "about half o
 
 # %% tags=["claim"]
 claims({"without the anchor the drafter is worse, and by far not useless": 0.75 < kept_share < 0.95})
+
+# %% [markdown]
+# Below, the tiny DSpark drafts beside a program that enters each token with the feature of the token before it, the mistake of lesson 06.
+# Play it: the first block nearly agrees, the second does not.
+
+# %%
+picture = living_round("twin", recorded_rounds("twins"))
 
 # %% [markdown]
 # ### Exercise 1 · The first difference (code)

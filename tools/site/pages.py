@@ -217,12 +217,6 @@ def description(code: str, output, names: dict[str, object], heading: str) -> st
     ):
         drawing = resolve(call.func, names)
         if inspect.isfunction(drawing) and ".figures." in drawing.__module__ and drawing.__doc__:
-            if drawing.__name__ == "strip":
-                return (
-                    "You are here in a round: "
-                    + ", ".join(re.findall(r"\w+", ast.unparse(call.args[0])))
-                    + "."
-                )
             return first_paragraph(drawing).replace("`", "")
     return f"A picture: {heading}"
 
