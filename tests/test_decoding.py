@@ -414,8 +414,9 @@ def test_stop_tokens_default_to_all_of_the_targets(plain, monkeypatch, ends):
     engine.submit(Request(PROMPTS[0], 5))
     (answer,) = [answer for _ in range(6) for answer in engine.step().answers]
     assert answer.token_ids == plain[0][:count]
-    given = generate(TARGET, None, PROMPTS[0], max_new_tokens=5, stop_token_ids=[99]).token_ids
-    assert given == plain[0][:5], "ids that are given take the place of the target's"
+    for given in ([99], [], ()):  # an empty list says that no token ends an answer
+        answer = generate(TARGET, None, PROMPTS[0], max_new_tokens=5, stop_token_ids=given)
+        assert answer.token_ids == plain[0][:5], "ids that are given replace the target's"
 
 
 # Options -------------------------------------------------------------------------------------------------------------
