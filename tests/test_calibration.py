@@ -338,6 +338,7 @@ def test_a_calibration_for_another_drafter_is_refused(lab, dspark):
     dflash, own = lab.drafter("dflash"), fingerprint(dspark)
     for attempt, sentence in (
         (lambda: STS([1.0] * 5).attach(dspark), "blocks of 5 drafts, and dspark drafts 7"),
+        (lambda: STS([1.0] * 8).attach(dspark), "blocks of 8 drafts, and dspark drafts 7"),
         (
             lambda: STS([1.0] * 7, draft="0123").attach(dspark),
             f"for the draft with the fingerprint 0123, and dspark has {own}; fit one",

@@ -414,8 +414,9 @@ def test_stop_tokens_default_to_all_of_the_targets(plain, monkeypatch, ends):
     engine.submit(Request(PROMPTS[0], 5))
     (answer,) = [answer for _ in range(6) for answer in engine.step().answers]
     assert answer.token_ids == plain[0][:count]
-    given = generate(TARGET, None, PROMPTS[0], max_new_tokens=5, stop_token_ids=[99]).token_ids
-    assert given == plain[0][:5], "ids that are given take the place of the target's"
+    for given in ([99], [], ()):  # an empty list says that no token ends an answer
+        answer = generate(TARGET, None, PROMPTS[0], max_new_tokens=5, stop_token_ids=given)
+        assert answer.token_ids == plain[0][:5], "ids that are given replace the target's"
 
 
 # Options -------------------------------------------------------------------------------------------------------------
@@ -657,25 +658,29 @@ def test_policies_refuse_what_makes_no_sense():
         scheduling.fixed(-1)
 
 
-def test_a_requests_drafting_seconds_are_free_of_the_others_verification(monkeypatch):
-    """On a clock that runs only while the target verifies."""
+@pytest.mark.parametrize(("part", "drafting"), [("verify", 0.0), ("propose", 3.0)])
+def test_drafting_seconds_are_those_of_all_requests_and_free_of_verification(
+    monkeypatch, part, drafting
+):
+    """On a clock that runs only while the target verifies, or only while the drafter drafts."""
     target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
-    seconds, honest = [0.0], target.verify
+    owner = target if part == "verify" else drafters["dspark"]
+    seconds, honest = [0.0], getattr(owner, part)
 
-    class VerifyingClock:
+    class PartsClock:
         def __init__(self, device):
             self.host = seconds[0]
 
         def device_seconds_since(self, earlier):
             return self.host - earlier.host
 
-    def verify(*given, **options):
+    def work(*given, **options):
         seconds[0] += 1.0
         return honest(*given, **options)
 
-    monkeypatch.setattr(target, "verify", verify)
-    monkeypatch.setattr(answer, "Moment", VerifyingClock)
+    monkeypatch.setattr(owner, part, work)
+    monkeypatch.setattr(answer, "Moment", PartsClock)
     answers = generate_together(
         target, drafters["dspark"], PROMPTS[:3], max_new_tokens=6, stop_token_ids=()
     )
-    assert [answer.rounds[0].draft_seconds for answer in answers] == [0.0, 0.0, 0.0]
+    assert [answer.rounds[0].draft_seconds for answer in answers] == [drafting] * 3

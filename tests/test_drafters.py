@@ -1,5 +1,6 @@
 """Drafters: what they remember is what was committed, what they draft follows the formulas, and their work stays flat."""
 
+import copy
 import inspect
 import random
 import sys
@@ -328,6 +329,18 @@ def test_drafted_tokens_come_from_the_distributions_claimed(name):
     ).all() and warm.probs.dtype == torch.float32
     first = warm.tokens[:, 0].bincount(minlength=VOCAB) / 400
     torch.testing.assert_close(first, warm.probs[0, 0], atol=0.1, rtol=0)
+
+
+@pytest.mark.parametrize("name", [*BLOCK, "eagle3", "mtp"])
+def test_a_drafter_in_16_bits_tells_probabilities_and_confidence_in_float32(name):
+    drafter, ids = copy.deepcopy(DRAFTERS[name]).bfloat16(), random_ids(6)
+    state = drafter.begin(ids, features_of(ids, drafter).bfloat16())
+    proposal = proposal_of(drafter, state, torch.tensor([2]))
+    assert proposal.probs.dtype == torch.float32
+    torch.testing.assert_close(proposal.probs.sum(-1), torch.ones(1, drafter.gamma))
+    assert (proposal.confidence_logits is None) == (name not in SEQUENTIAL)
+    if name in SEQUENTIAL:
+        assert proposal.confidence_logits.dtype == torch.float32
 
 
 def made_with(**fields):

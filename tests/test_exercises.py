@@ -5,6 +5,7 @@ The lessons' own solutions and stubs are marked in test_kit_grade.py."""
 import copy
 import importlib
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -293,3 +294,21 @@ def test_every_wrong_cause_has_its_sentence():
 )
 def test_a_diagnosis_in_another_form_ends_in_a_sentence(diagnosis, said, capsys):
     assert said in refusal(lesson_08.check_diagnosis, diagnosis, capsys)
+
+
+@pytest.mark.parametrize(
+    ("before", "given"),
+    [
+        ([1, 2], [1]),
+        ([1, 2], [1, 2, 3]),
+        ((1,), (1, 2)),
+        ({"a": 1}, {}),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        ({"a": [1]}, {"a": []}),
+        (SimpleNamespace(left=[1, 2]), SimpleNamespace(left=[1])),
+        (torch.zeros(2), torch.zeros(3)),
+    ],
+    ids=str,
+)
+def test_a_container_that_grew_or_shrank_is_changed(before, given):
+    assert unchanged(before, copy.deepcopy(before)) and not unchanged(given, before)

@@ -124,6 +124,44 @@ def test_the_budget_is_that_of_two_steps_before():
     assert len(seen) >= 4 and all(map(torch.equal, lengths[:4], wanted[:4]))
 
 
+@pytest.mark.parametrize("overlapped", [True, False])
+def test_after_a_step_without_drafts_the_next_but_one_verifies_whole_blocks(overlapped):
+    """One slot: the second request ends with the token after its prompt, so that its step drafts nothing."""
+    one, told, planned = engine(slots=1), [], []
+
+    class Spy(PlannedTopK):
+        def __call__(self, proposal):
+            found = super().__call__(proposal)
+            told.append((proposal.tokens.shape[1], self.budget, int(found.sum()), self.survivals))
+            return found
+
+        def plan(self, survivals):
+            planned.append(survivals)
+            return super().plan(survivals)
+
+    for prompt, most in zip(PROMPTS, (7, 1, 12)):
+        one.submit(Request(prompt, most))
+
+    from dspark_lite.serving import pipeline
+
+    begun = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pipeline, "PlannedTopK", Spy)
+        patched.setattr(
+            one.scheduler,
+            "admit",
+            lambda requests, admit=one.scheduler.admit: (
+                begun.extend(len(told) for _ in requests) or admit(requests)
+            ),
+        )
+        serve(one, TABLE, lambda report: None, overlapped=overlapped)
+    _, second, third = begun
+    assert second == third, "the second request has no round"
+    drafted, budget, verified, _ = told[third + 1]
+    assert budget is None and verified == drafted > 0
+    assert len({id(survivals) for survivals in planned}) == len(planned), "each step's once"
+
+
 def test_the_two_halves_are_the_lagged_policy():
     generator = torch.Generator().manual_seed(0)
     steps = [

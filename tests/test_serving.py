@@ -743,6 +743,8 @@ def test_an_aborted_request_leaves_and_the_others_go_on(plain):
         and len(gone.token_ids) >= 1
         and never_begun.token_ids == []
     )
+    assert gone.decode_seconds == gone.ended - gone.first_token > 0
+    assert never_begun.decode_seconds == never_begun.prefill_seconds == 0
     assert running not in served.running and waiting not in served.waiting
     assert served.abort(running) is None and served.abort(waiting) is None, "delivered twice"
     rest = {answer.id: answer.token_ids for _ in range(60) for answer in served.step().answers}

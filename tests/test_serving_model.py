@@ -272,6 +272,16 @@ def test_verified_whole_a_record_is_replayed_as_it_was_made():
     assert steps[2].answers == [(6, 0.0, 15.0, 24.0)] and model.idle and model.step().requests == 0
 
 
+def test_a_request_begins_with_its_first_block_whoever_had_the_slot_before():
+    """The answer takes three rounds of two blocks, so a slot is left in the middle of them."""
+    made = Record.of([MADE], STS([1.0, 1.0]))
+    model = EngineModel(made, StepCosts([1], [1, 2, 3], [[1.0, 2.0, 3.0]]), slots=1)
+    for _ in range(2):
+        model.submit(0, arrived=0.0)
+    steps = [(s.accepted, s.committed) for s in (model.step() for _ in range(6))]
+    assert steps == [(2, 3), (0, 1), (2, 2)] * 2 and model.idle
+
+
 def test_no_step_of_the_model_counts_a_draft_behind_the_end_of_an_answer():
     """Of the third block, which is the first one again, one token is left to write."""
     made = replace(Record.of([MADE], STS([1.0, 1.0])), tokens=np.array([5, 4]))

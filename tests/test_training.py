@@ -424,6 +424,27 @@ def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, mon
     )
 
 
+def test_a_training_saves_once_a_minute_and_at_its_end(tmp_path, monkeypatch):
+    """With updates of 25 s a save is due at the third after the last one; the clock is ours."""
+    run, seconds, saved = Regression(tmp_path, save_seconds=60.0, steps=8), [1000.0], []
+    work = training.save_progress
+    monkeypatch.setattr(training.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(
+        training,
+        "save_progress",
+        lambda path, model, optimisers, scaler, step, *rest: (
+            saved.append(step) or work(path, model, optimisers, scaler, step, *rest)
+        ),
+    )
+
+    def an_update(batch, progress):
+        seconds[0] += 25
+        return run.loss(None, batch, progress)
+
+    run.run(an_update)
+    assert saved == [3, 6, 8]
+
+
 def test_a_damaged_or_foreign_save_is_told_and_one_of_something_else_forgotten(tmp_path, capsys):
     Regression(tmp_path / "one").run()
     path = tmp_path / "one" / "progress.safetensors"
