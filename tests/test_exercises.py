@@ -182,6 +182,16 @@ def test_an_argument_that_stays_is_unchanged_also_with_nan(argument):
     assert unchanged([argument], [copy.deepcopy(argument)]) and not unchanged(argument, changed)
 
 
+@pytest.mark.parametrize(
+    ("before", "given"),
+    [([2, 1], [1, 2]), ({"a": 0.5}, {"a": 0.25}), (["x"], ["y"]), ([True], [False])],
+)
+def test_numbers_and_texts_that_were_sorted_or_overwritten_are_changed(before, given):
+    assert unchanged(before, list(before) if isinstance(before, list) else dict(before))
+    assert not unchanged(given, before)
+    assert unchanged([float("nan"), len], [float("nan"), len])
+
+
 def test_a_way_through_without_a_return_is_named(capsys):
     def silent(ours, theirs, allowed):
         name = lesson_08.first_difference(ours, theirs, allowed)

@@ -130,7 +130,7 @@ def same(answer, right) -> bool:
 
 
 def unchanged(given, before) -> bool:
-    """Return whether tensors and arrays, alone or in a container, are as they were.
+    """Return whether tensors, arrays, numbers and texts, alone or in a container, are as they were.
 
     Containers are lists, tuples, dicts and namespaces. A NaN equals a NaN.
     """
@@ -144,6 +144,8 @@ def unchanged(given, before) -> bool:
         return list(given) == list(before) and all(map(unchanged, given.values(), before.values()))
     if isinstance(given, (tuple, list)):
         return len(given) == len(before) and all(map(unchanged, given, before))
+    if isinstance(given, (int, float, str)):
+        return given == before or given != given
     return not isinstance(given, SimpleNamespace) or unchanged(vars(given), vars(before))
 
 
