@@ -106,7 +106,8 @@ class Batch(Sequence):
         self.entering = tokens[self.layout.row, offset]  # [N]
         output = ragged_step(self.target, self.entering, self.layout, self.runner.taps)
         self.features = output.features  # [1, N, taps * H]
-        return self.layout.by_request(output.logits[0])
+        # Padding may give every request more than k+1 tokens.
+        return self.layout.by_request(output.logits[0])[:, : tokens.shape[1]]
 
     def keep(self, counts: list[int], next_token: torch.Tensor) -> None:
         """Extend the drafter by the first `counts` tokens of each request. In the target's slots
