@@ -801,6 +801,27 @@ def test_a_step_that_fails_is_refused_and_the_engine_stays_usable(monkeypatch, f
     assert_the_rest_is(served, texts(wanted), ids, first)
 
 
+def test_a_round_after_a_failed_step_has_its_own_seconds_only(monkeypatch):
+    """Each look at the clock is a second; the report has those of the failed step, too."""
+    ticks, failures = count(), iter([True])
+    monkeypatch.setattr(runner, "clock", lambda device: float(next(ticks)))
+
+    def fails_once(*given):
+        if next(failures, False):
+            raise RequestError("this rule fails")
+        return accept(*given)
+
+    served = engine(rule=fails_once)
+    served.submit(Request(PROMPTS[0], 9))
+    with pytest.raises(RequestError):
+        served.step()
+    first, second = served.step(), served.step()
+    (answer,) = [served.abort(0)]
+    one, other, *_ = answer.rounds
+    assert (one.draft_seconds, one.verify_seconds) == (other.draft_seconds, other.verify_seconds)
+    assert first.seconds["draft"] > second.seconds["draft"]
+
+
 def test_what_was_written_before_a_policy_fails_is_reported_later():
     """Answers that ended, and the first tokens of those that go on."""
     served = engine(policy=lambda proposal: None)

@@ -139,7 +139,9 @@ class Engine:
 
     def _round(self, running: list[RunningRequest], report: StepReport, watch: StepWatch) -> None:
         """Play a round and write it to the answers and to the report."""
+        before = dict(report.seconds)  # of an interrupted step
         outcomes, tokens_read = self.runner.round(running, self.policy, watch)
+        draft, verify = (report.seconds[part] - before[part] for part in ("draft", "verify"))
         with watch("commit"):
             for request, outcome in zip(running, outcomes):
                 tokens = self._write(request, outcome)
@@ -149,8 +151,8 @@ class Engine:
                     len(tokens),
                     outcome.drafts,
                     tokens,
-                    report.seconds["draft"],
-                    report.seconds["verify"],
+                    draft,
+                    verify,
                 )
                 request.answer.rounds.append(played)
                 report.written.setdefault(request.answer.id, []).extend(tokens)
