@@ -1285,6 +1285,9 @@ def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_check
         "mine: the saves in" in capsys.readouterr().out
         and (out / "model.safetensors").read_bytes() != first
     )
+    elsewhere = {"changes": {"seed": 5}, "build": tmp_path / "other build"}
+    own = recipes.train(str(path), device="cpu", **elsewhere)
+    assert recipes.train(str(path), device="cpu", **elsewhere) == own
     other = recipes.train(str(path), device="cpu", changes={"seed": 4})
     assert other.name == "mine+seed=4" and (tmp_path / "build" / "mine+seed=4").is_dir()
     (tmp_path / "unnamed.json").write_text(

@@ -70,7 +70,7 @@ def train(
     `minutes` in several processes.
     """
     recipe = load_recipe(name, changes)
-    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out)
+    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out, build)
     allowance = None
     if minutes is not None:
         if processes().num_processes > 1:
@@ -359,12 +359,14 @@ def _check_data(data: Data, where: str) -> None:
         )
 
 
-def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | None = None) -> Path:
+def checkpoint_folder(
+    recipe: DraftRecipe | LanguageModelRecipe, out: Path | None = None, build: Path | None = None
+) -> Path:
     """Return the folder of a recipe's checkpoint: `out`, by default the folder of its name in
     CHECKPOINTS.
 
     Raise DSparkLiteError if `out` holds a checkpoint of another architecture, and if the default
-    folder holds one that no training of this recipe has written here.
+    folder holds one that no training of this recipe with its saves in `build` has written.
     """
     folder = out or CHECKPOINTS / recipe.name
     if not (folder / "config.json").is_file():
@@ -379,8 +381,8 @@ def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | Non
         raise DSparkLiteError(
             f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder"
         )
-    kept = BUILD / recipe.name / "written.json"
-    if out is None and not (kept.exists() and read_json(kept)["recipe"] == recipe.digest):
+    written = (build or BUILD) / recipe.name / "written.json"
+    if out is None and not (written.exists() and read_json(written)["recipe"] == recipe.digest):
         raise DSparkLiteError(
             f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
             "over it"
