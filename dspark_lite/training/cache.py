@@ -139,14 +139,19 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
     """Run the target once over every row and return the cache in `folder`. Shards that exist are
     not computed again.
 
-    `taps` are the layers to store. Raise CheckpointError if `folder` has the cache of another
-    target, other taps or other rows, a damaged shard, or too little space.
+    `taps` are the layers to store. A shard's name ends with a hash of its rows, so caches of more
+    answers or of other answers share `folder` and the shards that agree. Raise CheckpointError if
+    `folder` has the cache of another target or other taps, a damaged shard, or too little space.
     """
     source = {"target": target.name, "fingerprint": fingerprint(target), "taps": list(taps)}
-    _check_identity(folder, {**source, "rows": len(rows), "digest": digest(rows)})
+    _check_identity(folder, source)
     lengths = [len(ids) for ids, _ in rows]
     spans, shards = shard_spans(lengths, token_bytes(len(taps), target.hidden_size)), []
-    paths = [folder / f"shard_{number:05d}.safetensors" for number in range(len(spans))]
+    identities = [digest([source, rows[start:end]]) for start, end in spans]
+    paths = [
+        folder / f"shard_{number:05d}-{identity[:8]}.safetensors"
+        for number, identity in enumerate(identities)
+    ]
     _check_space(
         folder,
         sum(
@@ -155,8 +160,7 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
         * token_bytes(len(taps), target.hidden_size),
     )
     with tqdm(spans, desc="target cache", unit="shard") as bar:
-        for (start, end), path in zip(bar, paths):
-            identity = digest([source, rows[start:end]])
+        for (start, end), path, identity in zip(bar, paths, identities):
             if not path.exists():
                 write_tensors(
                     path, _hidden_states(target, rows[start:end], taps), {"identity": identity}
@@ -175,6 +179,7 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _check_identity(folder: Path, identity: dict) -> None:
+    """Raise CheckpointError if `folder` has a cache of another `identity`, else write it there."""
     path = folder / "cache.json"
     if path.exists() and path.read_text(encoding="utf-8") != json.dumps(identity):
         raise CheckpointError(
