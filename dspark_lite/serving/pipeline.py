@@ -90,9 +90,8 @@ def serve(
             if not overlapped:
                 wait([running])
             if before is not None:
-                report, survivals = (
-                    before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
-                )
+                # From step `number - 1`. Its budget is for step `number + 1`.
+                report, survivals = before
                 began = time.perf_counter()
                 budget = None if survivals is None else policy.plan(survivals)
                 began = note("host", "plan", number - 1, began)

@@ -25,9 +25,8 @@ from ..common.fingerprint import fingerprint
 SHARD = 512  # sequences in a shard, at most
 SHARD_BYTES = 2**30  # of the largest shard, about: memory holds a shard while it is written
 PASS_SEQUENCES = 32  # sequences in a pass of the target, at most
-PASS_TOKENS = (
-    16384  # tokens in a pass of the target, at most: memory holds the states of all layers
-)
+# Tokens in a pass of the target, at most: memory holds the states of all layers.
+PASS_TOKENS = 16384
 CACHED_TENSORS = ("features", "last_hidden")
 
 

@@ -159,8 +159,8 @@ class Data:
     def digest(self) -> str:
         """Return eight hexadecimal digits that name the folder of these answers.
 
-        They hash the object as its file writes it, with the defaults left out there: stored answers
-        are named so.
+        They hash the JSON as written, without defaults, so stored answers keep their names when a
+        default is added.
         """
         return digest_of(self.source_fields or dataclasses.asdict(self))[:8]
 

@@ -266,12 +266,13 @@ def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
         return
     if allowance is not None or recipe.steps is not None or processes().num_processes > 1:
         raise DSparkLiteError(
-            f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
-            '--minutes, "steps" and further processes'
+            f"recipe {recipe.name} has a patience, which cannot be combined with --minutes, "
+            '"steps" or several processes; remove one of them'
         )
     if not recipe.data.held_out:
         raise DSparkLiteError(
-            f'recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a "held_out"'
+            f"recipe {recipe.name} has a patience and holds no answers out to judge by; "
+            'give its data a "held_out"'
         )
 
 

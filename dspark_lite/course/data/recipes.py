@@ -66,8 +66,8 @@ def train(
     The checkpoint goes to `out` (`checkpoint_folder`), saves go to `build`; a second call resumes
     from the last save. The target answers the prompts in this process, or on a server at the URL
     `endpoint`. With `minutes` all runs together take about that time: fewer answers, fewer updates,
-    and a checkpoint in any case. Raise DSparkLiteError as the two functions named do, and for
-    `minutes` in several processes.
+    and a checkpoint in any case. Raise DSparkLiteError as `load_recipe` and `checkpoint_folder`
+    do, and for `minutes` in several processes.
     """
     recipe = load_recipe(name, changes)
     folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out, build)
@@ -75,7 +75,7 @@ def train(
     if minutes is not None:
         if processes().num_processes > 1:
             raise DSparkLiteError(
-                "--minutes bounds a training in one process; leave it out, or train so"
+                "--minutes works in one process only; drop it, or run without accelerate launch"
             )
         allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
     if isinstance(recipe, LanguageModelRecipe):

@@ -44,13 +44,16 @@ def passed() -> dict[str, list[str]]:
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel: elsewhere nobody's progress is noted."""
+    """Return whether this is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
 
 
 def note(check) -> None:
-    """Notes a checker that was passed in a notebook, under the lessons that have imported it; a folder that cannot be written to is let be."""
+    """Record that a notebook passed a checker, under every lesson that has imported it.
+
+    Do nothing outside a notebook. Ignore a folder that cannot be written.
+    """
     if not in_notebook():
         return
     known = passed()

@@ -200,8 +200,11 @@ def commit(
     judge=verify,
     admit=lambda engine, blocks: algorithm_1(engine.survivals(), engine.sps),
 ):
-    """Everything after admission; of each block as many drafts are read as `admit` says, `judge` gives tokens, `kept` of what was
-    read stay, and what is `written` joins the answer."""
+    """Draft, verify and commit one step, after admission.
+
+    `admit` chooses the lengths, `judge` accepts, `kept` counts the tokens that stay in the cache, and
+    `written` edits the tokens that join the answer.
+    """
     blocks = {number: engine.draft(number) for number in engine.running}
     lengths = admit(engine, blocks)
     blocks = {

@@ -262,7 +262,8 @@ def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
 
 
 def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) -> Journal:
-    """Return the journal of rollouts beside `path`, that of the file to be; without a path it stores nothing."""
+    """Return the journal of rollouts beside the results file `path`. Without a path it stores
+    nothing."""
     if path is None:
         return Journal(None, {})
     return Journal(

@@ -103,9 +103,8 @@ class Journal:
                 f"{self.path} is not the journal of a measurement ({error}); move it away"
             ) from None
         for name, wanted in settings.items():
-            if (
-                kept.get(name) != wanted and not self._done
-            ):  # a call that was refused, or stopped at once: nothing is lost
+            # The call was refused or stopped at once: nothing is lost.
+            if kept.get(name) != wanted and not self._done:
                 self.path.unlink()
                 return False
             if kept.get(name) != wanted:

@@ -36,10 +36,12 @@ class Record:
 
     @classmethod
     def of(cls, observations: list[Observations], sts: STS) -> "Record":
-        """Return the blocks of scheduling/calibration.py's observations, a list of one entry a domain, with calibrated logits.
+        """Return the blocks of the observations (scheduling/calibration.py), one entry a domain, with
+        calibrated logits.
 
-        Those leave out the block that the end of an answer cuts short. An end falls into a long block more often than
-        into a short one, and anywhere in it: so many tokens as that makes on average are added to each answer.
+        Observations omit the block that the end of an answer cuts short. The end falls into a long
+        block more often than into a short one, and anywhere in it. So each answer gets the mean
+        number of tokens that such a block commits.
         """
         logits = np.concatenate([found.logits for found in observations]) / np.array(
             sts.temperatures

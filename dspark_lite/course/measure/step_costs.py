@@ -88,10 +88,10 @@ class StepCosts:
         return self._curves[requests, tokens]
 
     def convex_fit(self) -> "StepCosts":
-        """Return a least-squares convex, non-decreasing fit at each number of requests, bounded below by the fastest
-        measurement:
+        """Return a least-squares fit at each number of requests: convex, non-decreasing, and nowhere
+        below the fastest measurement.
 
-        The lower hull would follow the measurements that came out short by chance, and bend where they stand.
+        A lower hull would bend at the measurements that were short by chance.
         """
         from scipy.optimize import nnls  # slow to import, and needed here only
 
