@@ -1033,15 +1033,15 @@ def test_nothing_leaks_is_lost_or_comes_twice(plain, name):
         assert len(delivered) + len(served.running) + len(served.waiting) == len(asked)
         assert (
             len(served.running) <= 3
-            and len(served.scheduler.running) == len(served.running)
-            and not served.scheduler.ended
+            and len(served.queue.running) == len(served.running)
+            and not served.queue.ended
         )
     while not served.idle:
         for answer in served.step().answers:
             deliver(answer)
     assert sorted(delivered) == sorted(asked) and set(delivered.values()) == {"length", "aborted"}
     assert (
-        served.scheduler.slots == [None] * 3
-        and not served.scheduler.waiting
+        served.queue.slots == [None] * 3
+        and not served.queue.waiting
         and served.runner.store.keys[0].shape[1:3] == (3, 40)
     )

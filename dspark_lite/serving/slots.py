@@ -73,12 +73,12 @@ class SlotStore:
             if held is not None:
                 held[:, slot] = 0
 
-    def drafting(self, slots: list[int], lengths: list[int]) -> "DraftView":
+    def draft_context(self, slots: list[int], lengths: list[int]) -> "DraftView":
         """Return the context that a drafter drafts from, after `lengths` committed tokens of each
         slot."""
         return DraftView(self, slots, lengths)
 
-    def appending(self, slots: list[int], starts, counts) -> "Layout":
+    def append_context(self, slots: list[int], starts, counts) -> "Layout":
         """Return the context that a drafter extends, by `counts` tokens of each slot from `starts`
         on."""
         return Layout(self, slots, starts, counts)
@@ -282,11 +282,11 @@ class ChainStore(SlotStore):
         weight = drafter.embed_tokens.weight
         self.waiting = torch.zeros(slots, weight.shape[1], dtype=weight.dtype, device=device)
 
-    def drafting(self, slots: list[int], lengths: list[int]) -> ChainState:
+    def draft_context(self, slots: list[int], lengths: list[int]) -> ChainState:
         cache = DraftView(self, slots, [length - 1 for length in lengths])
         return ChainState(cache, self.waiting[cache.rows][:, None])  # waiting: [R, 1, H]
 
-    def appending(self, slots: list[int], starts, counts) -> "ChainAppendView":
+    def append_context(self, slots: list[int], starts, counts) -> "ChainAppendView":
         return ChainAppendView(self, slots, np.asarray(starts), np.asarray(counts))
 
 

@@ -7,7 +7,6 @@ The files are memory-mapped, so a cache may be far larger than memory; a checksu
 """
 
 import bisect
-import hashlib
 import json
 import shutil
 import zlib
@@ -20,7 +19,7 @@ from tqdm import tqdm
 
 from ..common.errors import CheckpointError
 from ..common.files import write_tensors, write_text
-from ..common.fingerprint import fingerprint
+from ..common.fingerprint import fingerprint, json_digest
 
 SHARD = 512  # sequences in a shard, at most
 SHARD_BYTES = 2**30  # of the largest shard, about: memory holds a shard while it is written
@@ -45,11 +44,6 @@ def shard_spans(lengths: list[int], bytes_per_token: int) -> list[tuple[int, int
             start, size = row, 0
         size += length * bytes_per_token
     return spans + [(start, len(lengths))] if lengths else []
-
-
-def digest(value) -> str:
-    """Return the SHA-256 of a value's JSON, in hexadecimal digits."""
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 class Shard:
@@ -146,7 +140,7 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
     _check_identity(folder, source)
     lengths = [len(ids) for ids, _ in rows]
     spans, shards = shard_spans(lengths, token_bytes(len(taps), target.hidden_size)), []
-    identities = [digest([source, rows[start:end]]) for start, end in spans]
+    identities = [json_digest([source, rows[start:end]]) for start, end in spans]
     paths = [
         folder / f"shard_{number:05d}-{identity[:8]}.safetensors"
         for number, identity in enumerate(identities)

@@ -10,7 +10,7 @@ from dspark_lite.decoding.proposal import Proposal, draft_length
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import Randomness, accept, probabilities
 from dspark_lite.decoding.sequence import Sequence
-from dspark_lite.decoding.together import play_round
+from dspark_lite.decoding.lockstep import play_round
 from dspark_lite.drafters.dspark import Backbone
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted

@@ -15,7 +15,7 @@ from dspark_lite.course.names import DOMAINS
 from dspark_lite.common.timing import WallSeconds
 from dspark_lite.decoding.sampling import Verdict, accept
 from dspark_lite.decoding.sequence import Outcome, Sequence
-from dspark_lite.decoding.together import play_round
+from dspark_lite.decoding.lockstep import play_round
 
 ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no time without a policy
 

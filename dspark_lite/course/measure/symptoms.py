@@ -14,7 +14,7 @@ from transformers import DynamicCache
 
 from dspark_lite.decoding.proposal import start_policy
 from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.together import begin_together, play_round
+from dspark_lite.decoding.lockstep import begin_together, play_round
 from dspark_lite.decoding.sampling import probabilities, residual
 from dspark_lite.course.measure.chi_square import MIN_EXPECTED, pooled_cells
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
