@@ -260,7 +260,9 @@ def install(wanted: str) -> None:
     stamp.unlink(missing_ok=True)
     make_environment(folder)
     pins.write_text(constraints(folder), encoding="utf-8")
-    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if house.is_dir() else {}
+    # wheelhouse/ has what the course needs, not what its tests and its site need.
+    alone = wanted == "course" and house.is_dir()
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if alone else {}
     hint = (
         "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
     )

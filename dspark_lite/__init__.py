@@ -1,4 +1,4 @@
-"""dspark-lite: DeepSeek's DSpark, rebuilt piece by piece, on a package small enough to read in an afternoon.
+"""dspark-lite: DeepSeek's DSpark, speculative decoding with a block drafter, rebuilt piece by piece.
 
 Decode one request with a drafter; the text is the target's own:
 

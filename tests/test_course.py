@@ -136,6 +136,13 @@ def test_a_wheelhouse_is_all_that_pip_sees(course):
     assert "wheelhouse" in course.said.stderr
 
 
+@pytest.mark.parametrize("wanted", ["tests", "site"])
+def test_what_a_wheelhouse_does_not_have_comes_from_the_network(course, wanted):
+    (course.root / "wheelhouse").mkdir()
+    first, second = course.run("install", wanted)
+    assert first.endswith("/wheelhouse]") and second.endswith("[]")
+
+
 def test_a_set_of_versions_goes_before_the_pins(course):
     (course.root / "constraints" / "pins.txt").write_text(
         "# all\nx==3; python_version > '3'\nx==2\ny==1\n"

@@ -95,7 +95,7 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
     ]
     contexts = [
         ContextCache(1),
-        drafter_slots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).drafting([0, 1], [1, 2]),
+        drafter_slots(DRAFTERS["dspark"], 2, 8, torch.device("cpu")).draft_context([0, 1], [1, 2]),
     ]
     assert all(isinstance(policy, Policy) for policy in policies) and isinstance(
         contexts[1], DraftView

@@ -14,7 +14,7 @@ from dspark_lite.models.export import export
 from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import train as training
-from dspark_lite.training.train import ANSWERING, Allowance
+from dspark_lite.training.train import ANSWER_TIME_SHARE, Allowance
 
 
 class Clock:
@@ -38,18 +38,19 @@ def test_the_time_of_all_runs_of_a_recipe_is_counted_together(tmp_path):
     clock = Clock()
     first = Allowance(tmp_path / "seconds.json", 100, "a recipe", clock)
     clock.now = 30
-    assert first.spent() == 0.3 and first.spent(ANSWERING, 1) == 0
+    assert first.spent() == 0.3 and first.spent(ANSWER_TIME_SHARE, 1) == 0
     first.keep()
     clock.now = 1000  # the machine was off
     second = Allowance(tmp_path / "seconds.json", 100, "a recipe", clock)
     assert second.spent() == 0.3
     clock.now += 40
     assert (
-        second.spent(ANSWERING, 1) == pytest.approx((0.7 - ANSWERING) / (1 - ANSWERING))
+        second.spent(ANSWER_TIME_SHARE, 1)
+        == pytest.approx((0.7 - ANSWER_TIME_SHARE) / (1 - ANSWER_TIME_SHARE))
         and second.spent(0, 0.5) == 1
     )
     clock.now += 40
-    assert second.spent() == second.spent(ANSWERING, 1) == 1
+    assert second.spent() == second.spent(ANSWER_TIME_SHARE, 1) == 1
     assert Allowance(tmp_path / "seconds.json", 100, "a changed recipe", clock).spent() == 0
 
 
@@ -78,11 +79,11 @@ def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path
         steps=100,
         learning_rate=1.0,
         allowance=Allowance(tmp_path / "seconds.json", 1000, clock=clock),
-        window=(ANSWERING, 1.0),
+        time_share=(ANSWER_TIME_SHARE, 1.0),
     )
     places = []
     for step in range(60):
-        clock.now = 1000 * ANSWERING + 20 * step
+        clock.now = 1000 * ANSWER_TIME_SHARE + 20 * step
         places.append(plan.progress(step))
     assert places[0] == 0 and places == sorted(places) and places[29] < 1 == places[30]
     # the rate comes down to its end

@@ -182,8 +182,8 @@ def test_storage_that_is_outgrown_is_exchanged(uncompiled, monkeypatch):
     assert [part.context.capacity for part in held] == [32]
 
 
-class Replayed(fast.Pass):
-    """What a Pass does with CUDA: for each limit the first call is recorded, and its operations are played again into the same tensors."""
+class Replayed(fast.CompiledPass):
+    """What a CompiledPass does with CUDA: for each limit the first call is recorded, and its operations are played again into the same tensors."""
 
     def __call__(self, limit=0):
         if limit not in (played := self.__dict__.setdefault("played", {})):
@@ -220,7 +220,7 @@ class Recording(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["dspark", "eagle3", "mtp"])
 def test_a_short_text_after_a_long_one_is_drafted_from_its_own_features(monkeypatch, name):
     """Where passes are replayed no Python runs: what they leave behind belongs to the limit that was replayed."""
-    monkeypatch.setattr(fast, "Pass", Replayed)
+    monkeypatch.setattr(fast, "CompiledPass", Replayed)
     monkeypatch.setattr(
         static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length())
     )
@@ -309,7 +309,7 @@ CHANGES = {  # of a target's second layer, or of the drafter
 )
 def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     """Weights, modules, adapters and settings, with replayed passes: of the model itself, as on a GPU, and of a copy."""
-    monkeypatch.setattr(fast, "Pass", Replayed)
+    monkeypatch.setattr(fast, "CompiledPass", Replayed)
     if not copied:
         monkeypatch.setattr(fast, "column_major", lambda model: model)
     target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
@@ -335,7 +335,7 @@ def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
 
 
 def test_a_change_in_a_small_language_model_or_a_class_counts_too(monkeypatch):
-    monkeypatch.setattr(fast, "Pass", Replayed)
+    monkeypatch.setattr(fast, "CompiledPass", Replayed)
     target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
     drafter, usual = drafters["small_lm"], Qwen3MLP.forward
     for change in (

@@ -155,13 +155,13 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(
         "has a patience and holds no answers out", train_draft, replace(patient, data=none), *rest
     )
     refused(
-        "has a patience, which says when the training ends",
+        "has a patience, which cannot be combined",
         train_draft,
         replace(patient, steps=3),
         *rest,
     )
     refused(
-        "has a patience, which says when the training ends",
+        "has a patience, which cannot be combined",
         train_draft,
         patient,
         *rest,
@@ -170,7 +170,7 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(
     # what cannot end is refused before anything is loaded
     monkeypatch.setattr(recipes, "load_target", None)
     refused(
-        "has a patience, which says when the training ends",
+        "has a patience, which cannot be combined",
         lambda: recipes.train("tiny-dspark", minutes=1, build=tmp_path, out=tmp_path),
     )
     refused("matrix_rate is -1.0; it must be", recipes.search, "tiny-dspark", [-1.0], 3)

@@ -243,13 +243,9 @@ def test_the_file_runs_from_the_first_piece_on_and_a_piece_is_replaced(tmp_path,
     path = tmp_path / "mine.py"
     keep.keep(edition.speculate, path=path)
     assert hasattr(judge.load(path), "speculate") and not hasattr(judge.load(path), "toss")
-    own = tmp_path / "cell.py"
-    own.write_text("def residual(p, q):\n    return p  # mine\n")
-    spec = importlib.util.spec_from_file_location("cell", own)
-    cell = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(cell)
     keep.keep(edition.residual, path=path)
-    keep.keep(cell.residual, path=path)
+    own = "def residual(p, q):\n    return p  # mine\n"
+    keep.keep(function_of(tmp_path, own, "residual"), path=path)
     text = path.read_text()
     assert (
         "# mine" in text
@@ -260,6 +256,53 @@ def test_the_file_runs_from_the_first_piece_on_and_a_piece_is_replaced(tmp_path,
         PIECES["speculate"].comment.splitlines()[0],
         PIECES["toss"].comment.splitlines()[0],
     ]
+
+
+def function_of(folder, source: str, name: str):
+    """A function that a cell defines with this source."""
+    path = folder / f"cell_{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    cell = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cell)
+    return getattr(cell, name)
+
+
+def test_a_decorator_stays_with_its_function_at_the_next_keep(tmp_path, edition, capsys):
+    path = tmp_path / "mine.py"
+    source = (
+        "import torch\n\n\n@torch.no_grad()\ndef verify(p, q, drafts, generator):\n    return []\n"
+    )
+    verify = function_of(tmp_path, source, "verify")
+    keep.keep(verify, path=path)
+    keep.keep(edition.residual, path=path)
+    keep.keep(verify, path=path)
+    assert path.read_text().count("@torch.no_grad()\ndef verify") == 1
+
+
+def test_what_the_reader_added_by_hand_stays(tmp_path, edition, capsys):
+    path = tmp_path / "mine.py"
+    keep.keep(edition.verify, path=path)
+    text = path.read_text()
+    own = text.replace("import json", "import json\nimport math\n\nLIMIT = math.inf")
+    own = own.replace("def verify(", "# mine\nNEAR = 1e-6\n\n\ndef verify(") + "\n\nLAST = 3\n"
+    own = own.replace("import torch.nn.functional as F\n", "")
+    path.write_text(own)
+    keep.keep(edition.residual, edition.survival, path=path)
+    text = path.read_text()
+    for line in ("import math", "LIMIT = math.inf", "# mine", "NEAR = 1e-6", "LAST = 3"):
+        assert text.splitlines().count(line) == 1, line
+    mine = judge.load(path)
+    assert mine.NEAR == 1e-6 and mine.F is torch.nn.functional and mine.survival
+
+
+def test_a_file_that_is_no_python_is_one_sentence_and_stays(tmp_path, edition):
+    path = tmp_path / "mine.py"
+    for broken in (b"x = 1\ndef (", b"\xff"):
+        path.write_bytes(broken)
+        with pytest.raises(RequestError, match="mine.py cannot be read as Python"):
+            keep.keep(edition.verify, path=path)
+        assert path.read_bytes() == broken
 
 
 def test_the_place_is_beside_the_notebook_or_where_the_environment_says(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspark_lite.common.errors import RequestError
+from dspark_lite.course.extensions.block_verification import accept_block
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness import output_distribution, total_variation
@@ -258,6 +259,21 @@ def test_buckets_pad_passes_and_change_no_answer(sizes, temperature):
             next_size((6, 12, 15), report.verified), 5 * report.requests
         )
     assert not any(report.padding for buckets, report in steps if not buckets)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_rule_sees_k_plus_1_rows_in_a_padded_pass(temperature):
+    """A bucket larger than the blocks gives requests tokens beyond them; the rule sees none."""
+    answers = []
+    for buckets in ((), (16,)):
+        one = engine(policy=fixed(1), buckets=buckets, temperature=temperature, rule=accept_block)
+        for seed, prompt in enumerate(PROMPTS):
+            one.submit(Request(prompt, 9, seed=seed))
+        found = {}
+        while not one.idle:
+            found |= {answer.id: answer.token_ids for answer in one.step().answers}
+        answers.append(found)
+    assert answers[0] == answers[1] and len(answers[0]) == len(PROMPTS)
 
 
 def test_a_table_in_buckets_pays_for_the_size_that_is_run():

@@ -604,7 +604,7 @@ def test_a_phase_has_its_examples_batch_and_rates_and_a_recipe_its_weight_decay_
     assert {(one.plan.weight_decay, one.plan.precision) for one in (first, second)} == {
         (0.25, "bfloat16")
     }
-    assert [one.plan.window for one in (first, second)] == [(0, 0.5), (0.5, 1)]
+    assert [one.plan.time_share for one in (first, second)] == [(0, 0.5), (0.5, 1)]
     assert [len(one.batch_at(step)[0]) for one in (first, second) for step in range(2)] == [
         5,
         5,

@@ -803,6 +803,27 @@ def test_a_step_that_fails_is_refused_and_the_engine_stays_usable(monkeypatch, f
     assert_the_rest_is(served, texts(wanted), ids, first)
 
 
+def test_a_round_after_a_failed_step_has_its_own_seconds_only(monkeypatch):
+    """Each look at the clock is a second; the report has those of the failed step, too."""
+    ticks, failures = count(), iter([True])
+    monkeypatch.setattr(runner, "clock", lambda device: float(next(ticks)))
+
+    def fails_once(*given):
+        if next(failures, False):
+            raise RequestError("this rule fails")
+        return accept(*given)
+
+    served = engine(rule=fails_once)
+    served.submit(Request(PROMPTS[0], 9))
+    with pytest.raises(RequestError):
+        served.step()
+    first, second = served.step(), served.step()
+    (answer,) = [served.abort(0)]
+    one, other, *_ = answer.rounds
+    assert (one.draft_seconds, one.verify_seconds) == (other.draft_seconds, other.verify_seconds)
+    assert first.seconds["draft"] > second.seconds["draft"]
+
+
 def test_what_was_written_before_a_policy_fails_is_reported_later():
     """Answers that ended, and the first tokens of those that go on."""
     served = engine(policy=lambda proposal: None)
@@ -1014,15 +1035,15 @@ def test_nothing_leaks_is_lost_or_comes_twice(plain, name):
         assert len(delivered) + len(served.running) + len(served.waiting) == len(asked)
         assert (
             len(served.running) <= 3
-            and len(served.scheduler.running) == len(served.running)
-            and not served.scheduler.ended
+            and len(served.queue.running) == len(served.running)
+            and not served.queue.ended
         )
     while not served.idle:
         for answer in served.step().answers:
             deliver(answer)
     assert sorted(delivered) == sorted(asked) and set(delivered.values()) == {"length", "aborted"}
     assert (
-        served.scheduler.slots == [None] * 3
-        and not served.scheduler.waiting
+        served.queue.slots == [None] * 3
+        and not served.queue.waiting
         and served.runner.store.keys[0].shape[1:3] == (3, 40)
     )

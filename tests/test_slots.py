@@ -246,7 +246,7 @@ def test_slotted_drafts_are_those_of_each_request_alone(name):
     features = {
         slot: TARGET.prefill(text[None], drafter.taps)[0].features for slot, text in texts.items()
     }
-    state = contexts.appending(slots, np.zeros(3, dtype=int), counts)
+    state = contexts.append_context(slots, np.zeros(3, dtype=int), counts)
     drafter.extend(
         state,
         torch.cat([texts[slot] for slot in slots])[None],
@@ -260,7 +260,7 @@ def test_slotted_drafts_are_those_of_each_request_alone(name):
             "temperature": 0,
             "generator": None,
         }
-        proposal = drafter.propose(contexts.drafting(slots, lengths), anchor, **greedy)
+        proposal = drafter.propose(contexts.draft_context(slots, lengths), anchor, **greedy)
         for row, slot in enumerate(slots):
             alone = drafter.begin(
                 texts[slot][None], TARGET.prefill(texts[slot][None], drafter.taps)[0].features
@@ -275,7 +275,9 @@ def test_slotted_drafts_are_those_of_each_request_alone(name):
             for slot, piece in zip(slots, pieces)
         ]
         drafter.extend(
-            contexts.appending(slots, lengths, counts), torch.cat(pieces)[None], torch.cat(read, 1)
+            contexts.append_context(slots, lengths, counts),
+            torch.cat(pieces)[None],
+            torch.cat(read, 1),
         )
 
 

@@ -509,15 +509,15 @@ def test_what_a_plan_leaves_out():
     assert rates == pytest.approx([1 / 4.04, 4 / 4.04, 1.0, 0.02]) and plan.rate(
         52, 0.52
     ) == pytest.approx(0.51)
-    assert (plan.matrix_rate, plan.precision, plan.window) == (None, "float32", (0, 1))
+    assert (plan.matrix_rate, plan.precision, plan.time_share) == (None, "float32", (0, 1))
     assert plan.time_over() == 0 and training.SAVE_SECONDS == 60
 
 
 def test_constant_rates_of_several_passes_fall_over_the_last_updates():
-    trunk = training.Plan(steps=200, learning_rate=2.0, span=100, decay=0)
+    trunk = training.Plan(steps=200, learning_rate=2.0, progress_updates=100, cooldown_updates=0)
     assert [trunk.rate(step, trunk.progress(step)) for step in (0, 3, 50, 199)] == [0.25, 1, 1, 1]
     assert [trunk.progress(step) for step in (0, 99, 150)] == [0, 1, 1]
-    branch = training.Plan(steps=210, learning_rate=2.0, span=100, decay=10)
+    branch = training.Plan(steps=210, learning_rate=2.0, progress_updates=100, cooldown_updates=10)
     rates = [branch.rate(step, branch.progress(step)) for step in range(210)]
     assert rates[:200] == [trunk.rate(step, trunk.progress(step)) for step in range(200)]
     assert rates[199:] == pytest.approx([1 - k / 11 for k in range(11)])
@@ -1306,6 +1306,9 @@ def test_a_changed_recipe_under_the_same_name_is_trained_anew_and_embedded_check
         "mine: the saves in" in capsys.readouterr().out
         and (out / "model.safetensors").read_bytes() != first
     )
+    elsewhere = {"changes": {"seed": 5}, "build": tmp_path / "other build"}
+    own = recipes.train(str(path), device="cpu", **elsewhere)
+    assert recipes.train(str(path), device="cpu", **elsewhere) == own
     other = recipes.train(str(path), device="cpu", changes={"seed": 4})
     assert other.name == "mine+seed=4" and (tmp_path / "build" / "mine+seed=4").is_dir()
     (tmp_path / "unnamed.json").write_text(

@@ -35,7 +35,8 @@ def read_all(target, folder):
 
 
 def shard(folder, number):
-    return folder / f"shard_{number:05d}.safetensors"
+    (path,) = folder.glob(f"shard_{number:05d}-????????.safetensors")
+    return path
 
 
 def damage(path, how):
@@ -76,7 +77,7 @@ def test_a_damaged_shard_is_named_and_it_alone_is_written_anew(target, folder, h
     others = {path: path.stat().st_mtime_ns for path in (shard(folder, 0), shard(folder, 2))}
     damage(shard(folder, 1), how)
     with pytest.raises(
-        CheckpointError, match="shard_00001.safetensors of the target cache .* delete this"
+        CheckpointError, match="shard_00001-.{8}.safetensors of the target cache .* delete this"
     ) as caught:
         read_all(target, folder)
     assert "\n" not in str(caught.value)
@@ -101,12 +102,11 @@ def test_every_flipped_byte_of_a_shard_is_noticed_or_without_effect(target, fold
 
 def test_a_half_written_shard_is_not_taken_for_one(target, folder):
     whole = read_all(target, folder)
-    half = shard(folder, 2).rename(folder / "shard_00002.safetensors.7.tmp")
+    shards = sorted(path.name for path in folder.glob("shard*"))
+    half = shard(folder, 2).rename(folder / f"{shards[2]}.7.tmp")
     os.utime(half, (0, 0))  # of a process that was killed long ago
     assert all(map(torch.equal, read_all(target, folder), whole))
-    assert sorted(path.name for path in folder.glob("shard*")) == [
-        f"shard_{n:05d}.safetensors" for n in range(3)
-    ]
+    assert sorted(path.name for path in folder.glob("shard*")) == shards and len(shards) == 3
 
 
 @pytest.mark.parametrize("damaged", ["", "{", '{"target": 1}'])
@@ -116,21 +116,37 @@ def test_a_folder_whose_identity_is_damaged_is_refused(target, folder, damaged):
         read_all(target, folder)
 
 
-def test_a_cache_of_another_target_other_taps_or_other_rows_is_refused(target, folder):
+def test_more_answers_and_other_answers_share_a_folder_and_the_shards_that_agree(target, folder):
+    """A training goes on with more time and more answers; another recipe has fewer of them."""
+    states = read_all(target, folder)
+    first = {path: path.stat().st_mtime_ns for path in folder.glob("shard*")}
+    more = cache.build_cache(target, ROWS * 2, TAPS, folder)
+    assert [path in first for path in (shard.path for shard in more.shards)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    for found, wanted in zip(more.batch(list(range(7)), "cpu"), states, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+    assert all(map(torch.equal, read_all(target, folder), states))
+    assert {path: path.stat().st_mtime_ns for path in first} == first
+
+
+def test_a_cache_of_another_target_or_other_taps_is_refused(target, folder):
     renamed = copy.copy(target)
     renamed.name = "other"
     for given in (
         (toy_models(seed=4)[0], ROWS, TAPS),
         (renamed, ROWS, TAPS),
         (target, ROWS, (0,)),
-        (target, ROWS * 2, TAPS),
-        (target, [*ROWS[:-1], ([0, 0], 1)], TAPS),
     ):
         with pytest.raises(
             CheckpointError, match="holds a target cache made for .*; use another folder"
         ):
             cache.build_cache(*given, folder)
-    assert json.loads((folder / "cache.json").read_text())["rows"] == 7
+    assert json.loads((folder / "cache.json").read_text())["taps"] == list(TAPS)
 
 
 def test_shards_end_at_a_number_of_rows_or_of_bytes(monkeypatch):

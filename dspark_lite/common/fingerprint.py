@@ -1,7 +1,8 @@
-"""Fingerprints of weights: a digest of every number in a target or a drafter."""
+"""Fingerprints of weights (a digest of every number in a target or a drafter) and of JSON."""
 
 import functools
 import hashlib
+import json
 
 import numpy as np
 import torch
@@ -102,3 +103,8 @@ def _in_16_bits(numbers: torch.Tensor) -> torch.Tensor:
         torch.equal(numbers.to(kind).to(numbers.dtype), numbers) for kind in kinds
     )
     return numbers.half() if exact else numbers
+
+
+def json_digest(value) -> str:
+    """Return 16 hexadecimal digits that identify a value: a hash of its JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check_results(options) -> None:
-    """Raises DSparkLiteError where what a command is to write could not be written: before it measures, not after."""
+    """Raise DSparkLiteError, before a command measures, if it could not write its results."""
     files = [path for name in ("json", "out") if (path := getattr(options, name, None))]
     if files:
         from .measure.journal import check_writable

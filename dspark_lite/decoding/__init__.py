@@ -2,6 +2,6 @@
 
 from .answer import Generation, Round
 from .rounds import generate
-from .together import generate_together, stream
+from .lockstep import generate_together, stream
 
 __all__ = ["Generation", "Round", "generate", "generate_together", "stream"]

@@ -31,7 +31,8 @@ def check_models(target, drafter) -> None:
         )
         if loaded != here:
             raise RequestError(
-                f"the drafter is one of {loaded}, the target one of {here}; load the drafter for this target"
+                f"the drafter was loaded for a target with {loaded}; this target has {here}: "
+                "load the drafter again"
             )
 
 

@@ -22,7 +22,7 @@ from .proposal import Drafter, Proposal, draft_length
 from .sampling import Randomness, RandomSource, Verdict, accept, first_to_ring
 from .static_context import STATIC, StaticContext
 from .target import TargetOutput, Target
-from .watching import snapshot
+from .model_snapshot import snapshot
 
 
 def compile_backend(device: torch.device) -> str:
@@ -41,7 +41,7 @@ def compile_backend(device: torch.device) -> str:
 KEPT_TEMPERATURES = 4  # a drafter keeps a compiled pass for each of the last temperatures
 
 
-class Pass:
+class CompiledPass:
     """A compiled function without arguments. Its shapes are fixed, except for the context's limit.
 
     On CUDA it is captured once for each limit and replayed. Calling it again must not change its
@@ -159,7 +159,7 @@ class FastTarget(Target):
         pairs = [(layer.keys, layer.values) for layer in cache.layers]
         if self.context is None:
             self.taps, self.context = taps, StaticContext(pairs)
-            self.reading = Pass(self._read, self.context, self.backend, self.device)
+            self.reading = CompiledPass(self._read, self.context, self.backend, self.device)
         self.context.take_over(pairs, input_ids.shape[1])
         self.text = TextHandle(self.context)
         return step, self.text
@@ -274,7 +274,7 @@ class FastDrafter(Drafter):
                 for shape in ((1,), (1, self.slots))
             )
             self.features = features.new_zeros(1, self.slots, features.shape[2])
-            self.extending = Pass(self._extend, self.state.context, self.backend, device)
+            self.extending = CompiledPass(self._extend, self.state.context, self.backend, device)
         self.state.load(state)
         return self.state
 
@@ -327,7 +327,7 @@ class Drafting:
     def __init__(self, fast: FastDrafter, temperature: float, device: torch.device):
         self.fast, self.temperature, self.noise = fast, temperature, PreparedNoise()
         self._propose()  # the trial pass that records its random numbers
-        self.run = Pass(self._propose, fast.state.context, fast.backend, device)
+        self.run = CompiledPass(self._propose, fast.state.context, fast.backend, device)
 
     def __call__(self, limit: int, length: int, generator) -> Proposal:
         self.noise.refill(generator, length)
@@ -362,7 +362,7 @@ class FastAccept:
         )
         self.noise = PreparedNoise()
         self.noise.numbers = [(self.uniform, False), (self.exponential, True)]
-        self.run = Pass(self._accept, None, backend, device)
+        self.run = CompiledPass(self._accept, None, backend, device)
 
     def __call__(
         self, target_probs, draft_probs, draft_tokens, lengths, generator: Randomness
@@ -397,7 +397,7 @@ def prepare_fast_path(
     """Return the fast path's target, drafter (None without one) and accept rule.
 
     They are stored with the target and the drafter, so that nothing is compiled twice. They are
-    made anew after either has changed (watching.py). `backend` is one of torch.compile's, or True
+    made anew after either has changed (model_snapshot.py). `backend` is one of torch.compile's, or True
     for the best one here. Raise RequestError if the target or the drafter has no fast path.
     """
     if target.device.type not in ("cpu", "cuda"):

@@ -14,7 +14,7 @@ import torch
 
 from ..common.errors import RequestError
 from ..decoding.proposal import start_policy
-from ..decoding.together import begin_together, play_round
+from ..decoding.lockstep import begin_together, play_round
 from ..decoding.sampling import RandomSource
 from ..scheduling.cost_table import CostTable
 from .toys import ToyDrafter, ToyTarget, random_case

@@ -29,7 +29,7 @@ from ..decoding.sampling import (
 )
 from ..decoding.sequence import NOT_FINITE, Sequence
 from ..decoding.target import Target, within_memory
-from ..decoding.together import schedule_together
+from ..decoding.lockstep import schedule_together
 from .checkpoints import check_loaded, load_drafter
 
 # Arguments that transformers prepares for its own loop, and that this loop builds itself.

@@ -272,7 +272,8 @@ def _layer_fields(name: str, given: dict) -> dict:
             else f"layers of type {model_type!r}"
         )
         raise CheckpointError(
-            f"{name} has {part}; of speculators' drafts those with the layers of qwen3 or llama and without it are drafted here"
+            f"{name} has {part}; this package runs speculators' drafts with layers of qwen3 or "
+            "llama, without a bias in the feed-forward network"
         )
     try:
         layers = AutoConfig.for_model(**{**given, "model_type": model_type}).to_dict()

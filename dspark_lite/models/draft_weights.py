@@ -24,9 +24,8 @@ BY_TOKEN = (
     "markov_head.markov_w1.weight",
 )
 MAPS = ("d2t", "t2d")  # between the ids of a draft and of its target
-MAX_ADDED = (
-    1024  # ids by which a target's vocabulary may exceed its draft's; more are another vocabulary
-)
+# Ids by which a target's vocabulary may exceed its draft's; more are another vocabulary.
+MAX_ADDED = 1024
 COMPARED = 4096  # rows of a tensor that are read at a time to compare it
 
 

@@ -136,8 +136,8 @@ def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
     if kind is Eagle3:
         if not runs.eagle3:
             raise CheckpointError(
-                f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; it is exported for vllm, which has "
-                "such a one"
+                f"{name} is an Eagle3 whose attention norms queries and keys, as Qwen3's does; "
+                f"{engine} has no such Eagle3, vllm has: export it for vllm"
             )
         return
     if kind is Gemma4DSpark and not runs.gemma4:

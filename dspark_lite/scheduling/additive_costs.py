@@ -1,8 +1,9 @@
-"""SGLang's additive cost table: a step takes a fixed time, plus a time for its requests, plus a time for its tokens.
+"""SGLang's additive cost table: a step takes a fixed time, plus a time for its requests, plus a
+time for its tokens.
 
-The table by tokens alone (cost_table.py) knows one price for a batch of B tokens; a step of few requests with long blocks
-and one of many requests with short ones differ. This form holds both as a sum and is read with the same option,
---speculative-dspark-sps-table-path.
+The table by tokens alone (cost_table.py) knows one price for a batch of B tokens; a step of few
+requests with long blocks and one of many requests with short ones differ. This form holds both as a
+sum and is read with the same option, --speculative-dspark-sps-table-path.
 """
 
 import json
@@ -22,11 +23,12 @@ ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "th
 
 
 class AdditiveCosts:
-    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands for a CostTable in a policy.
+    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands
+    for a CostTable in a policy.
 
-    alpha and theta are linear between their probes and constant outside; `origin` says where it was measured (None: not
-    told). Raises RequestError for probes that do not increase, seconds that are not numbers, a bias or a sum that is not
-    positive, lists of different lengths.
+    alpha and theta are linear between their probes and constant outside; `origin` says where it was
+    measured (None: not told). Raises RequestError for probes that do not increase, seconds that are
+    not numbers, a bias or a sum that is not positive, lists of different lengths.
     """
 
     def __init__(
@@ -77,11 +79,12 @@ class AdditiveCosts:
             )
 
     def most_tokens(self, requests: int) -> int:
-        """The last probe of tokens; 0 beyond the last probe of requests."""
+        """Return the last probe of tokens; 0 beyond the last probe of requests."""
         return self.max_batch_tokens if requests <= self.bs_probes[-1] else 0
 
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the last probes."""
+        """Seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the last
+        probes."""
         most = tokens[-1] if isinstance(tokens, range) else tokens
         if requests > self.bs_probes[-1] or most > self.max_batch_tokens:
             raise RequestError(
@@ -98,11 +101,12 @@ class AdditiveCosts:
 
     @classmethod
     def fit(cls, requests, tokens, seconds, origin: Origin | None = None) -> "AdditiveCosts":
-        """The sum nearest to measured steps: `seconds` [n] of steps of so many `requests` [n] and `tokens` [n].
+        """Return the sum nearest to measured steps: `seconds` [n] of steps of so many `requests`
+        [n] and `tokens` [n].
 
-        Least squares of the relative errors, with a probe at each number that occurs; neither more requests nor more
-        tokens ever cost less, and the bias is at least LEAST_BIAS of the shortest step. Raise RequestError for fewer than
-        four steps, or one that took no time.
+        Least squares of the relative errors, with a probe at each number that occurs; neither more
+        requests nor more tokens ever cost less, and the bias is at least LEAST_BIAS of the shortest
+        step. Raise RequestError for fewer than four steps, or one that took no time.
         """
         from scipy.optimize import nnls  # slow to import, and needed here only
 
@@ -114,7 +118,8 @@ class AdditiveCosts:
                 f"there are {len(seconds)} measured steps; a fit needs at least four, each of a positive number of seconds"
             )
         bs_probes, m_probes = np.unique(requests), np.unique(tokens)
-        # Each column is a rise from a probe to the next, so that coefficients of zero or more never fall.
+        # Each column is a rise from a probe to the next, so that coefficients of zero or more never
+        # fall.
         rises = [
             _rises(values, probes) for values, probes in ((requests, bs_probes), (tokens, m_probes))
         ]
@@ -142,7 +147,8 @@ class AdditiveCosts:
 
     @classmethod
     def load(cls, path: Path | str) -> "AdditiveCosts":
-        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a
+        field (an origin may)."""
 
         def make(**found):
             costs = [found.pop(name) for name in ADDITIVE_FIELDS]
@@ -152,10 +158,12 @@ class AdditiveCosts:
 
 
 def load_costs(path: Path | str) -> CostTable | AdditiveCosts:
-    """Read a cost table of either form, told apart as SGLang does it. Raise CheckpointError as their `load` do."""
+    """Read a cost table of either form, told apart as SGLang does it. Raise CheckpointError as
+    their `load` do."""
     return (AdditiveCosts if "bias_seconds" in read_object(Path(path)) else CostTable).load(path)
 
 
 def _rises(values: np.ndarray, probes: np.ndarray) -> np.ndarray:
-    """How much of the way from each probe to the next lies below a value, [n, probes - 1], each from 0 to 1."""
+    """How much of the way from each probe to the next lies below a value, [n, probes - 1], each
+    from 0 to 1."""
     return np.clip((values[:, None] - probes[:-1]) / np.diff(probes), 0, 1)

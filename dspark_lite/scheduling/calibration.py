@@ -1,8 +1,9 @@
-"""Confidence that means what it says: reliability, ECE, AUC and Brier of prefix survival, sequential temperature scaling.
+"""Confidence that means what it says: reliability, ECE, AUC and Brier of prefix survival,
+sequential temperature scaling.
 
-Everything is about survival, the product of a block's confidences up to a position (paper, section 3.2.1), against what
-became of the block: a prefix of k drafts survived where at least k were accepted. Observations come from rollouts in
-which whole blocks were verified.
+Everything is about survival, the product of a block's confidences up to a position (paper, section
+3.2.1), against what became of the block: a prefix of k drafts survived where at least k were
+accepted. Observations come from rollouts in which whole blocks were verified.
 """
 
 import json
@@ -25,8 +26,8 @@ STALE = 0.01  # ECE that a fresh fit would gain before a stored one counts as st
 
 
 class Observations(NamedTuple):
-    """Blocks that were verified whole: raw `logits` [N, g] of the confidence head, `accepted` drafts [N], and the prompt
-    each came from, `prompts` [N] (for intervals over prompts)."""
+    """Blocks that were verified whole: raw `logits` [N, g] of the confidence head, `accepted`
+    drafts [N], and the prompt each came from, `prompts` [N] (for intervals over prompts)."""
 
     logits: np.ndarray
     accepted: np.ndarray
@@ -50,7 +51,8 @@ def check_confidence_head(drafter) -> None:
 
 
 def survivals(logits, temperatures=None) -> np.ndarray:
-    """Predicted survival [N, g] of prefixes from confidence logits [N, g], float64; temperatures [g], 1 where None."""
+    """Predicted survival [N, g] of prefixes from confidence logits [N, g], float64; temperatures
+    [g], 1 where None."""
     logits = np.asarray(logits, dtype=np.float64)
     return expit(
         logits if temperatures is None else logits / np.asarray(temperatures, dtype=np.float64)
@@ -58,12 +60,14 @@ def survivals(logits, temperatures=None) -> np.ndarray:
 
 
 def survived(accepted, gamma: int) -> np.ndarray:
-    """Return whether each prefix of 1 to gamma drafts was accepted, [N, gamma], from accepted counts [N]."""
+    """Return whether each prefix of 1 to gamma drafts was accepted, [N, gamma], from accepted
+    counts [N]."""
     return np.asarray(accepted)[:, None] > np.arange(gamma)
 
 
 def reliability(predicted, observed, bins: int = BINS) -> list[Bin | None]:
-    """The calibration curve: predictions [N] in bins of equal width on [0, 1]; None for an empty bin."""
+    """Return the calibration curve: predictions [N] in bins of equal width on [0, 1]; None for an
+    empty bin."""
     predicted, observed = (
         np.asarray(predicted, dtype=np.float64),
         np.asarray(observed, dtype=np.float64),
@@ -78,7 +82,8 @@ def reliability(predicted, observed, bins: int = BINS) -> list[Bin | None]:
 
 
 def ece(predicted, observed, bins: int = BINS) -> float:
-    """Expected calibration error: the mean gap between prediction and outcome, bins weighted by their counts."""
+    """Return expected calibration error: the mean gap between prediction and outcome, bins weighted
+    by their counts."""
     held = [found for found in reliability(predicted, observed, bins) if found]
     return sum(abs(found.predicted - found.observed) * found.count for found in held) / len(
         predicted
@@ -86,7 +91,8 @@ def ece(predicted, observed, bins: int = BINS) -> float:
 
 
 def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:
-    """Mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for predictions [N]."""
+    """Mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for
+    predictions [N]."""
     rng, predicted = np.random.default_rng(seed), np.asarray(predicted, dtype=np.float64)
     return float(
         np.mean(
@@ -96,8 +102,8 @@ def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -
 
 
 def auc(predicted, observed) -> float:
-    """The chance that a survivor was given a higher prediction than one that fell (area under the ROC curve); nan where
-    all survived or all fell."""
+    """Return the chance that a survivor was given a higher prediction than one that fell (area
+    under the ROC curve); nan where all survived or all fell."""
     from scipy.stats import mannwhitneyu  # slow to import, and needed here only
 
     predicted, observed = np.asarray(predicted), np.asarray(observed, dtype=bool)
@@ -110,7 +116,7 @@ def auc(predicted, observed) -> float:
 
 
 def brier(predicted, observed) -> float:
-    """The mean squared difference between prediction and outcome."""
+    """Return the mean squared difference between prediction and outcome."""
     return float(np.mean((np.asarray(predicted) - np.asarray(observed)) ** 2))
 
 
@@ -128,8 +134,9 @@ def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[s
 
 @dataclass(frozen=True)
 class STS:
-    """Sequential temperature scaling: one temperature a position, the ECE of survival before and after the fit, and the
-    fingerprint of the draft whose confidence head it is for (empty: not told).
+    """Sequential temperature scaling: one temperature a position, the ECE of survival before and
+    after the fit, and the fingerprint of the draft whose confidence head it is for (empty: not
+    told).
 
     Raises RequestError for temperatures that are not positive numbers.
     """
@@ -152,7 +159,8 @@ class STS:
             )
 
     def check_draft(self, drafter) -> None:
-        """Raise RequestError for a drafter of another gamma, for another draft, and for one without a confidence head."""
+        """Raise RequestError for a drafter of another gamma, for another draft, and for one without
+        a confidence head."""
         check_confidence_head(drafter)
         if len(self.temperatures) != drafter.gamma:
             raise RequestError(
@@ -166,26 +174,30 @@ class STS:
             )
 
     def attach(self, drafter) -> None:
-        """Have the drafter divide its confidence logits by these temperatures. Raise RequestError as `check_draft` does."""
+        """Have the drafter divide its confidence logits by these temperatures. Raise RequestError
+        as `check_draft` does."""
         self.check_draft(drafter)
         drafter.temperatures = torch.tensor(
             self.temperatures, dtype=torch.float32, device=drafter.lm_head.weight.device
         )
 
     def save(self, path: Path | str) -> None:
-        """Write the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field "draft" is ours."""
+        """Write the file that SGLang reads with --speculative-dspark-confidence-sts-path; the field
+        "draft" is ours."""
         write_text(Path(path), json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "STS":
-        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a field ("draft" may)."""
+        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a
+        field ("draft" may)."""
         return load_fields(
             cls, path, "temperatures", "dataset", "num_samples", "ece_before", "ece_after", draft=""
         )
 
 
 def check_observations(logits, accepted) -> None:
-    """Raise RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N at least 1."""
+    """Raise RequestError unless logits [N, g] are finite and accepted [N] are counts from 0 to g, N
+    at least 1."""
     logits, accepted = np.asarray(logits), np.asarray(accepted)
     if logits.ndim != 2 or not logits.size or accepted.shape != logits.shape[:1]:
         raise RequestError(
@@ -206,11 +218,12 @@ def check_observations(logits, accepted) -> None:
 def fit_sts(
     logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "", draft: str = ""
 ) -> STS:
-    """Sequential temperature scaling (section 3.2.1): position by position, with the earlier temperatures fixed, the one
-    of `grid` whose predicted survival has the least ECE, the earliest where several have.
+    """Sequential temperature scaling (section 3.2.1): position by position, with the earlier
+    temperatures fixed, the one of `grid` whose predicted survival has the least ECE, the earliest
+    where several have.
 
-    logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raise RequestError for input of
-    other shapes, values that are not finite, counts beyond the block.
+    logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raise
+    RequestError for input of other shapes, values that are not finite, counts beyond the block.
     """
     check_observations(logits, accepted)
     grid = GRID if grid is None else np.asarray(grid)
@@ -236,7 +249,8 @@ def fit_sts(
 
 
 class Check(NamedTuple):
-    """How a stored calibration does on fresh rollouts: mean ECE over positions `raw`, `stored`, and of a `fresh` fit."""
+    """How a stored calibration does on fresh rollouts: mean ECE over positions `raw`, `stored`, and
+    of a `fresh` fit."""
 
     raw: float
     stored: float
@@ -249,7 +263,8 @@ class Check(NamedTuple):
 
 
 def check(sts: STS, logits, accepted) -> Check:
-    """Return whether a stored calibration still fits these observations. Raise RequestError for another gamma."""
+    """Return whether a stored calibration still fits these observations. Raise RequestError for
+    another gamma."""
     check_observations(logits, accepted)
     gamma = np.asarray(logits).shape[1]
     if len(sts.temperatures) != gamma:

@@ -1,7 +1,8 @@
-"""The cost table SPS(B): how many steps per second a target makes when a step verifies B tokens (paper, section 3.2.2).
+"""The cost table SPS(B): how many steps per second a target makes when a step verifies B tokens
+(paper, section 3.2.2).
 
-B counts every token that enters the pass: one anchor a request and the drafts to verify. Files are those that SGLang
-reads with --speculative-dspark-sps-table-path.
+B counts every token that enters the pass: one anchor a request and the drafts to verify. Files are
+those that SGLang reads with --speculative-dspark-sps-table-path.
 """
 
 import json
@@ -19,13 +20,13 @@ MOST_BATCH_TOKENS = 2**20
 
 
 class CostTable:
-    """Steps per second by tokens in the batch, a step function: between two measured sizes the smaller one's speed holds.
-    How many requests share the batch makes no difference.
+    """Steps per second by tokens in the batch, a step function: between two measured sizes the
+    smaller one's speed holds. How many requests share the batch makes no difference.
 
-    Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens` (the largest measured
-    size unless told), so a scheduler never fills a batch beyond it. `origin` says where it was measured (None: not told).
-    Raises RequestError for sizes that do not increase, speeds that are not positive numbers, lists of different lengths, more
-    than MOST_BATCH_TOKENS.
+    Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens`
+    (the largest measured size unless told), so a scheduler never fills a batch beyond it. `origin`
+    says where it was measured (None: not told). Raises RequestError for sizes that do not increase,
+    speeds that are not positive numbers, lists of different lengths, more than MOST_BATCH_TOKENS.
     """
 
     def __init__(
@@ -93,23 +94,24 @@ class CostTable:
         return 1 / self.sps(requests, tokens)
 
     def monotone(self) -> "CostTable":
-        """The nearest table (least squares in seconds per step) in which a larger batch never makes a step shorter."""
+        """Return the nearest table (least squares in seconds per step) in which a larger batch
+        never makes a step shorter."""
         from scipy.optimize import isotonic_regression
 
         seconds = isotonic_regression((1 / self.steps_per_second).numpy()).x
         return CostTable(self.batch_tokens, 1 / seconds, self.max_batch_tokens, self.origin)
 
     def lower_hull(self) -> "CostTable":
-        """The table of all sizes whose seconds per step are the largest convex curve nowhere above these: on it Algorithm 1
-        stops at the top (lesson 10)."""
+        """Return the table of all sizes whose seconds per step are the largest convex curve nowhere
+        above these: on it Algorithm 1 stops at the top (lesson 10)."""
         sizes = np.arange(1, self.max_batch_tokens + 1)
         return CostTable(
             sizes, 1 / lower_hull(sizes, 1 / self._by_size[1:].numpy()), origin=self.origin
         )
 
     def in_buckets(self, sizes) -> "CostTable":
-        """What an engine pays that fills each pass up to the next of these `sizes`: the speed of that size, for every batch up to
-        the largest that the table covers."""
+        """What an engine pays that fills each pass up to the next of these `sizes`: the speed of
+        that size, for every batch up to the largest that the table covers."""
         held = sorted({size for size in sizes if size <= self.max_batch_tokens})
         if not held or held[0] < 1:
             raise RequestError(
@@ -134,7 +136,8 @@ class CostTable:
 
     @classmethod
     def load(cls, path: Path | str) -> "CostTable":
-        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a field (an origin may)."""
+        """Read SGLang's file. Raise CheckpointError for one that is missing, broken or lacks a
+        field (an origin may)."""
 
         def make(sample_batch_tokens, sample_steps_per_sec, max_batch_tokens, **origin):
             return cls(

@@ -1,8 +1,10 @@
-"""Which part of a drafted block is worth verifying: policies that turn proposals into verification lengths.
+"""Which part of a drafted block is worth verifying: policies that turn proposals into verification
+lengths.
 
-A policy (decoding/proposal.py) gives lengths [R], each between 0 and the drafted length; the proposal holds the blocks of
-all requests that share a step. It keeps the output distribution exact when the decision about position k of a request
-looks at nothing drawn at k or later (paper, section 3.2.2 and Appendix A).
+A policy (decoding/proposal.py) gives lengths [R], each between 0 and the drafted length; the
+proposal holds the blocks of all requests that share a step. It keeps the output distribution exact
+when the decision about position k of a request looks at nothing drawn at k or later (paper, section
+3.2.2 and Appendix A).
 """
 
 from typing import Protocol
@@ -12,19 +14,21 @@ import torch
 from ..common.errors import RequestError
 from ..decoding.proposal import Memoryless, Policy, Proposal
 
-LAG = 2  # steps between the confidences that set a budget and the step that spends it (paper, section 5.2)
+# Steps between the confidences that set a budget and the step that spends it (paper, section 5.2)
+LAG = 2
 
 
 class Costs(Protocol):
-    """What a step costs, by the requests that share it and the tokens that it verifies, anchors included: a number of
-    tokens, or a range of them. Raises RequestError beyond what was measured. A table of steps per second is one (cost_table.py),
-    a fitted line another (additive_costs.py).
+    """What a step costs, by the requests that share it and the tokens that it verifies, anchors
+    included: a number of tokens, or a range of them. Raises RequestError beyond what was measured.
+    A table of steps per second is one (cost_table.py), a fitted line another (additive_costs.py).
     """
 
     max_batch_tokens: int
 
     def most_tokens(self, requests: int) -> int:
-        """Return the largest batch of `requests` requests whose cost is known, in tokens. With 0, nothing is verified."""
+        """Return the largest batch of `requests` requests whose cost is known, in tokens. With 0,
+        nothing is verified."""
 
     def seconds(self, requests: int, tokens: int | range) -> float | torch.Tensor:
         """Return the seconds of a step; float64 [n] for a range of n."""
@@ -59,10 +63,11 @@ def algorithm1(cost_table: Costs) -> Policy:
 
 
 def retrospective(cost_table: Costs) -> Policy:
-    """The tempting mistake of Appendix A: the lengths that maximise expected tokens per second over the whole blocks.
+    """Return the lengths that maximise expected tokens per second over the whole blocks: the
+    tempting mistake of Appendix A.
 
-    Survival after a position was computed from the token drawn there, so that token takes part in deciding whether it
-    is verified at all: lossy.
+    Survival after a position depends on the token drawn there, so that token takes part in the
+    decision to verify it: lossy.
     """
     return Memoryless(
         lambda proposal: global_optimum(survival(confidence_of(proposal)), cost_table)
@@ -70,20 +75,23 @@ def retrospective(cost_table: Costs) -> Policy:
 
 
 class LaggedTopK:
-    """The scheduler of the production system (section 5.2): how much to verify is decided from confidences two steps
-    old, so that the step can be prepared in time; what to verify, from the current ones.
+    """The scheduler of the production system (section 5.2): how much to verify is decided from
+    confidences two steps old, so that the step can be prepared in time; what to verify, from the
+    current ones.
 
-    The budget is the optimum of the old survivals, found without an early stop; the draws of this step take no part in
-    it. The tokens with the highest current survival fill it. While there are no old confidences, the budget is that of
-    drafts which all survive. Where requests came or went in between, the old survivals are taken as those of as many
-    requests as there are now (`resample_rows`).
+    The budget is the optimum of the old survivals, found without an early stop; the draws of this
+    step take no part in it. The tokens with the highest current survival fill it. While there are
+    no old confidences, the budget is that of drafts which all survive. Where requests came or went
+    in between, the old survivals are taken as those of as many requests as there are now
+    (`resample_rows`).
 
-    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are lossless for one reason: no draw
-    helps decide whether it is verified. Algorithm 1 stops at the first token that does not pay, before it reads a
-    confidence that this token's draw has shaped. Here the budget is older than all draws of the step, and a later
-    position never outranks an earlier one of its block.
-    Algorithm 1 sees what is drafted now and gives up whatever lies behind a bump of the cost table; this policy crosses
-    bumps and gives up what the last two steps would have told it, such as that a request has just become easy.
+    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are
+    lossless for one reason: no draw helps decide whether it is verified. Algorithm 1 stops at the
+    first token that does not pay, before it reads a confidence that this token's draw has shaped.
+    Here the budget is older than all draws of the step, and a later position never outranks an
+    earlier one of its block. Algorithm 1 sees what is drafted now and gives up whatever lies behind
+    a bump of the cost table; this policy crosses bumps and gives up what the last two steps would
+    have told it, such as that a request has just become easy.
     """
 
     def __init__(self, cost_table: Costs, lag: int = LAG):
@@ -118,18 +126,20 @@ def resample_rows(survival: torch.Tensor, requests: int) -> torch.Tensor:
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
-    """Return the probability [R, g] that the prefix up to each position survives: the product of confidences (section 3.2.2)."""
+    """Return the probability [R, g] that the prefix up to each position survives: the product of
+    confidences (section 3.2.2)."""
     return confidence.cumprod(-1)
 
 
 def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Return the verification lengths [R] of Algorithm 1 for survival probabilities [R, g].
 
-    Tokens of survival above 0 are admitted in the order of their survival as long as each one raises the expected
-    throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the first that does not ends it, so that no
-    later, lower survival, which may know what was drawn, can bring it back. Ties are admitted by position, then by request.
-    A batch never grows beyond what the table covers; where it does not even cover the anchors, nothing is verified.
-    Raise RequestError for survivals that are not probabilities or grow along a block.
+    Tokens of survival above 0 are admitted in the order of their survival as long as each one
+    raises the expected throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the
+    first that does not ends it, so that no later, lower survival, which may know what was drawn,
+    can bring it back. Ties are admitted by position, then by request. A batch never grows beyond
+    what the table covers; where it does not even cover the anchors, nothing is verified. Raise
+    RequestError for survivals that are not probabilities or grow along a block.
     """
     survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
@@ -141,7 +151,8 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
 
 
 def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
-    """Verification lengths [R] with the highest expected throughput of all, the smallest batch where several have it.
+    """Return verification lengths [R] with the highest expected throughput of all, the smallest
+    batch where several have it.
 
     Lossy when the survivals are those of the step's own draws (`retrospective`).
     """
@@ -150,13 +161,15 @@ def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
 
 
 def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
-    """Verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the highest survivals [R, g]."""
+    """Return verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the
+    highest survivals [R, g]."""
     order, _ = _by_survival(survival)
     return _lengths(order, budget, survival.shape)
 
 
 def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
-    """The order in which tokens would be admitted, and the expected tokens per second (float64) after 0, 1, ... of them.
+    """Return the order in which tokens would be admitted, and the expected tokens per second
+    (float64) after 0, 1, ... of them.
 
     The order holds indices into the positions-first view, position * R + request.
     """
@@ -171,10 +184,11 @@ def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor,
 
 
 def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions-first indices and float64 survivals, highest first; ties by position, so a prefix never has holes.
+    """Return positions-first indices and float64 survivals, highest first; ties by position, so a
+    prefix never has holes.
 
-    Both are on the host, which reads the survivals [R, g] once. Raise RequestError unless they are probabilities that
-    never grow along a block.
+    Both are on the host, which reads the survivals [R, g] once. Raise RequestError unless they are
+    probabilities that never grow along a block.
     """
     if survival.ndim != 2:
         raise RequestError(
@@ -198,7 +212,8 @@ def _lengths(order: torch.Tensor, admitted, shape) -> torch.Tensor:
 
 
 def confidence_of(proposal: Proposal) -> torch.Tensor:
-    """The confidences [R, g] of drafted blocks. Raise RequestError where the drafter has no confidence head."""
+    """Return the confidences [R, g] of drafted blocks. Raise RequestError where the drafter has no
+    confidence head."""
     if proposal.confidence_logits is None:
         raise RequestError(
             "this policy needs a confidence head, and the drafter has none; use a DSpark drafter or a "

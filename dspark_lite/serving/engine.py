@@ -1,6 +1,6 @@
 """The serving engine: many requests, one step at a time, continuously batched.
 
-A step prefills the prompts that got a slot (scheduler.py), plays one round of all running requests
+A step prefills the prompts that got a slot (queue.py), plays one round of all running requests
 (runner.py), and writes the tokens to the answers.
 """
 
@@ -18,7 +18,7 @@ from ..decoding.sampling import Verdict, check_seed, check_temperature
 from ..decoding.sequence import Outcome
 from .requests import Answer, Request, RunningRequest, StepReport
 from .runner import Runner, StepWatch
-from .scheduler import Scheduler
+from .queue import RequestQueue
 
 
 class Engine:
@@ -66,24 +66,24 @@ class Engine:
         self.target = target
         self.capacity, self.stop = capacity, stop_set(target, stop_token_ids)
         self.runner = Runner(target, drafter, slots, capacity, temperature, buckets, rule)
-        self.scheduler = Scheduler(slots, partial(clock, target.device))
+        self.queue = RequestQueue(slots, partial(clock, target.device))
         self.set_policy(policy)
         self._report = StepReport()
 
     @property
     def running(self) -> list[int]:
         """The ids of the requests in slots."""
-        return [request.answer.id for request in self.scheduler.running]
+        return [request.answer.id for request in self.queue.running]
 
     @property
     def waiting(self) -> list[int]:
         """The ids of the requests that have no slot yet."""
-        return [answer.id for answer in self.scheduler.waiting]
+        return [answer.id for answer in self.queue.waiting]
 
     @property
     def idle(self) -> bool:
         """Return whether nothing is left to do or to deliver."""
-        return self.scheduler.idle
+        return self.queue.idle
 
     def set_policy(self, policy) -> None:
         """Schedule verification by this policy from the next step on."""
@@ -103,12 +103,12 @@ class Engine:
                 f"block of {block}), and a slot has {self.capacity}; shorten it or give the engine a larger "
                 "capacity"
             )
-        return self.scheduler.submit(request)
+        return self.queue.submit(request)
 
     def abort(self, request_id: int) -> Answer | None:
         """End a request and return its answer so far; None if it was answered before. Raise
         RequestError for an id that was never given."""
-        return self.scheduler.abort(request_id)
+        return self.queue.abort(request_id)
 
     @torch.inference_mode()
     def step(self) -> StepReport:
@@ -116,20 +116,20 @@ class Engine:
         error interrupted the last step, the report includes it."""
         report = self._report
         watch = StepWatch(self.target.device, report.seconds)
-        if fresh := self.scheduler.candidates():
+        if fresh := self.queue.candidates():
             with watch("prefill"):
                 self._prefill(fresh, report)
-        if running := self.scheduler.running:
+        if running := self.queue.running:
             self._round(running, report, watch)
-        report.answers, self._report = self.scheduler.deliver(), StepReport()
+        report.answers, self._report = self.queue.deliver(), StepReport()
         return report
 
     def _prefill(self, fresh: list[RunningRequest], report: StepReport) -> None:
         """Read the prompts of admitted requests and write their first tokens."""
-        began = self.scheduler.now()
+        began = self.queue.now()
         outcomes = self.runner.prefill(fresh)
-        now = self.scheduler.now()
-        self.scheduler.admit(fresh)
+        now = self.queue.now()
+        self.queue.admit(fresh)
         report.admitted += len(fresh)
         report.prefilled += sum(request.length for request in fresh)
         for request, outcome in zip(fresh, outcomes):
@@ -139,7 +139,9 @@ class Engine:
 
     def _round(self, running: list[RunningRequest], report: StepReport, watch: StepWatch) -> None:
         """Play a round and write it to the answers and to the report."""
+        before = dict(report.seconds)  # of an interrupted step
         outcomes, tokens_read = self.runner.round(running, self.policy, watch)
+        draft, verify = (report.seconds[part] - before[part] for part in ("draft", "verify"))
         with watch("commit"):
             for request, outcome in zip(running, outcomes):
                 tokens = self._write(request, outcome)
@@ -149,8 +151,8 @@ class Engine:
                     len(tokens),
                     outcome.drafts,
                     tokens,
-                    report.seconds["draft"],
-                    report.seconds["verify"],
+                    draft,
+                    verify,
                 )
                 request.answer.rounds.append(played)
                 report.written.setdefault(request.answer.id, []).extend(tokens)
@@ -164,11 +166,11 @@ class Engine:
         """Add a round's tokens to an answer, up to its end, and release the request there. Return
         the tokens that were added."""
         if outcome.failed:
-            self.scheduler.release(request, "failed")
+            self.queue.release(request, "failed")
             self.runner.clear(request.slot)
             return []
         tokens = until_stop(outcome.tokens, self.stop)
         request.write(tokens)
         if tokens[-1] in self.stop or not request.lacking:
-            self.scheduler.release(request, "stop" if tokens[-1] in self.stop else "length")
+            self.queue.release(request, "stop" if tokens[-1] in self.stop else "length")
         return tokens

@@ -1,9 +1,11 @@
-"""Zero-overhead scheduling (paper, section 5.2): while the device runs a step, the host works on the one before.
+"""Zero-overhead scheduling (paper, section 5.2): while the device runs a step, the host works on
+the one before.
 
-A step's size must be known before the step begins, and then its confidences do not exist yet. So its budget comes from the
-confidences of two steps before, which the host has read and searched while the step in between was running. Which drafts fill
-the budget is decided within the step, by its own confidences. Here the device is a second thread; PyTorch's kernels let the
-first one work meanwhile.
+A step's size must be known before the step begins, and then its confidences do not exist yet. So
+its budget comes from the confidences of two steps before, which the host has read and searched
+while the step in between was running. Which drafts fill the budget is decided within the step, by
+its own confidences. Here the device is a second thread; PyTorch's kernels let the first one work
+meanwhile.
 """
 
 import time
@@ -21,7 +23,8 @@ from .requests import STEP_PARTS, StepReport
 
 
 class StepEvent(NamedTuple):
-    """A piece of work in a lane ("device", "host"), the step that it belongs to, and when it began and ended in seconds."""
+    """A piece of work in a lane ("device", "host"), the step that it belongs to, and when it began
+    and ended in seconds."""
 
     lane: str
     part: str
@@ -31,8 +34,9 @@ class StepEvent(NamedTuple):
 
 
 class PlannedTopK:
-    """`LaggedTopK` in two halves: `plan` searches a budget, when the host finds time; the call spends the `budget` that it was given
-    (None: whole blocks) and keeps the survivals [R, g] of its step in `survivals`."""
+    """`LaggedTopK` in two halves: `plan` searches a budget, when the host finds time; the call
+    spends the `budget` that it was given (None: whole blocks) and keeps the survivals [R, g] of its
+    step in `survivals`."""
 
     def __init__(self, cost_table: Costs):
         self.cost_table = cost_table
@@ -44,7 +48,8 @@ class PlannedTopK:
         self.survivals: torch.Tensor | None = None
 
     def plan(self, survivals: torch.Tensor) -> int:
-        """How many drafts to verify in all where the requests survive as these did, [R, g]: the optimum, without an early stop."""
+        """How many drafts to verify in all where the requests survive as these did, [R, g]: the
+        optimum, without an early stop."""
         return int(global_optimum(survivals, self.cost_table).sum())
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:
@@ -61,10 +66,11 @@ def serve(
 ) -> list[StepEvent]:
     """Step the engine until it is idle and return what was done when.
 
-    `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking for stop strings, sending it
-    off. It must not touch the engine, which may be running a step. With `overlapped`, `deliver` and the budget search run during
-    the next step, otherwise after it. The results are the same. An error in `deliver` ends the serving after the step under way,
-    whose report is not delivered.
+    `deliver(report)` is the host's other work with what a step wrote: turning it into text, looking
+    for stop strings, sending it off. It must not touch the engine, which may be running a step.
+    With `overlapped`, `deliver` and the budget search run during the next step, otherwise after it.
+    The results are the same. An error in `deliver` ends the serving after the step under way, whose
+    report is not delivered.
     """
     policy, budget, before, events = PlannedTopK(cost_table), None, None, []
     engine.set_policy(policy)
@@ -90,9 +96,8 @@ def serve(
             if not overlapped:
                 wait([running])
             if before is not None:
-                report, survivals = (
-                    before  # of step `number - 1`: the budget that comes of it is for step `number + 1`
-                )
+                # From step `number - 1`. Its budget is for step `number + 1`.
+                report, survivals = before
                 began = time.perf_counter()
                 budget = None if survivals is None else policy.plan(survivals)
                 began = note("host", "plan", number - 1, began)

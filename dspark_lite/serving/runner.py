@@ -9,7 +9,7 @@ from ..common.timing import clock
 from ..decoding.proposal import Proposal
 from ..decoding.sampling import RandomSource, draw, probabilities, undefined
 from ..decoding.sequence import Outcome, Sequence
-from ..decoding.together import play_round
+from ..decoding.lockstep import play_round
 from .requests import RunningRequest
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
@@ -74,7 +74,7 @@ class Batch(Sequence):
         self.starts = [request.length for request in running]
         self.lacking = [request.lacking for request in running]
         drafter = runner.drafter
-        state = runner.contexts.drafting(self.slots, self.starts) if drafter else None
+        state = runner.contexts.draft_context(self.slots, self.starts) if drafter else None
         anchor = torch.tensor([request.anchor for request in running], device=runner.target.device)
         random = runner.random(running, 2 * runner.gamma + 1)
         super().__init__(
@@ -106,7 +106,8 @@ class Batch(Sequence):
         self.entering = tokens[self.layout.row, offset]  # [N]
         output = ragged_step(self.target, self.entering, self.layout, self.runner.taps)
         self.features = output.features  # [1, N, taps * H]
-        return self.layout.by_request(output.logits[0])
+        # Padding may give every request more than k+1 tokens.
+        return self.layout.by_request(output.logits[0])[:, : tokens.shape[1]]
 
     def keep(self, counts: list[int], next_token: torch.Tensor) -> None:
         """Extend the drafter by the first `counts` tokens of each request. In the target's slots
@@ -114,7 +115,7 @@ class Batch(Sequence):
         if self.drafter:
             counts, (row, offset) = np.array(counts), spans(self.layout.counts)
             kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.entering.device)
-            state = self.runner.contexts.appending(self.slots, self.starts, counts)
+            state = self.runner.contexts.append_context(self.slots, self.starts, counts)
             self.drafter.extend(state, self.entering[None, kept], self.features[:, kept])
 
 
@@ -163,7 +164,7 @@ class Runner:
         layout = Layout(self.store, slots, starts, counts)
         output = ragged_step(self.target, token_ids, layout, self.taps, last)
         if self.drafter:
-            state = self.contexts.appending(slots, starts, counts)
+            state = self.contexts.append_context(slots, starts, counts)
             self.drafter.extend(state, token_ids[None], output.features)
         logits = output.logits[0]  # [R, V]
         first = draw(probabilities(logits, self.temperature), self.random(fresh, 1))

@@ -1,10 +1,11 @@
-"""Requests of different lengths in one pass: keys and values in slots, a step's tokens in one sequence.
+"""Requests of different lengths in one pass: keys and values in slots, a step's tokens in one
+sequence.
 
-A step is one sequence [1, N] of independent tokens, each with a position and a slot in index tensors.
-Operations on single tokens run on this sequence unchanged. Attention uses the block-diagonal causal
-mask `sees` and computes only its diagonal blocks. Shapes: N tokens, R requests, L the most tokens
-that one of them brings, S the longest context, n query heads, m key heads, d head size, H hidden
-size.
+A step is one sequence [1, N] of independent tokens, each with a position and a slot in index
+tensors. Operations on single tokens run on this sequence unchanged. Attention uses the
+block-diagonal causal mask `sees` and computes only its diagonal blocks. Shapes: N tokens, R
+requests, L the most tokens that one of them brings, S the longest context, n query heads, m key
+heads, d head size, H hidden size.
 """
 
 from functools import cached_property
@@ -58,7 +59,8 @@ class SlotStore:
         return tuple(held[layer].flatten(1, 2)[None] for held in (self.keys, self.values))
 
     def rows(self, slots: list[int]):
-        """Return an index that selects these slots. The first ones are a slice, which copies nothing."""
+        """Return an index that selects these slots. The first ones are a slice, which copies
+        nothing."""
         return (
             slice(len(slots))
             if slots == list(range(len(slots)))
@@ -71,12 +73,14 @@ class SlotStore:
             if held is not None:
                 held[:, slot] = 0
 
-    def drafting(self, slots: list[int], lengths: list[int]) -> "DraftView":
-        """Return the context that a drafter drafts from, after `lengths` committed tokens of each slot."""
+    def draft_context(self, slots: list[int], lengths: list[int]) -> "DraftView":
+        """Return the context that a drafter drafts from, after `lengths` committed tokens of each
+        slot."""
         return DraftView(self, slots, lengths)
 
-    def appending(self, slots: list[int], starts, counts) -> "Layout":
-        """Return the context that a drafter extends, by `counts` tokens of each slot from `starts` on."""
+    def append_context(self, slots: list[int], starts, counts) -> "Layout":
+        """Return the context that a drafter extends, by `counts` tokens of each slot from `starts`
+        on."""
         return Layout(self, slots, starts, counts)
 
 
@@ -87,11 +91,12 @@ def spans(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Layout:
-    """Where the N tokens of a step stand: request r brings `counts[r]` of them to slot `slots[r]`, from position
-    `starts[r]` on. `row`, `offset` (within the request), `position` and `slot_index` (in the store) are [N].
+    """The places of a step's N tokens: request r has `counts[r]` of them in slot `slots[r]`, from
+    position `starts[r]` on. `row`, `offset` (within the request), `position` and `slot_index` (in
+    the store) are [N].
 
-    A pass over these tokens takes it for its cache: the target's by `update`, as transformers asks, a drafter's that takes
-    in committed tokens by `positions`, `append` and `advance`.
+    A pass over these tokens uses it as its cache. transformers calls `update` for the target; a
+    drafter that reads committed tokens calls `positions`, `append` and `advance`.
     """
 
     def __init__(self, store: SlotStore, slots: list[int], starts, counts):
@@ -116,7 +121,8 @@ class Layout:
 
     @cached_property
     def mask(self) -> torch.Tensor:
-        """The diagonal blocks of the mask, [R, L, S]: does token l of a request see key s of its slot?"""
+        """The diagonal blocks [R, L, S] of the mask: whether token l of a request sees key s of its
+        slot."""
         position = self.starts[:, None] + torch.arange(self.max_count, device=self.device)  # [R, L]
         return torch.arange(self.max_length, device=self.device) <= position[..., None]
 
@@ -139,7 +145,7 @@ class Layout:
         )
 
     def added_mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """Return the mask [R, 1, L, S] as numbers to add to scores, made once a step for all layers."""
+        """Return the mask [R, 1, L, S] as numbers to add to scores. All layers of a step share it."""
         if self._added is None:
             self._added = hiding(self.mask, dtype)[:, None]
         return self._added
@@ -168,8 +174,9 @@ class Layout:
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [1, m, N, d] to the store and return what `ragged_attention` reads: those of the
-        requests up to the longest, [R, m, S, d], or on the block-sparse path those of all slots."""
+        """Write keys and values [1, m, N, d] to the store and return what `ragged_attention` reads:
+        those of the requests up to the longest, [R, m, S, d], or on the block-sparse path those of
+        all slots."""
         self.store.write(layer, self.slot_index, keys[0], values[0])
         return (
             self.store.whole(layer)
@@ -194,8 +201,10 @@ class Layout:
 def ragged_attention(
     module, query, key, value, attention_mask, *, scaling, layout: Layout, **options
 ):
-    """transformers' attention interface for a step: query [1, n, N, d], key and value as `Layout.update` gave them;
-    returns [1, N, n, d] and no weights."""
+    """Attention of a step, as transformers' interface.
+
+    query [1, n, N, d], key and value from `Layout.update`. Return [1, N, n, d] and no weights.
+    """
     if layout.store.flex:
         return attend(query, key, value, layout.block_mask, scaling).transpose(1, 2), None
     queries = layout.by_request(query[0].transpose(0, 1)).transpose(1, 2)  # [R, n, L, d]
@@ -209,8 +218,11 @@ AttentionInterface.register(RAGGED, ragged_attention)
 def ragged_step(
     target: Target, token_ids: torch.Tensor, layout: Layout, taps=(), logits_at=0
 ) -> TargetOutput:
-    """One pass of the target over the tokens [N] of a step: logits [1, N, V], or at the indices `logits_at` [R] alone,
-    and features [1, N, taps * H]. The layout is the pass's cache, and reaches `ragged_attention` by its keyword."""
+    """Read the tokens [N] of a step in one pass of the target.
+
+    Return logits [1, N, V], or at the indices `logits_at` [R] alone, and features [1, N, taps * H].
+    The layout is the cache of the pass, and reaches `ragged_attention` as a keyword argument.
+    """
     with attending(target.model, RAGGED):
         return target.read(
             token_ids[None],
@@ -223,7 +235,7 @@ def ragged_step(
 
 
 class DraftView:
-    """The contexts of R requests in slots. The same number of tokens enters after each: a block or a
+    """The contexts of R requests in slots. Each gets the same number of new tokens: a block or one
     draft."""
 
     def __init__(self, store: SlotStore, slots: list[int], lengths: list[int]):
@@ -233,13 +245,14 @@ class DraftView:
         self.max_length, self.even, self.ahead = max(lengths), len(set(lengths)) == 1, 0
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
-        """Absolute positions [R, T] of what enters, [R, T, ...]."""
+        """Return the absolute positions [R, T] of new tokens [R, T, ...]."""
         return self.length[:, None] + torch.arange(
             self.ahead, self.ahead + entering.shape[1], device=self.device
         )
 
     def mask(self, tokens: int) -> torch.Tensor | None:
-        """Hides what stands after the shorter contexts, [R, 1, 1, S]; None where all are equally long."""
+        """Return the mask [R, 1, 1, S] that hides the slots behind shorter contexts; None if all are
+        equally long."""
         end = self.ahead + tokens
         seen = torch.arange(self.max_length + end, device=self.device) < self.length[:, None] + end
         return None if self.even else seen[:, None, None]
@@ -247,7 +260,8 @@ class DraftView:
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write keys and values [R, m, T, d] after the contexts and return everything up to them, [R, m, S, d]."""
+        """Write keys and values [R, m, T, d] after the contexts. Return the contexts with them, [R, m,
+        S, d]."""
         slot_index = (self.first[:, None] + self.positions(keys.transpose(1, 2))).flatten()
         self.store.write(
             layer, slot_index, *(new.transpose(0, 1).flatten(1, 2) for new in (keys, values))
@@ -260,19 +274,19 @@ class DraftView:
 
 
 class ChainStore(SlotStore):
-    """The contexts of Eagle3 and MTP: entry i holds feature i and token i + 1, and the last feature is `waiting`
-    [slots, H] for its own token."""
+    """The contexts of Eagle3 and MTP: entry i holds feature i and token i + 1, and the last feature
+    is `waiting` [slots, H] for its own token."""
 
     def __init__(self, drafter: Autoregressive, slots: int, capacity: int, device: torch.device):
         super().__init__(len(drafter.layers), slots, capacity, device)
         weight = drafter.embed_tokens.weight
         self.waiting = torch.zeros(slots, weight.shape[1], dtype=weight.dtype, device=device)
 
-    def drafting(self, slots: list[int], lengths: list[int]) -> ChainState:
+    def draft_context(self, slots: list[int], lengths: list[int]) -> ChainState:
         cache = DraftView(self, slots, [length - 1 for length in lengths])
         return ChainState(cache, self.waiting[cache.rows][:, None])  # waiting: [R, 1, H]
 
-    def appending(self, slots: list[int], starts, counts) -> "ChainAppendView":
+    def append_context(self, slots: list[int], starts, counts) -> "ChainAppendView":
         return ChainAppendView(self, slots, np.asarray(starts), np.asarray(counts))
 
 
@@ -292,8 +306,10 @@ class ChainAppendView:
     def pair(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Those of newly committed tokens [1, N] that make an entry, and the feature before each; features [1, N, H] are
-        their own."""
+        """Return the newly committed tokens that make an entry, and the feature before each of them.
+
+        token_ids [1, N]; features [1, N, H] are the tokens' own.
+        """
         before = features.roll(1, 1)
         before[0, self.first] = self.store.waiting[self.slots]
         self.store.waiting[self.slots] = features[0, self.last]
@@ -301,8 +317,8 @@ class ChainAppendView:
 
 
 def drafter_slots(drafter, slots: int, capacity: int, device: torch.device) -> SlotStore:
-    """Return the slotted contexts of a drafter. Raise RequestError for a drafter whose context is of
-    another kind."""
+    """Return the slotted contexts of a drafter. Raise RequestError for a drafter whose context is
+    of another kind."""
     if isinstance(drafter, Autoregressive):
         return ChainStore(drafter, slots, capacity, device)
     if isinstance(drafter, Backbone):

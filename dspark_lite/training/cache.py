@@ -7,7 +7,6 @@ The files are memory-mapped, so a cache may be far larger than memory; a checksu
 """
 
 import bisect
-import hashlib
 import json
 import shutil
 import zlib
@@ -20,14 +19,13 @@ from tqdm import tqdm
 
 from ..common.errors import CheckpointError
 from ..common.files import write_tensors, write_text
-from ..common.fingerprint import fingerprint
+from ..common.fingerprint import fingerprint, json_digest
 
 SHARD = 512  # sequences in a shard, at most
 SHARD_BYTES = 2**30  # of the largest shard, about: memory holds a shard while it is written
 PASS_SEQUENCES = 32  # sequences in a pass of the target, at most
-PASS_TOKENS = (
-    16384  # tokens in a pass of the target, at most: memory holds the states of all layers
-)
+# Tokens in a pass of the target, at most: memory holds the states of all layers.
+PASS_TOKENS = 16384
 CACHED_TENSORS = ("features", "last_hidden")
 
 
@@ -46,11 +44,6 @@ def shard_spans(lengths: list[int], bytes_per_token: int) -> list[tuple[int, int
             start, size = row, 0
         size += length * bytes_per_token
     return spans + [(start, len(lengths))] if lengths else []
-
-
-def digest(value) -> str:
-    """Return the SHA-256 of a value's JSON, in hexadecimal digits."""
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 class Shard:
@@ -139,14 +132,19 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
     """Run the target once over every row and return the cache in `folder`. Shards that exist are
     not computed again.
 
-    `taps` are the layers to store. Raise CheckpointError if `folder` has the cache of another
-    target, other taps or other rows, a damaged shard, or too little space.
+    `taps` are the layers to store. A shard's name ends with a hash of its rows, so caches of more
+    answers or of other answers share `folder` and the shards that agree. Raise CheckpointError if
+    `folder` has the cache of another target or other taps, a damaged shard, or too little space.
     """
     source = {"target": target.name, "fingerprint": fingerprint(target), "taps": list(taps)}
-    _check_identity(folder, {**source, "rows": len(rows), "digest": digest(rows)})
+    _check_identity(folder, source)
     lengths = [len(ids) for ids, _ in rows]
     spans, shards = shard_spans(lengths, token_bytes(len(taps), target.hidden_size)), []
-    paths = [folder / f"shard_{number:05d}.safetensors" for number in range(len(spans))]
+    identities = [json_digest([source, rows[start:end]]) for start, end in spans]
+    paths = [
+        folder / f"shard_{number:05d}-{identity[:8]}.safetensors"
+        for number, identity in enumerate(identities)
+    ]
     _check_space(
         folder,
         sum(
@@ -155,8 +153,7 @@ def build_cache(target, rows: list[tuple[list[int], int]], taps, folder: Path) -
         * token_bytes(len(taps), target.hidden_size),
     )
     with tqdm(spans, desc="target cache", unit="shard") as bar:
-        for (start, end), path in zip(bar, paths):
-            identity = digest([source, rows[start:end]])
+        for (start, end), path, identity in zip(bar, paths, identities):
             if not path.exists():
                 write_tensors(
                     path, _hidden_states(target, rows[start:end], taps), {"identity": identity}
@@ -175,6 +172,7 @@ def _check_space(folder: Path, needed: int) -> None:
 
 
 def _check_identity(folder: Path, identity: dict) -> None:
+    """Raise CheckpointError if `folder` has a cache of another `identity`, else write it there."""
     path = folder / "cache.json"
     if path.exists() and path.read_text(encoding="utf-8") != json.dumps(identity):
         raise CheckpointError(

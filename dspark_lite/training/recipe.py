@@ -2,14 +2,13 @@
 against them."""
 
 import dataclasses
-import hashlib
-import json
 import math
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..common.errors import DSparkLiteError
+from ..common.fingerprint import json_digest
 
 # Between these two, float32 holds every number that is computed from a field.
 SMALLEST, LARGEST = 1e-30, 1e30
@@ -126,11 +125,6 @@ def without_nones(fields) -> dict:
     )
 
 
-def digest_of(value) -> str:
-    """Return 16 hexadecimal digits that identify a value: a hash of its JSON with sorted keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @dataclass(frozen=True)
 class Data:
     """The prompts of a training, and how the target answers them."""
@@ -159,10 +153,10 @@ class Data:
     def digest(self) -> str:
         """Return eight hexadecimal digits that name the folder of these answers.
 
-        They hash the object as its file writes it, with the defaults left out there: stored answers
-        are named so.
+        They hash the JSON as written, without defaults, so stored answers keep their names when a
+        default is added.
         """
-        return digest_of(self.source_fields or dataclasses.asdict(self))[:8]
+        return json_digest(self.source_fields or dataclasses.asdict(self))[:8]
 
 
 @dataclass(frozen=True)
@@ -250,7 +244,7 @@ class DraftRecipe:
         fields = dataclasses.asdict(self)
         if self.data and not self.data.enable_thinking:
             del fields["data"]["enable_thinking"]
-        return digest_of(fields)
+        return json_digest(fields)
 
     @property
     def cached_taps(self) -> tuple[int, ...]:

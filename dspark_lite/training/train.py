@@ -24,16 +24,16 @@ from tqdm import tqdm
 
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..common.files import load_fields, write_atomically, write_json, write_tensors, write_text
-from ..common.fingerprint import fingerprint
+from ..common.fingerprint import fingerprint, json_digest
 from ..drafters import DSpark
 from .blocks import TrainingBatch, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .devices import autocast, c_library, precision_on, processes
 from .drafts import class_and_loss, new_draft
 from .optimisers import make_optimisers, trainable
-from .recipe import DraftRecipe, digest_of
+from .recipe import DraftRecipe
 
-ANSWERING = 0.4  # share of a bounded time after which no further answers are begun
+ANSWER_TIME_SHARE = 0.4  # share of a bounded time after which no further answers are begun
 DECAY_SHARE = 0.25  # of a pass: the updates in which a branch's rates fall (`_train_passes`)
 WARM_UP = 0.04  # share of the progress in which the rates rise
 FINAL_SHARE = 0.02  # of the peak rates, at the end of the cosine
@@ -97,17 +97,17 @@ class Plan:
     matrix_rate: float | None = None
     weight_decay: float = 0.0
     # The last updates, in which constant rates fall linearly to 0. None: rates follow a cosine.
-    decay: int | None = None
+    cooldown_updates: int | None = None
     # Updates from progress 0 to 1, in a training of several passes. None: all.
-    span: int | None = None
+    progress_updates: int | None = None
     precision: str = "float32"  # of the matrix products; with float16 the loss is scaled
     allowance: Allowance | None = None  # None: the time has no bound
     # Start and end of these updates, as shares of the allowed time.
-    window: tuple[float, float] = (0.0, 1.0)
+    time_share: tuple[float, float] = (0.0, 1.0)
 
     def time_over(self) -> float:
         """Return the share of these updates' time that is over; 0 if it has no bound."""
-        return 0.0 if self.allowance is None else self.allowance.spent(*self.window)
+        return 0.0 if self.allowance is None else self.allowance.spent(*self.time_share)
 
     def progress(self, step: int) -> float:
         """Return the progress at update `step` (from 0): 0 at the first, 1 at the last, counted in
@@ -116,17 +116,19 @@ class Plan:
         The larger one counts. Rates and losses follow the progress, so both reach their ends when
         time cuts a training short.
         """
-        return min(1.0, max(step / max(1, (self.span or self.steps) - 1), self.time_over()))
+        return min(
+            1.0, max(step / max(1, (self.progress_updates or self.steps) - 1), self.time_over())
+        )
 
     def rate(self, step: int, progress: float) -> float:
         """Return an update's share of the peak rates: linear warm-up, then a cosine, or constant
         with a linear end."""
-        span = self.span or self.steps
+        span = self.progress_updates or self.steps
         warm = (progress * (span - 1) + 1) / max(1.0, WARM_UP * span)
         if warm <= 1:
             return warm
-        if self.decay is not None:
-            return min(1.0, (self.steps - step) / (self.decay + 1))
+        if self.cooldown_updates is not None:
+            return min(1.0, (self.steps - step) / (self.cooldown_updates + 1))
         fallen = max(0.0, (progress - WARM_UP) / (1 - WARM_UP))
         return FINAL_SHARE + (1 - FINAL_SHARE) * (1 + math.cos(math.pi * fallen)) / 2
 
@@ -225,7 +227,7 @@ def train_draft(
     rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
     _, loss = class_and_loss(recipe)
     # A fingerprint is a digest of all weights of a model.
-    identity = digest_of(
+    identity = json_digest(
         [
             recipe.digest,
             fingerprint(target),
@@ -251,7 +253,7 @@ def train_draft(
         recipe.matrix_rate,
         precision=precision,
         allowance=allowance,
-        window=(ANSWERING, 1.0),
+        time_share=(ANSWER_TIME_SHARE, 1.0),
     )
     if recipe.patience is None:
         run(plan, folder)
@@ -266,12 +268,13 @@ def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
         return
     if allowance is not None or recipe.steps is not None or processes().num_processes > 1:
         raise DSparkLiteError(
-            f"recipe {recipe.name} has a patience, which says when the training ends, in one process; leave it out, or else "
-            '--minutes, "steps" and further processes'
+            f"recipe {recipe.name} has a patience, which cannot be combined with --minutes, "
+            '"steps" or several processes; remove one of them'
         )
     if not recipe.data.held_out:
         raise DSparkLiteError(
-            f'recipe {recipe.name} has a patience and holds no answers out to judge by; give its data a "held_out"'
+            f"recipe {recipe.name} has a patience and holds no answers out to judge by; "
+            'give its data a "held_out"'
         )
 
 
@@ -296,14 +299,19 @@ def _train_passes(run, plan: Plan, rows: Rows, folder: Path, measure) -> None:
 
     def branch(passes: int) -> tuple[Plan, Path]:
         return (
-            replace(plan, steps=passes * a_pass + decay, span=a_pass, decay=decay),
+            replace(
+                plan, steps=passes * a_pass + decay, progress_updates=a_pass, cooldown_updates=decay
+            ),
             folder / f"pass_{passes}",
         )
 
     for passes in range(1, recipe.epochs + 1):
         branch_plan, branch_folder = branch(passes)
         if not (branch_folder / "progress.safetensors").exists():
-            run(replace(plan, steps=passes * a_pass, span=a_pass, decay=0), folder / "trunk")
+            run(
+                replace(plan, steps=passes * a_pass, progress_updates=a_pass, cooldown_updates=0),
+                folder / "trunk",
+            )
             for name in ("log.jsonl", "progress.safetensors"):
                 write_atomically(
                     branch_folder / name, partial(shutil.copyfile, folder / "trunk" / name)

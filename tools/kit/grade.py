@@ -32,9 +32,8 @@ from .grading import serve
 from .lessons import code_exercises, lesson_paths, read_notebook, tagged
 
 HIDDEN = ROOT / "tools" / "kit" / "hidden"
-STARTING = (
-    600.0  # seconds that a process may take to import everything, on a machine with other work
-)
+# Seconds that a process may take to import everything, on a busy machine.
+STARTING = 600.0
 COLUMNS = ["student", "lesson", "exercise", "checker", "points", "of", "said"]
 QUIET = {
     "DSPARK_PROFILE": "tiny",

@@ -14,7 +14,7 @@ from dspark_lite.common.files import write_text
 from dspark_lite.models.weights import kv_bytes
 from dspark_lite.training.drafts import seeded
 from dspark_lite.training.recipe import Data
-from dspark_lite.training.train import ANSWERING, Allowance
+from dspark_lite.training.train import ANSWER_TIME_SHARE, Allowance
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 
@@ -73,7 +73,7 @@ def _answers_to_missing(
         )
     )
     for start in range(0, len(prompts), size):
-        if allowance is not None and rows and allowance.spent() >= ANSWERING:
+        if allowance is not None and rows and allowance.spent() >= ANSWER_TIME_SHARE:
             return
         chunk = range(start, min(start + size, len(prompts)))
         missing = {index: prompts[index] for index in chunk if index not in rows}

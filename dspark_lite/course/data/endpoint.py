@@ -28,8 +28,8 @@ class Endpoint:
     """A server that has the target under the name `model`.
 
     `tokenizer` and `stop_token_ids`, the ids that end an answer, are the target's. Prompts are sent
-    as token ids with the chat template applied (thinking off), so the server's template and its
-    sampling defaults have no effect.
+    as token ids with the chat template applied, so the server's template and its sampling defaults
+    have no effect.
     """
 
     def __init__(self, url: str, model: str, tokenizer, stop_token_ids):

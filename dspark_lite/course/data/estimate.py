@@ -17,7 +17,7 @@ from dspark_lite.models.hub import fetch
 from dspark_lite.training.cache import token_bytes
 from dspark_lite.training.devices import operations_a_second, precision_on
 from dspark_lite.training.recipe import DraftRecipe
-from dspark_lite.training.train import ANSWERING
+from dspark_lite.training.train import ANSWER_TIME_SHARE
 from .answers import chunk_size, most_at_once
 
 TINY_WORLD_TOKENS = 100  # of a prompt of the tiny world and its answer, on average
@@ -93,7 +93,7 @@ def estimate(
     if minutes is not None:
         lines.append(
             f"minutes        {minutes:g} in all runs together: no more answers are begun after "
-            f"{ANSWERING * minutes:.3g}, no more updates after {minutes:g}; then the drafter is "
+            f"{ANSWER_TIME_SHARE * minutes:.3g}, no more updates after {minutes:g}; then the drafter is "
             "saved, and evaluated if the recipe says so"
         )
     return lines

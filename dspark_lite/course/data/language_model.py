@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from dspark_lite.common.fingerprint import fingerprint
+from dspark_lite.common.fingerprint import fingerprint, json_digest
 from dspark_lite.models.checkpoints import load_target
 from dspark_lite.training.devices import autocast, precision_on
 from dspark_lite.training.drafts import initialise, seeded
@@ -28,7 +28,6 @@ from dspark_lite.training.recipe import (
     NonNegative,
     Precision,
     Seed,
-    digest_of,
     without_nones,
 )
 from dspark_lite.training.train import Allowance, Plan, by_length, forget_others, optimise
@@ -102,7 +101,7 @@ class LanguageModelRecipe:
     @property
     def digest(self) -> str:
         """Return 16 hexadecimal digits that differ from those of a changed recipe of this name."""
-        return digest_of(dataclasses.asdict(self))
+        return json_digest(dataclasses.asdict(self))
 
 
 def corpus_rows(
@@ -193,14 +192,14 @@ def train_language_model(
     if recipe.initial:
         initial = load_target(recipe.initial)
         model.load_state_dict(initial.model.state_dict())
-        identity = digest_of([recipe.digest, fingerprint(initial)])
+        identity = json_digest([recipe.digest, fingerprint(initial)])
     model.to(device).train()
     if recipe.compile:
         compile_layers(model)
     forget_others(folder, identity)
     updates = [phase_updates(recipe, phase) for phase in recipe.phases]
     for number, phase in enumerate(recipe.phases):
-        window = sum(updates[:number]) / sum(updates), sum(updates[: number + 1]) / sum(updates)
+        share = sum(updates[:number]) / sum(updates), sum(updates[: number + 1]) / sum(updates)
         plan = Plan(
             updates[number],
             phase.learning_rate,
@@ -208,7 +207,7 @@ def train_language_model(
             weight_decay=recipe.weight_decay,
             precision=precision_on(device, recipe.precision),
             allowance=allowance,
-            window=window,
+            time_share=share,
         )
         _train_phase(
             model, recipe, number, plan, tokenizer, folder / f"phase_{number + 1}", identity

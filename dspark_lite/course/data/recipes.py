@@ -66,16 +66,16 @@ def train(
     The checkpoint goes to `out` (`checkpoint_folder`), saves go to `build`; a second call resumes
     from the last save. The target answers the prompts in this process, or on a server at the URL
     `endpoint`. With `minutes` all runs together take about that time: fewer answers, fewer updates,
-    and a checkpoint in any case. Raise DSparkLiteError as the two functions named do, and for
-    `minutes` in several processes.
+    and a checkpoint in any case. Raise DSparkLiteError as `load_recipe` and `checkpoint_folder`
+    do, and for `minutes` in several processes.
     """
     recipe = load_recipe(name, changes)
-    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out)
+    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out, build)
     allowance = None
     if minutes is not None:
         if processes().num_processes > 1:
             raise DSparkLiteError(
-                "--minutes bounds a training in one process; leave it out, or train so"
+                "--minutes works in one process only; drop it, or run without accelerate launch"
             )
         allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
     if isinstance(recipe, LanguageModelRecipe):
@@ -359,12 +359,14 @@ def _check_data(data: Data, where: str) -> None:
         )
 
 
-def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | None = None) -> Path:
+def checkpoint_folder(
+    recipe: DraftRecipe | LanguageModelRecipe, out: Path | None = None, build: Path | None = None
+) -> Path:
     """Return the folder of a recipe's checkpoint: `out`, by default the folder of its name in
     CHECKPOINTS.
 
     Raise DSparkLiteError if `out` holds a checkpoint of another architecture, and if the default
-    folder holds one that no training of this recipe has written here.
+    folder holds one that no training of this recipe with its saves in `build` has written.
     """
     folder = out or CHECKPOINTS / recipe.name
     if not (folder / "config.json").is_file():
@@ -379,8 +381,8 @@ def checkpoint_folder(recipe: DraftRecipe | LanguageModelRecipe, out: Path | Non
         raise DSparkLiteError(
             f"{folder} holds a checkpoint of {theirs}, and this recipe trains a {ours}; give --out another folder"
         )
-    kept = BUILD / recipe.name / "written.json"
-    if out is None and not (kept.exists() and read_json(kept)["recipe"] == recipe.digest):
+    written = (build or BUILD) / recipe.name / "written.json"
+    if out is None and not (written.exists() and read_json(written)["recipe"] == recipe.digest):
         raise DSparkLiteError(
             f"{folder} holds a checkpoint, and not of this recipe trained here; give --out FOLDER, {folder} itself to write "
             "over it"

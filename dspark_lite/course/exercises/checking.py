@@ -1,7 +1,9 @@
-"""What all checkers share: an unfinished stub is a reminder, a known mistake is named, an exception is reported.
+"""What all checkers share: an unfinished stub is a reminder, a known mistake is named, an exception
+is reported.
 
-A checker of a function knows a right function and, by the sentence that names it, each wrong one. All run on the same
-cases, so a learner's mistake is found by what it computes and is written down once, for the checker and for its test.
+A checker of a function knows a right function and, by the sentence that names it, each wrong one.
+All run on the same cases, so a learner's mistake is found by what it computes and is written down
+once, for the checker and for its test.
 """
 
 import copy
@@ -37,7 +39,8 @@ class Unfinished(Exception):
 
 
 def checker(check):
-    """Makes a checker of a function that raises Mistake: it prints one line and returns whether the answer is right, which it notes."""
+    """Makes a checker of a function that raises Mistake: it prints one line and returns whether the
+    answer is right, which it notes."""
 
     @functools.wraps(check)
     def run(*answers) -> bool:
@@ -63,7 +66,8 @@ def checker(check):
 
 
 def finished(value):
-    """The learner's value, or Unfinished where the stub still returns None or `...`, alone or as a part."""
+    """Return the learner's value, or Unfinished where the stub still returns None or `...`, alone
+    or as a part."""
     parts = value if isinstance(value, (tuple, list)) else [value]
     if any(part is None or part is ... for part in parts):
         raise Unfinished
@@ -71,7 +75,7 @@ def finished(value):
 
 
 def as_function(answer):
-    """The learner's function; raises Mistake for a value in its place."""
+    """Return the learner's function; raises Mistake for a value in its place."""
     if not callable(finished(answer)):
         raise Mistake(
             f"the checker takes the function itself, not a value of type {type(answer).__name__}."
@@ -103,7 +107,8 @@ def as_truth(answer):
 
 
 def as_values(answer):
-    """What a function returned, for `same`: a float64 tensor, a tuple where the parts differ in shape, or a set."""
+    """What a function returned, for `same`: a float64 tensor, a tuple where the parts differ in
+    shape, or a set."""
     if isinstance(finished(answer), (set, frozenset)):
         return answer
     if isinstance(answer, (tuple, list)):
@@ -153,10 +158,11 @@ def unchanged(given, before) -> bool:
 class Step:
     """One comparison of an exercise.
 
-    `cases` are tuples of arguments. `mistakes` maps the sentence that names a mistake to the function that makes it, or
-    to several. `otherwise` is said of a wrong answer that no mistake gives. `read(answer)` is what is compared of a
-    returned value; it may raise Mistake, too, where the value has the wrong form. `parts` are narrower steps: the first of
-    them that a wrong answer fails says which part of it is wrong, in place of `otherwise`. With `names`, those of the
+    `cases` are tuples of arguments. `mistakes` maps the sentence that names a mistake to the
+    function that makes it, or to several. `otherwise` is said of a wrong answer that no mistake
+    gives. `read(answer)` is what is compared of a returned value; it may raise Mistake, too, where
+    the value has the wrong form. `parts` are narrower steps: the first of them that a wrong answer
+    fails says which part of it is wrong, in place of `otherwise`. With `names`, those of the
     arguments, a case that is wrong stands before `otherwise`.
     """
 
@@ -196,7 +202,8 @@ class Step:
             ) from None
 
     def results(self, function) -> list:
-        """What `function` gives for each case; raises Mistake where it answers some and returns nothing in others."""
+        """What `function` gives for each case; raises Mistake where it answers some and returns
+        nothing in others."""
         answers = []
         for case in self.cases:
             try:
@@ -220,15 +227,17 @@ class Step:
         return f"wrong for {arguments}: " if arguments else ""
 
     def makes(self, wrong, answers: list) -> bool:
-        """Whether `wrong` gives these results. One that `read` refuses gives none: its sentence comes from there."""
+        """Return whether `wrong` gives these results. One that `read` refuses gives none: its
+        sentence comes from there."""
         try:
             return not any(True for _ in self.differing(answers, wrong))
         except Mistake:
             return False
 
     def judge(self, function, right: tuple) -> None:
-        """Raises Mistake, or what `function` itself raised, unless it gives the results of a function in `right` and leaves its
-        arguments as they are. The first cases find most mistakes; all are asked where these find none."""
+        """Raise Mistake, or what `function` itself raised, unless it gives the results of a
+        function in `right` and leaves its arguments as they are. The first cases find most
+        mistakes; all are asked where these find none."""
         first = replace(self, cases=[*islice(self.cases, FIRST_CASES)])
         for step in (first, self):
             step.compare(function, right)
@@ -236,7 +245,8 @@ class Step:
             raise Mistake(CHANGED_ARGUMENT)
 
     def compare(self, function, right: tuple) -> None:
-        """Raises Mistake, or what `function` itself raised, unless it gives the results of a function in `right`."""
+        """Raise Mistake, or what `function` itself raised, unless it gives the results of a
+        function in `right`."""
         answers = self.results(function)
         if any(self.makes(reference, answers) for reference in right):
             return
@@ -259,7 +269,7 @@ class Step:
         raise Mistake(some + self.told(wrong[0][0]) + self.otherwise)
 
     def changes_arguments(self, function) -> bool:
-        """Whether `function` changes what it is given."""
+        """Return whether `function` changes what it is given."""
         changed = []
 
         def watched(*given):
@@ -274,10 +284,12 @@ class Step:
 
 
 class Exercise:
-    """A checker of a function: called with the learner's it prints one line and returns whether the answer is right.
+    """A checker of a function: called with the learner's it prints one line and returns whether the
+    answer is right.
 
-    The steps are judged in their order; `also_right` are functions with other results that are right as well. `manner`
-    raises Mistake for a function whose results are right but which the exercise does not allow.
+    The steps are judged in their order; `also_right` are functions with other results that are
+    right as well. `manner` raises Mistake for a function whose results are right but which the
+    exercise does not allow.
     """
 
     def __init__(self, reference, *steps: Step, also_right: tuple = (), manner=None):

@@ -1,6 +1,8 @@
-"""One engine that grows, on one board: lesson 11 writes its step and lets it schedule, lesson 13 gives it a loop, lesson 14 a chart.
+"""One engine that grows, on one board: lesson 11 writes its step and lets it schedule, lesson 13
+gives it a loop, lesson 14 a chart.
 
-Every version serves the same prompts. Its texts are those that the tiny models write; its seconds are a machine's, replayed.
+Every version serves the same prompts. Its texts are those that the tiny models write; its seconds
+are a machine's, replayed.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,8 @@ MOST_STEPS = 80  # enough for all prompts, even if nothing is accepted
 
 
 class Served(NamedTuple):
-    """A step of an engine: requests in it, tokens that it verified, tokens that it committed, cached tokens that belong to no text."""
+    """A step of an engine: requests in it, tokens that it verified, tokens that it committed,
+    cached tokens that belong to no text."""
 
     requests: int
     tokens: int
@@ -28,15 +31,17 @@ class Served(NamedTuple):
 class Device:
     """An engine as the device of lesson 13's loop.
 
-    `start(budget)` begins a step that verifies at most so many drafts (None: whole blocks), and `finish()` carries it out and
-    returns the survivals [R, g] of its blocks. The steps that had a request are collected in `steps`.
+    `start(budget)` begins a step that verifies at most so many drafts (None: whole blocks), and
+    `finish()` carries it out and returns the survivals [R, g] of its blocks. The steps that had a
+    request are collected in `steps`.
     """
 
     def __init__(self, engine: SmallEngine, step: Callable[[SmallEngine], None]):
         self.engine, self.step, self.steps = engine, step, []
 
     def start(self, budget: int | None) -> None:
-        """Let the next step verify the likeliest `budget` drafts: each of them raises tokens per second, and none behind them."""
+        """Let the next step verify the likeliest `budget` drafts: each of them raises tokens per
+        second, and none behind them."""
         running = self.engine.running
         self.engine.sps = lambda tokens: float(budget is None or tokens <= len(running) + budget)
 
@@ -64,10 +69,12 @@ class Device:
 
 @dataclass
 class Board:
-    """Versions of an engine that serve the first prompts of a lab, with a machine's `seconds` for each step.
+    """Versions of an engine that serve the first prompts of a lab, with a machine's `seconds` for
+    each step.
 
-    `seconds` holds functions of the requests and tokens of a step: of "plain" decoding, of a step "in turn", device and host one
-    after the other, and of one whose host works "meanwhile" (machine_results.engine_seconds).
+    `seconds` holds functions of the requests and tokens of a step: of "plain" decoding, of a step
+    "in turn", device and host one after the other, and of one whose host works "meanwhile"
+    (machine_results.engine_seconds).
     """
 
     lab: object
@@ -102,7 +109,8 @@ class Board:
         self._add(name, device, "in turn")
 
     def pipeline(self, name: str, step, loop, algorithm_1) -> None:
-        """Serve all prompts with a `step` in a `loop` like lesson 13's `pipelined`, whose host searches budgets; add a row."""
+        """Serve all prompts with a `step` in a `loop` like lesson 13's `pipelined`, whose host
+        searches budgets; add a row."""
         device = self.device(step)
         loop(device, lambda survivals: sum(algorithm_1(survivals, self.sps)), MOST_STEPS)
         self._add(name, device, "meanwhile")
@@ -117,8 +125,8 @@ class Board:
 
     @torch.inference_mode()
     def is_greedy(self, ids: torch.Tensor, answer: list[int] | None) -> bool:
-        """Return whether plain greedy decoding gives an answer: each token is the target's choice after those before it, ties in
-        rounding aside, and the last one is the first to end it."""
+        """Return whether plain greedy decoding gives an answer: each token is the target's choice
+        after those before it, ties in rounding aside, and the last one is the first to end it."""
         if not answer:
             return False
         stop, target = self.lab.stop_token_ids, self.lab.target
@@ -165,7 +173,8 @@ class Board:
 
 
 def plain_steps(lengths) -> list[Served]:
-    """Return the steps of plain decoding in full slots for answers of these lengths; a prompt's pass gives the first token."""
+    """Return the steps of plain decoding in full slots for answers of these lengths; a prompt's
+    pass gives the first token."""
     waiting, running, steps = [length - 1 for length in lengths], [], []
     while waiting or running:
         while waiting and len(running) < SLOTS:

@@ -1,4 +1,5 @@
-"""The hunt of lesson 08: the tensors that a DSpark computes, programs with a secret mistake, and what a look at a tensor can tell."""
+"""The hunt of lesson 08: the tensors that a DSpark computes, programs with a secret mistake, and
+what a look at a tensor can tell."""
 
 import random
 from collections.abc import Callable
@@ -67,9 +68,11 @@ MISTAKES: dict[str, Callable[[Service], Service]] = {
 
 @torch.inference_mode()
 def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return what a DSpark computes in two rounds after ids [1, n], {name: tensor} in the order of computation.
+    """Return what a DSpark computes in two rounds after ids [1, n], {name: tensor} in the order of
+    computation.
 
-    The second round begins with the target's own token; it is the first round's anchor that enters the context.
+    The second round begins with the target's own token; it is the first round's anchor that enters
+    the context.
     """
     step, _ = target.prefill(ids, drafter.taps)
     anchor = step.logits[:, -1].argmax(-1)
@@ -119,14 +122,16 @@ def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch
 
 
 def largest_difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """Return the largest absolute difference of two tensors [1, n, ...] and [1, m, ...] in the places that both have."""
+    """Return the largest absolute difference of two tensors [1, n, ...] and [1, m, ...] in the
+    places that both have."""
     shared = min(ours.shape[1], theirs.shape[1])
     return (ours[:, :shared] - theirs[:, :shared]).abs().max().item()
 
 
 @cache
 def differences() -> dict[str, dict[str, float]]:
-    """Return {mistake: {tensor: largest difference}} of the tiny DSpark with each mistake from the tiny DSpark as it is."""
+    """Return {mistake: {tensor: largest difference}} of the tiny DSpark with each mistake from the
+    tiny DSpark as it is."""
     target = load_target("tiny-target", device="cpu")
     healthy = Service(target, load_drafter("tiny-dspark", target))
     ids = target.tokenizer.apply_chat_template(
@@ -154,8 +159,8 @@ def secret(seed: int = SEED) -> dict[int, str]:
 
 
 class Hunt:
-    """Three programs with one secret mistake each; `tensors` are the names that may be looked at, `looks` {program: [names]} those
-    that were."""
+    """Three programs with one secret mistake each; `tensors` are the names that may be looked at,
+    `looks` {program: [names]} those that were."""
 
     def __init__(self, seed: int = SEED):
         self._secret = secret(seed)
@@ -183,8 +188,8 @@ class Hunt:
 
 
 def told(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
-    """Return (tensor, whether it differs, causes that it rules out among those that the looks before left) of each look at a
-    program with a mistake."""
+    """Return (tensor, whether it differs, causes that it rules out among those that the looks
+    before left) of each look at a program with a mistake."""
     left, found = set(MISTAKES), []
     for tensor in looks:
         seen = tensor in differing(cause)

@@ -1,7 +1,8 @@
-"""The judge of my_dspark.py: lossless by enumeration, tokens and rounds equal to the package's, accepted length, speed.
+"""The judge of my_dspark.py: lossless by enumeration, tokens and rounds equal to the package's,
+accepted length, speed.
 
-Everything is asked of the reader's own functions. What they decide at random they decide by their own `toss` and `draw`,
-which are exchanged for ones that visit every outcome.
+Everything is asked of the reader's own functions. What they decide at random they decide by their
+own `toss` and `draw`, which are exchanged for ones that visit every outcome.
 """
 
 import importlib.util
@@ -52,7 +53,8 @@ class Finding(NamedTuple):
 
 
 def load(path: Path):
-    """The reader's file as a module; raises RequestError where it is missing or cannot be run."""
+    """Return the reader's file as a module; raises RequestError where it is missing or cannot be
+    run."""
     if not path.is_file():
         raise RequestError(
             f"there is no {path}; keep(...) in the lessons writes it, or give the judge the path of your file"
@@ -61,7 +63,7 @@ def load(path: Path):
 
 
 def run_file(path: Path):
-    """A file of somebody's as a module; raises RequestError where it cannot be run."""
+    """Return a file of somebody's as a module; raises RequestError where it cannot be run."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     try:
@@ -72,7 +74,8 @@ def run_file(path: Path):
 
 
 def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Callable[[], str]]]:
-    """What is asked of the reader's module: the functions it needs and what answers it, which raises Mistake."""
+    """What is asked of the reader's module: the functions it needs and what answers it, which
+    raises Mistake."""
     return {
         "speculate writes the big model's text": (("speculate",), lambda: _speculates(mine)),
         "verify is lossless, every outcome visited": (
@@ -112,7 +115,8 @@ def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Calla
 
 
 def judge(path: Path, lab, prompts: int = 3) -> list[Finding]:
-    """All findings on the reader's file, with `prompts` prompts per domain of the lab's tiny models decoded."""
+    """All findings on the reader's file, with `prompts` prompts per domain of the lab's tiny models
+    decoded."""
     mine = load(path)
     missing = [
         name for name in split(EDITION.read_text(encoding="utf-8"))[1] if not hasattr(mine, name)
@@ -145,7 +149,8 @@ def answered(asked: str, check: Callable[[], str]) -> Finding:
 
 
 def _speculates(mine) -> str:
-    """Random tables as models: the text is the big one's own, in as many of its passes as a first difference allows."""
+    """Random tables as models: the text is the big one's own, in as many of its passes as a first
+    difference allows."""
     generator, reference, passes = torch.Generator().manual_seed(0), load(EDITION), 0
     for case in range(20):
         big, little = torch.rand(2, 5, 5, generator=generator)
@@ -163,7 +168,8 @@ def _speculates(mine) -> str:
 
 
 def _speculated(module, tables, start, gamma: int):
-    """12 tokens after `start` by a module's `speculate`, with tables as big and little model; and the big one's passes."""
+    """12 tokens after `start` by a module's `speculate`, with tables as big and little model; and
+    the big one's passes."""
     passes = []
 
     def big(ids):
@@ -185,8 +191,9 @@ def _verifies(mine) -> str:
 
 
 def _lossless(mine, speeds: list[float] | None) -> str:
-    """The reader's whole decoder on random models of two tokens, against the target's own distribution; a scheduler multiplies the
-    outcomes, so that the texts are a token shorter then."""
+    """The reader's whole decoder on random models of two tokens, against the target's own
+    distribution; a scheduler multiplies the outcomes, so that the texts are a token shorter then.
+    """
     (target, drafters), count = toy_models(), 4 if speeds is None else 3
     sps = None if speeds is None else lambda tokens: speeds[tokens - 1]
     with tempfile.TemporaryDirectory() as folder, _visited(mine):
@@ -240,7 +247,8 @@ def _schedules(mine) -> str:
 
 
 def _decodes(mine, lab, prompts: int) -> str:
-    """The tiny models: the package's tokens and rounds; what the reader's decoder accepts, and how fast it is."""
+    """The tiny models: the package's tokens and rounds; what the reader's decoder accepts,
+    and how fast it is."""
     drafter, draft, said = (
         lab.drafter("dspark"),
         mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"]),
@@ -286,7 +294,8 @@ def _admits(mine) -> str:
 
 
 def _shares(mine) -> str:
-    """Two requests that share steps, whose draft pays only if it is likely, against the target's own distribution."""
+    """Two requests that share steps, whose draft pays only if it is likely, against the target's
+    own distribution."""
     (target, drafters), prompts = toy_models(gamma=1), ((0,), (1, 0))
 
     def served(path):
@@ -337,8 +346,8 @@ def _pipelines(mine) -> str:
 
 
 def own_or_course(*names: str):
-    """Return the reader's my_dspark.py as a module, with the course's functions where the reader's are missing; print whose the
-    functions of these names are."""
+    """Return the reader's my_dspark.py as a module, with the course's functions where the reader's
+    are missing; print whose the functions of these names are."""
     course, file = run_file(EDITION), own_file()
     mine = run_file(file) if file.is_file() else course
     missing = [
@@ -352,7 +361,7 @@ def own_or_course(*names: str):
 
 
 def _first_difference(found: list, wanted: list) -> int:
-    """The place (from 1) at which two lists part."""
+    """Return the place (from 1) at which two lists part."""
     return next(
         (at for at, (one, other) in enumerate(zip(found, wanted), 1) if one != other),
         1 + min(len(found), len(wanted)),
@@ -360,7 +369,7 @@ def _first_difference(found: list, wanted: list) -> int:
 
 
 def report(findings: list[Finding]) -> str:
-    """The findings, a line each, and the verdict."""
+    """Return the findings, a line each, and the verdict."""
     width = max(len(finding.asked) for finding in findings)
     lines = [
         f"{'ok ' if finding.right else 'NO '} {finding.asked:{width}}  {finding.said}"

@@ -1,7 +1,7 @@
-"""`keep(verify)`: what the reader wrote, and a checker passed, is collected in a file of the reader's own, my_dspark.py.
+"""`keep(verify)` collects the reader's functions in a file of their own, my_dspark.py.
 
-The file grows from lesson to lesson. Its order, its comments and the pieces that a lesson gives away are those of the
-course's own edition (my_dspark.py in this folder); a function stands in it once the reader has kept theirs.
+The file grows from lesson to lesson, in the order of the course's edition (my_dspark.py in this folder).
+`keep` writes functions into the file and leaves everything else in it as the reader wrote it.
 """
 
 import ast
@@ -15,104 +15,154 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import write_text
 
 EDITION = Path(__file__).with_name("my_dspark.py")
-GIVEN = (
-    "toss",
-    "draw",
-    "probabilities",
-    "read",
-    "Draft",
-)  # written by the course, not by the reader
+# The course writes these pieces, not the reader.
+GIVEN = ("toss", "draw", "probabilities", "read", "Draft")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A function or class of the file: its name, its lesson's number, the comment above it, and its source."""
+    """A function or class of the file. `start` and `end` are its lines, decorators included.
+
+    `comment` is the comment above it, `lesson` the number in the last "# Lesson NN" comment.
+    """
 
     name: str
     lesson: int
     comment: str
     source: str
+    start: int
+    end: int
 
 
 def own_file() -> Path:
-    """Where the reader's file stands: DSPARK_MINE, or my_dspark.py beside the notebook."""
+    """Return the path of the reader's file: DSPARK_MINE, or my_dspark.py beside the notebook."""
     return Path(os.environ.get("DSPARK_MINE") or "my_dspark.py")
 
 
 def split(text: str) -> tuple[str, dict[str, Piece]]:
-    """What stands before the first piece of a file (docstring and imports), and its pieces by name, in order.
+    """Return the text before the first piece (docstring and imports), and the pieces by name.
 
-    A comment "# Lesson 05: ..." above a piece holds for those after it, too.
+    Raise SyntaxError for a text that is no Python.
     """
-    lines, pieces, lesson = text.splitlines(), {}, 0
-    nodes = [
-        node for node in ast.parse(text).body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    ]
-    for node in nodes:
-        first = node.lineno - 1
-        while first and lines[first - 1].startswith("#"):
-            first -= 1
-        comment = "\n".join(lines[first : node.lineno - 1])
+    lines, pieces, lesson, head_end = text.split("\n"), {}, 0, None
+    for node in ast.parse(text).body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            continue
+        start = min(part.lineno for part in (node, *node.decorator_list)) - 1
+        above = start
+        while above and lines[above - 1].startswith("#"):
+            above -= 1
+        comment = "\n".join(lines[above:start])
         lesson = int(comment[9:11]) if comment.startswith("# Lesson ") else lesson
-        pieces[node.name] = Piece(
-            node.name, lesson, comment, "\n".join(lines[node.lineno - 1 : node.end_lineno])
-        )
-    end = (
-        nodes[0].lineno
-        - 1
-        - pieces[nodes[0].name].comment.count("\n")
-        - bool(pieces[nodes[0].name].comment)
-        if nodes
-        else len(lines)
-    )
-    return "\n".join(lines[:end]).rstrip(), pieces
+        source = "\n".join(lines[start : node.end_lineno])
+        pieces[node.name] = Piece(node.name, lesson, comment, source, start, node.end_lineno)
+        head_end = above if head_end is None else head_end
+    return "\n".join(lines[:head_end]).rstrip(), pieces
 
 
 def keep(*functions, path: Path | None = None) -> bool:
-    """Writes functions into the reader's file, in the places that the course's edition has for them; True, to be said after
-    a checker's verdict: `done = exercises.check_verify(verify) and keep(verify)`.
+    """Write functions into the reader's file, in the places of the course's edition. Return True.
 
-    A function that stands there already is replaced. The pieces that the lessons so far give away come with it.
-    Raises RequestError for a function that the file has no place for, or whose source cannot be read.
+    So it can follow a checker: `done = exercises.check_verify(verify) and keep(verify)`. A function
+    that the file has is replaced. The given pieces of the lessons so far and the edition's imports
+    are added if the file lacks them. Raise RequestError for a function that is no piece of the
+    edition or has no readable source, and for a file that is no Python; the file then stays.
     """
     path = path or own_file()
     head, edition = split(EDITION.read_text(encoding="utf-8"))
-    kept = split(path.read_text(encoding="utf-8"))[1] if path.exists() else {}
-    sources = {name: piece.source for name, piece in kept.items()} | {
-        f.__name__: _source(f, edition) for f in functions
-    }
-    lesson = max(edition[name].lesson for name in sources if name in edition)
-    sources |= {name: edition[name].source for name in GIVEN if edition[name].lesson <= lesson}
-    text, shown = head, None
-    for name in [*edition, *(name for name in sources if name not in edition)]:
-        if name in sources:
-            place = edition.get(name)
-            opens = place is not None and place.lesson != shown
-            comments = [
-                piece.comment
-                for piece in edition.values()
-                if place and piece.lesson == place.lesson and piece.comment
-            ]
-            text += "\n\n\n" + (f"{comments[0]}\n" if opens and comments else "") + sources[name]
-            shown = place.lesson if place else shown
-    write_text(path, text + "\n")
+    sources = {function.__name__: _source(function, edition) for function in functions}
+    text = _with_imports(_read(path), head) if path.exists() else head + "\n"
+    present = split(text)[1].keys() | sources.keys()
+    lesson = max(edition[name].lesson for name in present if name in edition)
+    for name in GIVEN:
+        if edition[name].lesson <= lesson and name not in present:
+            sources[name] = edition[name].source
+    for name, source in sources.items():
+        text = _with_piece(text, edition[name], source, list(edition))
+    write_text(path, text)
     written = [name for name in edition if name not in GIVEN]
+    present |= sources.keys()
     print(
-        f"Kept in {path.name}: {sum(name in sources for name in written)} of {len(written)} pieces."
+        f"Kept in {path.name}: {sum(name in present for name in written)} of {len(written)} pieces."
     )
     return True
 
 
+def _read(path: Path) -> str:
+    """Return the text of the reader's file. Raise RequestError if it is no Python."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:  # ValueError: bytes that are no text, or null bytes
+        line = f"line {error.lineno} of " if isinstance(error, SyntaxError) and error.lineno else ""
+        raise RequestError(
+            f"{line}{path.name} cannot be read as Python ({getattr(error, 'msg', error)}); mend it "
+            "and keep again, nothing was written"
+        ) from None
+    return text
+
+
+def _with_imports(text: str, head: str) -> str:
+    """Return the reader's text with the imports of the edition's `head` that it lacks."""
+    body, imports = ast.parse(text).body, (ast.Import, ast.ImportFrom)
+    present = {ast.unparse(node) for node in body if isinstance(node, imports)}
+    wanted = [ast.unparse(node) for node in ast.parse(head).body if isinstance(node, imports)]
+    missing = [line for line in wanted if line not in present]
+    if not missing:
+        return text
+    opening = body[:1] if ast.get_docstring(ast.parse(text)) is not None else []
+    future = [node for node in body if getattr(node, "module", None) == "__future__"]
+    lines, at = text.split("\n"), max([node.end_lineno for node in opening + future], default=0)
+    return "\n".join([*lines[:at], *missing, *lines[at:]])
+
+
+def _with_piece(text: str, place: Piece, source: str, order: list[str]) -> str:
+    """Return the text with the edition's piece `place` replaced by `source`, or added to it.
+
+    `order` are the names of the edition's pieces. A new piece stands after the pieces before it.
+    """
+    lines, pieces, rank = text.split("\n"), split(text)[1], order.index(place.name)
+    if place.name in pieces:
+        own = pieces[place.name]
+        return "\n".join([*lines[: own.start], source, *lines[own.end :]])
+    before = [piece for name, piece in pieces.items() if name in order[:rank]]
+    after = [piece for name, piece in pieces.items() if name in order[rank + 1 :]]
+    title = place.comment or _lesson_comment(place.lesson)
+    if any(piece.comment == title for piece in after):  # it takes over the lesson's comment
+        start = next(piece.start for piece in after if piece.comment == title)
+        return "\n".join([*lines[:start], source, "", "", *lines[start:]])
+    titled = source if any(piece.comment == title for piece in before) else f"{title}\n{source}"
+    if before:
+        end = max(piece.end for piece in before)
+        return "\n".join([*lines[:end], "", "", titled, *lines[end:]])
+    if after:
+        start = min(
+            piece.start - piece.comment.count("\n") - bool(piece.comment) for piece in after
+        )
+        return "\n".join([*lines[:start], titled, "", "", *lines[start:]])
+    return f"{text.rstrip()}\n\n\n{titled}\n"
+
+
+def _lesson_comment(lesson: int) -> str:
+    """Return the comment above the first piece of a lesson in the edition."""
+    pieces = split(EDITION.read_text(encoding="utf-8"))[1].values()
+    return next(piece.comment for piece in pieces if piece.lesson == lesson and piece.comment)
+
+
 def kept_source(name: str) -> str | None:
-    """Return the source of a function of the reader's file, None if it has none of this name or cannot be read."""
+    """Return the source of a function of the reader's file.
+
+    None if the file has no function of this name or cannot be read.
+    """
     try:
         piece = split(own_file().read_text(encoding="utf-8"))[1].get(name)
-    except (OSError, SyntaxError, UnicodeDecodeError):
+    except (OSError, SyntaxError, ValueError):
         return None
     return piece and piece.source
 
 
 def _source(function, edition: dict[str, Piece]) -> str:
+    """Return the source of a function. Raise RequestError if it is no piece or cannot be read."""
     if function.__name__ not in edition:
         raise RequestError(
             f"{function.__name__} is no piece of my_dspark.py; its pieces are {', '.join(edition)}"
@@ -121,5 +171,6 @@ def _source(function, edition: dict[str, Piece]) -> str:
         return textwrap.dedent(inspect.getsource(function)).rstrip()
     except OSError:
         raise RequestError(
-            f"the source of {function.__name__} cannot be read; define it in a cell of the notebook and keep it again"
+            f"the source of {function.__name__} cannot be read; define it in a cell of the "
+            "notebook and keep it again"
         ) from None

@@ -1,4 +1,5 @@
-"""How far a reader is: passed exercises are noted in my_progress.json beside my_dspark.py; a page says what its judge has measured."""
+"""How far a reader is: passed exercises are noted in my_progress.json beside my_dspark.py; a page
+says what its judge has measured."""
 
 import hashlib
 import html
@@ -35,7 +36,7 @@ def progress_file() -> Path:
 
 
 def passed() -> dict[str, list[str]]:
-    """The checkers that were passed, by lesson; a file that cannot be read counts as none."""
+    """Return the checkers that were passed, by lesson; a file that cannot be read counts as none."""
     try:
         known = json.loads(progress_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -44,13 +45,16 @@ def passed() -> dict[str, list[str]]:
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel: elsewhere nobody's progress is noted."""
+    """Return whether this is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
 
 
 def note(check) -> None:
-    """Notes a checker that was passed in a notebook, under the lessons that have imported it; a folder that cannot be written to is let be."""
+    """Record that a notebook passed a checker, under every lesson that has imported it.
+
+    Do nothing outside a notebook. Ignore a folder that cannot be written.
+    """
     if not in_notebook():
         return
     known = passed()
@@ -66,7 +70,7 @@ def note(check) -> None:
 
 
 def exercises() -> dict[str, list[str]]:
-    """The checkers of all lessons, by lesson."""
+    """Return the checkers of all lessons, by lesson."""
     modules = {
         path.stem[-2:]: importlib.import_module(f"{__package__}.{path.stem}")
         for path in sorted(Path(__file__).parent.glob(f"{LESSON}[0-9][0-9].py"))
@@ -87,7 +91,8 @@ def progress() -> list[tuple[str, int, int]]:
 
 
 def completion_page(path: Path, findings, device: str) -> str:
-    """The page of a judged my_dspark.py at `path`: what was asked and what was seen, as HTML."""
+    """Return the page of a judged my_dspark.py at `path`: what was asked and what was seen, as
+    HTML."""
 
     def rows(pairs):
         return "".join(

@@ -5,12 +5,14 @@ from functools import cached_property
 
 import torch
 
-RANDOM_CASES = 500  # an answer that is wrong in one case of a hundred passes so many with a chance below one per cent
+# An answer that is wrong in one case of a hundred passes so many with a chance below one per cent
+RANDOM_CASES = 500
 SEED = 55
 
 
 class Cases(Sequence):
-    """The `chosen` cases, then `count` random ones, each made by `draw(generator)` when the first of them is asked for."""
+    """The `chosen` cases, then `count` random ones, each made by `draw(generator)` when the first
+    of them is asked for."""
 
     def __init__(
         self,
@@ -37,23 +39,23 @@ class Cases(Sequence):
 
 
 def drawn(draw: Callable[[torch.Generator], tuple], count: int, seed: int) -> list[tuple]:
-    """The first `count` cases that `draw` makes from a seed."""
+    """Return the first `count` cases that `draw` makes from a seed."""
     generator = torch.Generator().manual_seed(seed)
     return [draw(generator) for _ in range(count)]
 
 
 def number(generator: torch.Generator, low: int, high: int) -> int:
-    """A whole number from `low` to `high`, both included."""
+    """Return a whole number from `low` to `high`, both included."""
     return int(torch.randint(low, high + 1, (), generator=generator))
 
 
 def numbers(generator: torch.Generator, count: int, low: int, high: int) -> list[int]:
-    """A list of `count` whole numbers from `low` to `high`, both included."""
+    """Return a list of `count` whole numbers from `low` to `high`, both included."""
     return torch.randint(low, high + 1, (count,), generator=generator).tolist()
 
 
 def between(generator: torch.Generator, low: float, high: float) -> float:
-    """A number between `low` and `high`, evenly by its logarithm."""
+    """Return a number between `low` and `high`, evenly by its logarithm."""
     share = torch.rand((), generator=generator, dtype=torch.float64).item()
     return float(low * (high / low) ** share)
 

@@ -1,5 +1,6 @@
-"""The engine that a reader completes in lesson 11: requests in one cache, one ragged pass per step, continuous batching; and the index
-tensors and the mask of such a pass, which the lesson asks for first."""
+"""The engine that a reader completes in lesson 11: requests in one cache, one ragged pass per step,
+continuous batching; and the index tensors and the mask of such a pass, which the lesson asks for
+first."""
 
 import torch
 from transformers import DynamicCache
@@ -22,12 +23,12 @@ def index_tensors(starts, counts):
 
 
 def own(request, key_request):
-    """Whether a key is of the token's request."""
+    """Return whether a key is of the token's request."""
     return request[:, None] == key_request
 
 
 def before(position, key_position):
-    """Whether a key is not after the token."""
+    """Return whether a key is not after the token."""
     return key_position <= position[:, None]
 
 
@@ -39,9 +40,10 @@ def may_see(request, position, key_request, key_position):
 class SmallEngine:
     """Requests that share one ragged pass per step.
 
-    `waiting` holds (number, prompt) in the order of arrival, `running` the answer so far by number, `answers` the
-    finished ones; prompts and answers are lists of token ids. `sps(tokens)` gives the steps per second of a step that
-    verifies so many tokens; at first each step is as fast as another, so that whole blocks pay.
+    `waiting` holds (number, prompt) in the order of arrival, `running` the answer so far by number,
+    `answers` the finished ones; prompts and answers are lists of token ids. `sps(tokens)` gives the
+    steps per second of a step that verifies so many tokens; at first each step is as fast as
+    another, so that whole blocks pay.
     """
 
     def __init__(self, target, drafter, slots, longest, stop=(), temperature=0.0, generator=None):
@@ -61,7 +63,8 @@ class SmallEngine:
         )  # request and position of what is cached
 
     def read(self, tokens):
-        """One pass over tokens {number: list of k}, each after what its request has read; distributions {number: [k, V]}."""
+        """One pass over tokens {number: list of k}, each after what its request has read;
+        distributions {number: [k, V]}."""
         device, counts = self.target.device, [len(part) for part in tokens.values()]
         starts = torch.tensor([(self.keys[0] == number).sum() for number in tokens])
         row, position = (part.to(device) for part in index_tensors(starts, torch.tensor(counts)))
@@ -84,7 +87,8 @@ class SmallEngine:
         return dict(zip(tokens, probabilities(step.logits[0], self.temperature).split(counts)))
 
     def keep(self, number, count):
-        """Leaves the first `count` of the tokens that a request has just read, and shows them to the drafter."""
+        """Leaves the first `count` of the tokens that a request has just read, and shows them to
+        the drafter."""
         tokens, features = (
             None if part is None else part[:, :count] for part in self.entered[number]
         )
@@ -99,7 +103,8 @@ class SmallEngine:
             self.prompts[number] = count
 
     def draft(self, number):
-        """A block after the newest token of a request: a list of g tokens, and the distributions [g, V] they were drawn from."""
+        """Return a block after the newest token of a request: a list of g tokens, and the
+        distributions [g, V] they were drawn from."""
         anchor = torch.tensor(self.running[number][-1:], device=self.target.device)
         proposal = self.drafter.propose(
             self.states[number], anchor, temperature=self.temperature, generator=self.generator
@@ -111,16 +116,19 @@ class SmallEngine:
         return proposal.tokens[0].tolist(), proposal.probs[0]
 
     def survivals(self):
-        """Survival probabilities [R, g] of the blocks just drafted, a row for each request, in the order of `running`."""
+        """Survival probabilities [R, g] of the blocks just drafted, a row for each request, in the
+        order of `running`."""
         return torch.stack([self.chances[number] for number in self.running])
 
     def surplus(self, number):
-        """How many more tokens of a running request are cached than belong to its text; the newest is read in the next step."""
+        """How many more tokens of a running request are cached than belong to its text; the newest
+        is read in the next step."""
         text = self.prompts[number] + len(self.running[number]) - 1
         return int((self.keys[0] == number).sum()) - text
 
     def complete(self, number):
-        """Cuts an answer after a stop token or at its longest length, and says whether it has ended there."""
+        """Cuts an answer after a stop token or at its longest length, and says whether it has ended
+        there."""
         answer = until_stop(self.running[number], self.stop)[: self.longest]
         self.running[number] = answer
         return len(answer) == self.longest or answer[-1] in self.stop
@@ -134,7 +142,7 @@ class WatchedEngine(SmallEngine):
         self.drafted = {}  # the length of each request's newest block
 
     def read(self, tokens):
-        """The pass, where it reads of each block what Algorithm 1 admits."""
+        """Run the pass over the drafts that Algorithm 1 admits."""
         blocks = tokens.keys() & self.drafted.keys()
         lengths = dict(zip(self.running, algorithm_1(self.survivals(), self.sps))) if blocks else {}
         cut = any(lengths[number] < self.drafted[number] for number in blocks)
@@ -162,13 +170,13 @@ class WatchedEngine(SmallEngine):
         return super().read(tokens)
 
     def draft(self, number):
-        """The block, of which the length is noted."""
+        """Return the block and record its length."""
         tokens, q = super().draft(number)
         self.drafted[number] = len(tokens)
         return tokens, q
 
     def complete(self, number):
-        """Whether an answer of token ids has ended."""
+        """Return whether an answer of token ids has ended."""
         other = next((token for token in self.running[number] if not isinstance(token, int)), None)
         if other is not None:
             raise Mistake(
@@ -185,7 +193,8 @@ def step(engine):
 
 
 def fill(engine, row=-1):
-    """Admits requests while a slot is free: each prompt is read, the first token drawn from a `row` of it."""
+    """Admits requests while a slot is free: each prompt is read, the first token drawn from a `row`
+    of it."""
     while engine.waiting and len(engine.running) < engine.slots:
         number, prompt = engine.waiting.pop(0)
         rows = engine.read({number: prompt})[number]
@@ -200,8 +209,11 @@ def commit(
     judge=verify,
     admit=lambda engine, blocks: algorithm_1(engine.survivals(), engine.sps),
 ):
-    """Everything after admission; of each block as many drafts are read as `admit` says, `judge` gives tokens, `kept` of what was
-    read stay, and what is `written` joins the answer."""
+    """Draft, verify and commit one step, after admission.
+
+    `admit` chooses the lengths, `judge` accepts, `kept` counts the tokens that stay in the cache,
+    and `written` edits the tokens that join the answer.
+    """
     blocks = {number: engine.draft(number) for number in engine.running}
     lengths = admit(engine, blocks)
     blocks = {
@@ -220,7 +232,7 @@ def commit(
 
 
 def variant(row=-1, **changed):
-    """A step that draws from another `row`, or commits in another way."""
+    """Return a step that draws from another `row`, or commits in another way."""
 
     def wrong(engine):
         fill(engine, row)
@@ -262,9 +274,10 @@ PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 1], [2, 2], [3, 1, 4, 1], [7, 3, 2], 
 
 
 def served(step, drafter_of, prompts=PROMPTS, sps=None) -> tuple[dict[int, list[int]], int]:
-    """The answers that an engine with this `step` gives on a toy target, and how many steps it takes; `sps` lets it schedule.
+    """Return the answers that an engine with this `step` gives on a toy target, and how many steps
+    it takes; `sps` lets it schedule.
 
-    Raises Mistake where it does not end, Unfinished where a step admits nothing.
+    Raise Mistake where it does not end, Unfinished where a step admits nothing.
     """
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
     engine, steps = WatchedEngine(target, drafter_of(target, drafters), SLOTS, LONGEST, STOP), 0
@@ -292,17 +305,17 @@ def served(step, drafter_of, prompts=PROMPTS, sps=None) -> tuple[dict[int, list[
 
 
 def drafting(target, drafters):
-    """The toy DSpark, mostly wrong: its drafts must leave no trace."""
+    """Return the toy DSpark, mostly wrong: its drafts must leave no trace."""
     return drafters["dspark"]
 
 
 def never_wrong(target, drafters):
-    """The target as its own drafter: every block is accepted, so steps can be counted."""
+    """Return the target as its own drafter: every block is accepted, so steps can be counted."""
     return SmallLM(target, GAMMA)
 
 
 def plain_answers(prompts=PROMPTS) -> dict[int, list[int]]:
-    """The target's own greedy answers."""
+    """Return the target's own greedy answers."""
     target, _ = toy_models(vocab_size=11, gamma=GAMMA)
     return {
         number: generate(
@@ -313,7 +326,7 @@ def plain_answers(prompts=PROMPTS) -> dict[int, list[int]]:
 
 
 def judge_answers(step, drafter_of, right: dict, sps=None) -> int:
-    """The number of steps; raises Mistake unless the answers are the `right` ones."""
+    """Return the number of steps; raises Mistake unless the answers are the `right` ones."""
     answers, taken = served(step, drafter_of, sps=sps)
     if set(answers) != set(right):
         raise Mistake(f"{len(answers)} of {len(right)} requests are answered; each of them once")
@@ -335,7 +348,7 @@ def judge_answers(step, drafter_of, right: dict, sps=None) -> int:
 
 
 def judge_draws(step) -> None:
-    """Raises Mistake where an engine at temperature 1 writes the same whatever its generator draws."""
+    """Raise Mistake where an engine at temperature 1 writes the same whatever its generator draws."""
     target, drafters = toy_models(vocab_size=11, gamma=GAMMA)
     answers = set()
     for seed in range(DRAWS):
@@ -363,8 +376,8 @@ def judge_draws(step) -> None:
 
 
 def judge_step(learners) -> None:
-    """Raises Mistake unless a function like `step` gives plain decoding's answers, in no more steps than it needs, and draws above
-    temperature 0."""
+    """Raise Mistake unless a function like `step` gives plain decoding's answers, in no more steps
+    than it needs, and draws above temperature 0."""
     right, needed = plain_answers(), served(step, never_wrong)[1]
     judge_answers(as_function(learners), drafting, right)
     taken = judge_answers(learners, never_wrong, right)
@@ -381,26 +394,29 @@ def falling(tokens: int) -> float:
 
 
 def judge_schedule(learners) -> None:
-    """Raises Mistake unless a function like `step` verifies what Algorithm 1 admits where tokens cost time, and nothing else."""
+    """Raise Mistake unless a function like `step` verifies what Algorithm 1 admits where tokens
+    cost time, and nothing else."""
     judge_answers(as_function(learners), drafting, plain_answers(), falling)
 
 
 @checker
 def check_engine(learners):
-    """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it draws above temperature 0."""
+    """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it
+    draws above temperature 0."""
     judge_step(learners)
 
 
 @checker
 def check_scheduled(learners):
-    """Checks a function like `step`, which cuts blocks to what Algorithm 1 admits: first as `check_engine`, then where tokens cost
-    time."""
+    """Checks a function like `step`, which cuts blocks to what Algorithm 1 admits: first as
+    `check_engine`, then where tokens cost time."""
     judge_step(learners)
     judge_schedule(learners)
 
 
 def engine_in_use(learners, done: bool):
-    """The learner's `step` if it is right, else the reference, so that the cells below run either way."""
+    """Return the learner's `step` if it is right, else the reference, so that the cells below run
+    either way."""
     print(
         "From here on your own step runs the engine."
         if done

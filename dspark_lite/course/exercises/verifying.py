@@ -1,4 +1,5 @@
-"""The capstone of lesson 02: a `verify` from memory, graded by visiting every outcome of its random decisions.
+"""The capstone of lesson 02: a `verify` from memory, graded by visiting every outcome of its random
+decisions.
 
 Lessons 02 and 03 ask for it; 03, 05 and 11 run it in a loop and in an engine of the reader's own.
 """
@@ -28,7 +29,7 @@ SMALL = 0.01  # every known mistake moves the texts by more
 
 
 def toss(chance, generator: Randomness) -> bool:
-    """A coin that comes up true with probability `chance` (above 1: always, below 0: never)."""
+    """Return a coin that comes up true with probability `chance` (above 1: always, below 0: never)."""
     keep = torch.as_tensor(chance, dtype=torch.float32).clamp(0, 1)
     if keep.numel() != 1:
         raise ValueError(f"toss takes the chance of one draft, not {keep.numel()} numbers")
@@ -41,9 +42,10 @@ def draw(probs: torch.Tensor, generator: Randomness) -> int:
 
 
 def verify(p, q, drafts, generator):
-    """The tokens that a round commits: the drafts that are kept, and one more.
+    """Return the tokens that a round commits: the drafts that are kept, and one more.
 
-    p [g+1, V] are the target's distributions, q [g, V] the drafter's, `drafts` a list of the g tokens drawn from q.
+    p [g+1, V] are the target's distributions, q [g, V] the drafter's, `drafts` a list of the g
+    tokens drawn from q.
     """
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
@@ -62,7 +64,8 @@ def as_accept(verify):
 
 
 def in_use(learners, done: bool):
-    """The learner's `verify` if it is right, else the reference, so that the cells below run either way."""
+    """Return the learner's `verify` if it is right, else the reference, so that the cells below run
+    either way."""
     print(
         "From here on your own verify decides."
         if done
@@ -71,7 +74,8 @@ def in_use(learners, done: bool):
     return learners if done else verify
 
 
-# What may go wrong in a round: the coin of draft x, the distribution after a refusal at k, and the one after a whole block.
+# What may go wrong in a round: the coin of draft x, the distribution after a refusal at k, and the
+# one after a whole block.
 
 
 def variant(
@@ -79,7 +83,7 @@ def variant(
     correction=lambda p, q, k: residual(p[k], q[k]),
     bonus=lambda p, q: p[len(q)],
 ):
-    """A verifier with one of its decisions taken in another way."""
+    """Return a verifier with one of its decisions taken in another way."""
 
     def wrong(p, q, drafts, generator):
         for k, x in enumerate(drafts):
@@ -129,13 +133,15 @@ def without_effect(p, q, drafts, generator):
 
 
 def skipping(p, q, drafts, generator):
-    """Goes on after a refusal: keeps each draft whose coin came up true, then draws from the last row of p."""
+    """Goes on after a refusal: keeps each draft whose coin came up true, then draws from the last
+    row of p."""
     kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
     return [*kept, draw(p[len(drafts)], generator)]
 
 
 def refusing(change):
-    """A verifier that commits `change(tokens, p, drafts, generator)` in place of the right tokens of a round with a refusal."""
+    """Return a verifier that commits `change(tokens, p, drafts, generator)` in place of the right
+    tokens of a round with a refusal."""
 
     def wrong(p, q, drafts, generator):
         tokens = verify(p, q, drafts, generator)
@@ -145,7 +151,8 @@ def refusing(change):
 
 
 returning_the_refused = refusing(lambda tokens, p, drafts, generator: drafts[: len(tokens)])
-# A refused draft is distributed as residual(q, p), so the texts of two mistakes are the same; draft by draft they differ.
+# A refused draft is distributed as residual(q, p), so the texts of two mistakes are the same; draft
+# by draft they differ.
 OFFERED = (
     "after a refusal comes what was offered too often: the refused draft itself, or a draw from residual(q, p); "
     "draw the replacement from residual(p[k], q[k])"
@@ -204,7 +211,8 @@ MISTAKES = {
 
 
 def committed(verify, path, block: int, tables=TABLES) -> list[int]:
-    """The tokens of one round of `verify` on `block` drafts from the drafter's table; every draw follows `path`."""
+    """Return the tokens of one round of `verify` on `block` drafts from the drafter's table; every
+    draw follows `path`."""
     drafts, last = [], ANCHOR
     for _ in range(block):
         last = draw(tables[1][last], path)
@@ -213,7 +221,7 @@ def committed(verify, path, block: int, tables=TABLES) -> list[int]:
 
 
 def judged(verify, drafts: list[int], path, tables=TABLES) -> list[int]:
-    """The tokens of one round of `verify` on these drafts; every draw follows `path`."""
+    """Return the tokens of one round of `verify` on these drafts; every draw follows `path`."""
     drafted, before = len(path.taken), [ANCHOR, *drafts]
     target, drafter = tables
     tokens = verify(target[before], drafter[before[:-1]], list(drafts), path)
@@ -221,7 +229,7 @@ def judged(verify, drafts: list[int], path, tables=TABLES) -> list[int]:
 
 
 def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
-    """The returned tokens as whole numbers; raises Mistake where they cannot be a round's."""
+    """Return the returned tokens as whole numbers; raises Mistake where they cannot be a round's."""
     if isinstance(finished(tokens), torch.Tensor):
         tokens = tokens.tolist()
     if not isinstance(tokens, (list, tuple)):
@@ -249,13 +257,15 @@ def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
 
 
 def texts(verify, block: int = DRAFTS, tables=TABLES) -> tuple[dict[tuple[int, ...], float], float]:
-    """Probability of each text of a whole round's length, what is missing drawn from the target; mean tokens per round."""
+    """Return probability of each text of a whole round's length, what is missing drawn from the
+    target; mean tokens per round."""
     rounds = outcomes(lambda path: committed(verify, path, block, tables))
     return texts_of(rounds, block, tables[0])
 
 
 def texts_of(rounds, block: int, target=TARGET) -> tuple[dict[tuple[int, ...], float], float]:
-    """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their probability."""
+    """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their
+    probability."""
     rounds = list(rounds)
     found = summed(
         (text, probability * share)
@@ -277,7 +287,8 @@ def continued(tokens: list[int], length: int, target=TARGET) -> list[tuple[tuple
 
 
 def exact(verify, block: int, tables=TABLES) -> bool:
-    """Whether rounds of `block` drafts give the target's own texts; False where `verify` raises."""
+    """Return whether rounds of `block` drafts give the target's own texts; False where `verify`
+    raises."""
     try:
         found = texts(verify, block, tables)[0]
         return total_variation(found, target_texts(block, tables[0])) < EXACT
@@ -286,7 +297,8 @@ def exact(verify, block: int, tables=TABLES) -> bool:
 
 
 def judge_verify(learners):
-    """Raises Mistake unless a function like `verify` commits exactly what the target would write, as much as it can."""
+    """Raise Mistake unless a function like `verify` commits exactly what the target would write,
+    as much as it can."""
     try:
         found, length = visited(texts, learners)
     except IndexError:
@@ -342,7 +354,7 @@ def random_tables(generator, vocab: int = 3):
 
 
 def target_texts(block: int = DRAFTS, target=TARGET) -> dict[tuple[int, ...], float]:
-    """The target's own probability of each text of block + 1 tokens after the anchor."""
+    """Return the target's own probability of each text of block + 1 tokens after the anchor."""
     return {
         text: float(chance) * share
         for token, chance in enumerate(target[ANCHOR])
@@ -351,7 +363,8 @@ def target_texts(block: int = DRAFTS, target=TARGET) -> dict[tuple[int, ...], fl
 
 
 def visited(distributions, learners):
-    """`distributions` of the learner's function over all outcomes; raises Mistake where it is none or needs a real generator."""
+    """`distributions` of the learner's function over all outcomes; raises Mistake where it is none
+    or needs a real generator."""
     try:
         return distributions(as_function(learners))
     except TypeError as error:
@@ -364,7 +377,8 @@ def visited(distributions, learners):
 
 
 def visit_again(distributions, learners, found: list[dict]):
-    """Raises Mistake where further visits give others than the first distributions, `found`: then not every draw follows the path."""
+    """Raise Mistake where further visits give others than the first distributions, `found`: then
+    not every draw follows the path."""
     if any(
         total_variation(again, before) > EXACT
         for _ in range(VISITS)
@@ -392,7 +406,8 @@ def matching_mistake(found: dict, mistakes: dict, distribution) -> str:
 
 
 def shown(distance: float) -> str:
-    """A total variation as a learner reads it: two places, or its first digit where it is smaller."""
+    """Return a total variation as a learner reads it: two places, or its first digit where it is
+    smaller."""
     return f"{distance:.2f}" if distance >= SMALL else f"{distance:.1g}"
 
 
@@ -412,7 +427,7 @@ def unnamed(learners, distance: float) -> str:
 
 
 def committed_after(verify, drafts: list[int]) -> dict[tuple[int, ...], float]:
-    """Probability of each list of tokens that a round of `verify` commits on these drafts."""
+    """Return probability of each list of tokens that a round of `verify` commits on these drafts."""
     return summed(outcomes(lambda path: tuple(judged(verify, drafts, path))))
 
 
@@ -425,7 +440,8 @@ def branches(verify, drafts: list[int]) -> int:
 
 
 def passes_over_draft_2(verify) -> bool:
-    """Whether it makes no difference which the second draft is: a 1, which the target wants more often, or a 2."""
+    """Return whether it makes no difference which the second draft is: a 1, which the target wants
+    more often, or a 2."""
     return total_variation(committed_after(verify, [0, 1]), committed_after(verify, [0, 2])) < EXACT
 
 

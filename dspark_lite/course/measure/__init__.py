@@ -1,1 +1,2 @@
-"""The lab and its measurements: accepted length, speed, latency, thresholds, serving, machines and the memory of models."""
+"""The lab and its measurements: accepted length, speed, latency, thresholds, serving, machines and
+the memory of models."""

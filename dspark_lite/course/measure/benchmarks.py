@@ -1,7 +1,8 @@
 """The nine benchmarks of Table 1 by name, from a folder of JSON lines or from the Hub.
 
-DeepSpec keeps the very prompts of the paper as NAME.jsonl in its folder eval_datasets. Prompts made from rows of the
-Hub follow the wording that is usual for each benchmark; that of livecodebench is ours.
+DeepSpec keeps the very prompts of the paper as NAME.jsonl in its folder eval_datasets. Prompts made
+from rows of the Hub follow the wording that is usual for each benchmark; that of livecodebench is
+ours.
 """
 
 import json
@@ -22,8 +23,8 @@ LIVECODEBENCH = "https://huggingface.co/datasets/livecodebench/code_generation_l
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark's domain, the paper's number of samples, the keyword arguments with which `datasets.load_dataset`
-    finds its rows, and how a row becomes a prompt."""
+    """A benchmark's domain, the paper's number of samples, the keyword arguments with which
+    `datasets.load_dataset` finds its rows, and how a row becomes a prompt."""
 
     domain: str
     samples: int
@@ -83,7 +84,8 @@ BENCHMARKS = {
         {"path": "google-research-datasets/mbpp", "name": "sanitized", "split": "test"},
         _filled("{prompt}"),
     ),
-    # The repository holds a loading script, which `datasets` no longer runs: its files are named one by one.
+    # The repository holds a loading script, which `datasets` no longer runs: its files are named
+    # one by one.
     "livecodebench": Benchmark(
         "code",
         500,
@@ -115,10 +117,11 @@ BENCHMARKS = {
 
 
 def load_benchmark(name: str, folder: Path | None = None, count: int | None = None) -> list[str]:
-    """Return `count` prompts of a benchmark (None: as many as the paper took), from `folder`/NAME.jsonl or else from the Hub.
+    """Return `count` prompts of a benchmark (None: as many as the paper took), from
+    `folder`/NAME.jsonl or else from the Hub.
 
-    Where there are more, they are shuffled with the paper's seed and cut. Raise DSparkLiteError for a name, a file, a
-    line or a row that is not as it must be.
+    Where there are more, they are shuffled with the paper's seed and cut. Raise DSparkLiteError for
+    a name, a file, a line or a row that is not as it must be.
     """
     check_benchmark(name)
     prompts = prompts_from_hub(name) if folder is None else prompts_from_folder(name, folder)
@@ -137,7 +140,8 @@ def check_benchmark(name: str) -> None:
 
 
 def prompts_from_folder(name: str, folder: Path) -> list[str]:
-    """Return first turns of all lines of `folder`/NAME.jsonl, each an object with `turns`, a list of strings."""
+    """Return first turns of all lines of `folder`/NAME.jsonl, each an object with `turns`, a list
+    of strings."""
     path = Path(folder) / f"{name}.jsonl"
     if not path.is_file():
         held = (
@@ -189,7 +193,8 @@ def prompts_from_hub(name: str) -> list[str]:
 
 
 def prompt_of_row(name: str, row: dict) -> str:
-    """Return the prompt of a row of a benchmark on the Hub. Raise DSparkLiteError if the row lacks a field."""
+    """Return the prompt of a row of a benchmark on the Hub. Raise DSparkLiteError if the row lacks
+    a field."""
     try:
         prompt = BENCHMARKS[name].prompt(row)
     except (KeyError, IndexError, TypeError) as error:

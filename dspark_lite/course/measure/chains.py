@@ -1,5 +1,5 @@
-"""Acceptance of an autoregressive drafter on the target's features and on its own output: chains of passes from every place of a text
-(the training-time test of lesson 06)."""
+"""Acceptance of an autoregressive drafter on the target's features and on its own output: chains of
+passes from every place of a text (the training-time test of lesson 06)."""
 
 import torch
 
@@ -8,8 +8,9 @@ from dspark_lite.training.chains import unrolled_hidden
 
 @torch.inference_mode()
 def chances(target, drafter, ids: torch.Tensor, first: int) -> torch.Tensor:
-    """Return the chance of acceptance, the sum of min(p, q), of each pass of chains: [B, K, gamma]. Chains start at the places
-    from `first` on of texts ids [B, n] and read the text's tokens and their own output."""
+    """Return the chance of acceptance, the sum of min(p, q), of each pass of chains: [B, K, gamma].
+    Chains start at the places from `first` on of texts ids [B, n] and read the text's tokens and
+    their own output."""
     last_hidden, features = target.last_hidden(ids, drafter.taps)
     end, found = ids.shape[1] - drafter.gamma, []
     starts = torch.arange(first, end, device=ids.device).expand(len(ids), -1)  # [B, K]
@@ -25,10 +26,11 @@ def chances(target, drafter, ids: torch.Tensor, first: int) -> torch.Tensor:
 
 
 def by_pass(all_found: list[torch.Tensor]) -> tuple[list[float], list[float]]:
-    """Return the mean chance of every pass on the target's features and on its own output, over the same slots, from chances
-    [B, K, gamma] each.
+    """Return the mean chance of every pass on the target's features and on its own output, over the
+    same slots, from chances [B, K, gamma] each.
 
-    At the slot of pass k of a chain another chain begins, whose first pass reads the target's feature.
+    At the slot of pass k of a chain another chain begins, whose first pass reads the target's
+    feature.
     """
     given, own = [], []
     for found in all_found:

@@ -1,4 +1,5 @@
-"""Is a decoder lossless on a real vocabulary? Enumeration is out of reach there, so rounds are run and counted."""
+"""Is a decoder lossless on a real vocabulary? Enumeration is out of reach there, so rounds are run
+and counted."""
 
 import copy
 
@@ -9,7 +10,7 @@ from dspark_lite.decoding.proposal import Proposal, draft_length
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import Randomness, accept, probabilities
 from dspark_lite.decoding.sequence import Sequence
-from dspark_lite.decoding.together import play_round
+from dspark_lite.decoding.lockstep import play_round
 from dspark_lite.drafters.dspark import Backbone
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
@@ -22,8 +23,9 @@ MAX_LOGITS = 2**25
 def up_to_a_fork(
     target, drafter, prompt_ids: torch.Tensor, max_new_tokens: int = 40
 ) -> torch.Tensor:
-    """Return the prompt [1, n] with the beginning of its greedy answer, up to the anchor after which the target hesitates and
-    the drafter disagrees with it most (entropy times total variation): there a wrong decoder shows soonest."""
+    """Return the prompt [1, n] with the beginning of its greedy answer, up to the anchor after
+    which the target hesitates and the drafter disagrees with it most (entropy times total
+    variation): there a wrong decoder shows soonest."""
     answer = generate(
         target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()
     ).token_ids
@@ -43,7 +45,8 @@ def up_to_a_fork(
 
 @torch.inference_mode()
 def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
-    """Return the anchor, the most probable token after prompt_ids [1, n], and the target's probabilities [V] of the next."""
+    """Return the anchor, the most probable token after prompt_ids [1, n], and the target's
+    probabilities [V] of the next."""
     step, cache = target.prefill(prompt_ids)
     anchor = step.logits[:, -1].argmax(-1)
     return anchor.item(), probabilities(
@@ -52,7 +55,8 @@ def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[
 
 
 def passing_once(drafter: Backbone) -> Backbone:
-    """Return a copy of a block drafter, for rounds that all begin at the same place: the first one's pass serves them all."""
+    """Return a copy of a block drafter, for rounds that all begin at the same place: the first
+    one's pass serves them all."""
     hidden = []
 
     def block_hidden(self, cache, anchor):
@@ -66,9 +70,10 @@ def passing_once(drafter: Backbone) -> Backbone:
 
 
 class _SamePrompt(Sequence):
-    """Many rows after the same prompt [1, n] and anchor, its most probable next token. The target reads the prompt once, and in a
-    round each block once, however many rows have drafted it; a block drafter makes its pass once, and its draws in every round.
-    Nothing stays committed, so every round starts from the same place."""
+    """Many rows after the same prompt [1, n] and anchor, its most probable next token. The target
+    reads the prompt once, and in a round each block once, however many rows have drafted it; a
+    block drafter makes its pass once, and its draws in every round. Nothing stays committed, so
+    every round starts from the same place."""
 
     def __init__(self, target, drafter, prompt_ids: torch.Tensor, rows: int, **options):
         if isinstance(drafter, Backbone):
@@ -113,9 +118,9 @@ def next_token_counts(
 ) -> torch.Tensor:
     """Return how often each token [V] came after the anchor in `draws` rounds.
 
-    The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the first token that
-    a round commits is counted, which a block of `gamma` drafts (None: whole ones) decides however short it is. `accept` is
-    the rule under test.
+    The prompt [1, n] and the anchor, its most probable next token, are the same in every round; the
+    first token that a round commits is counted, which a block of `gamma` drafts (None: whole ones)
+    decides however short it is. `accept` is the rule under test.
     """
     gamma = draft_length(gamma, drafter.gamma)
     rows = max(1, min(draws, MAX_ROWS, MAX_LOGITS // (target.vocab_size * (gamma + 1))))
@@ -137,7 +142,8 @@ def next_token_counts(
 
 
 def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return observed and expected counts [cells], the most probable first; cells that expect fewer than five draws are one.
+    """Return observed and expected counts [cells], the most probable first; cells that expect fewer
+    than five draws are one.
 
     Raise RequestError where fewer than two cells are left: then there is nothing to compare.
     """
@@ -146,7 +152,8 @@ def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tenso
     expected *= counts.sum().item() / expected.sum()
     observed = counts[order].double().cpu()
     single = int((expected >= MIN_EXPECTED).sum())
-    # The rest is one cell; where even together it expects too few draws, it joins the last cell of its own.
+    # The rest is one cell; where even together it expects too few draws, it joins the last cell of
+    # its own.
     if expected[single:].sum() < MIN_EXPECTED:
         single -= 1
     if single < 1:
@@ -162,7 +169,8 @@ def pooled_cells(counts: torch.Tensor, probs: torch.Tensor) -> tuple[torch.Tenso
 
 
 def chi_square(counts: torch.Tensor, probs: torch.Tensor) -> float:
-    """Return the chance (p-value) of counts [V] at least this far from probs [V], if they were drawn from probs."""
+    """Return the chance (p-value) of counts [V] at least this far from probs [V], if they were
+    drawn from probs."""
     from scipy.stats import chisquare  # slow to import, and needed here only
 
     if counts[probs == 0].any():

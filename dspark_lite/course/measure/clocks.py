@@ -1,6 +1,8 @@
-"""The times that lessons 03, 05 and 06 show, from one recording: drafts and verifications by length, and the parts of a round.
+"""The times that lessons 03, 05 and 06 show, from one recording: drafts and verifications by
+length, and the parts of a round.
 
-`python -m tools.measure.clocks` records them on the tiny models. A reader may take them on another machine.
+`python -m tools.measure.clocks` records them on the tiny models. A reader may take them on another
+machine.
 """
 
 import torch
@@ -35,7 +37,8 @@ def _by_number(cost: dict[str, float]) -> dict[int, float]:
 def measured(lab: Lab, repeats: int = 12) -> dict:
     """Return least milliseconds on the lab's device, by what they are of.
 
-    "draft": {drafter: {drafts: ms}}; "verify": {drafts: ms}, 0 drafts being a plain pass; "parts": `round_parts`.
+    "draft": {drafter: {drafts: ms}}; "verify": {drafts: ms}, 0 drafts being a plain pass; "parts":
+    `round_parts`.
     """
     prompt_ids = lab.encode(lab.prompts["chat"][0])
     names = [name for name in TIMED if name in lab.drafters]
@@ -51,7 +54,8 @@ def measured(lab: Lab, repeats: int = 12) -> dict:
 
 @torch.inference_mode()
 def round_parts(lab: Lab, prompt_ids: torch.Tensor, repeats: int) -> dict[str, float]:
-    """Least milliseconds of the parts of DSpark's round after a prompt [1, n], in turn, and of draws without the head."""
+    """Least milliseconds of the parts of DSpark's round after a prompt [1, n], in turn, and of
+    draws without the head."""
     dspark = lab.drafter("dspark")
     read_ids, anchor = prompt_ids[:, :-1], prompt_ids[:, -1]
     step, cache = lab.target.prefill(read_ids, dspark.taps)

@@ -1,5 +1,5 @@
-"""Confidences in rollouts and their outcomes: a calibration on one half of a lab's prompts, a report on the other half, and a check of
-a stored calibration."""
+"""Confidences in rollouts and their outcomes: a calibration on one half of a lab's prompts, a
+report on the other half, and a check of a stored calibration."""
 
 import sys
 from pathlib import Path
@@ -34,11 +34,13 @@ def observe(
     name: str = "",
     journal: Journal | None = None,
 ) -> Observations:
-    """Roll out every prompt with whole blocks; return the head's confidence logits and the accepted drafts.
+    """Roll out every prompt with whole blocks; return the head's confidence logits and the accepted
+    drafts.
 
-    Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind it; so are prompts that
-    leave the target no position for an answer. What the `journal` holds of the prompts called `name` is not rolled out again.
-    Raise RequestError for a drafter without a confidence head, and for answers too short for a block.
+    Blocks that the end of the answer cuts short are left out: nobody waits for what stands behind
+    it; so are prompts that leave the target no position for an answer. What the `journal` holds of
+    the prompts called `name` is not rolled out again. Raise RequestError for a drafter without a
+    confidence head, and for answers too short for a block.
     """
     check_confidence_head(drafter)
     if (
@@ -72,7 +74,8 @@ def observe(
 def _blocks_said(
     lab, drafter, text: str, seed: int, temperature: float
 ) -> list[tuple[list[float], int]]:
-    """Return the confidence logits of each whole block of an answer, and its number of accepted drafts."""
+    """Return the confidence logits of each whole block of an answer, and its number of accepted
+    drafts."""
     said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
     if room < 1:
         return []
@@ -94,8 +97,8 @@ def _blocks_said(
 def observe_domains(
     lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None
 ) -> dict[str, Observations]:
-    """Return observations of each domain or benchmark, from the prompts of the lab that `part(texts)` selects; raises
-    RequestError where those of one gave no whole block."""
+    """Return observations of each domain or benchmark, from the prompts of the lab that
+    `part(texts)` selects; raises RequestError where those of one gave no whole block."""
     found = {
         domain: observe(
             lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal
@@ -120,18 +123,20 @@ def fitted_half(texts: list[str]) -> list[str]:
 
 
 def pooled(observations: dict[str, Observations]) -> Observations:
-    """Return the observations of all domains as one; numbers of prompts then tell prompts of a domain apart, not domains."""
+    """Return the observations of all domains as one; numbers of prompts then tell prompts of a
+    domain apart, not domains."""
     return Observations(*map(np.concatenate, zip(*observations.values())))
 
 
 def calibrate(
     lab: Lab, drafter, *, temperature: float = 1.0, path: Path | None = None
 ) -> tuple[STS, dict]:
-    """Fit a calibration on the second half of each domain's prompts, all domains together, and test it on the first; return
-    (STS, report).
+    """Fit a calibration on the second half of each domain's prompts, all domains together, and test
+    it on the first; return (STS, report).
 
-    With a `path`, that of the calibration to be, finished answers are kept in a journal beside it, and the same call goes on where
-    it was stopped. Raise RequestError where a domain has a single prompt, or none of its prompts gave a whole block.
+    With a `path`, that of the calibration to be, finished answers are kept in a journal beside it,
+    and the same call goes on where it was stopped. Raise RequestError where a domain has a single
+    prompt, or none of its prompts gave a whole block.
     """
     if short := [domain for domain, texts in lab.prompts.items() if len(texts) < 2]:
         raise RequestError(
@@ -157,7 +162,8 @@ def calibrate(
 
 
 def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> dict:
-    """Return whether a stored calibration still fits fresh rollouts on the first half of each domain's prompts.
+    """Return whether a stored calibration still fits fresh rollouts on the first half of each
+    domain's prompts.
 
     Raise RequestError for a calibration of another draft or of blocks of another length.
     """
@@ -173,8 +179,8 @@ def calibration_report(
     observations: dict[str, Observations],
     otherwise: str = "does not fit any more: calibrate again",
 ) -> dict:
-    """Return ECE, AUC and Brier by domain ("all" for all together) and position, before and after, and whether it fits, or what
-    else is said of it."""
+    """Return ECE, AUC and Brier by domain ("all" for all together) and position, before and after,
+    and whether it fits, or what else is said of it."""
     together = pooled(observations)
     rows = [
         row
@@ -229,9 +235,11 @@ def cut_lengths(confidence: np.ndarray, least: float) -> np.ndarray:
 
 
 def replay(observations: Observations, confidence: np.ndarray, least: float) -> tuple[float, float]:
-    """Return (accepted, rejected) tokens a step of stored blocks cut at `least`, confidence [N, g]; bonus included.
+    """Return (accepted, rejected) tokens a step of stored blocks cut at `least`, confidence [N, g];
+    bonus included.
 
-    Exact for the recorded steps; what follows a cut would have begun at other places, which only measure/threshold_sweep.py sees.
+    Exact for the recorded steps; what follows a cut would have begun at other places, which only
+    measure/threshold_sweep.py sees.
     """
     length = cut_lengths(confidence, least)
     accepted = np.minimum(observations.accepted, length)

@@ -1,4 +1,5 @@
-"""The form of a draft and its fit to a target, from config.json and the headers of its weights; no weights are read or downloaded."""
+"""The form of a draft and its fit to a target, from config.json and the headers of its weights; no
+weights are read or downloaded."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,8 @@ from .inspection import stored
 
 
 class Fit(NamedTuple):
-    """Whether a draft fits a target, and in one sentence why not, or where it is weaker (empty: nothing is to say)."""
+    """Whether a draft fits a target, and in one sentence why not, or where it is weaker (empty:
+    nothing is to say)."""
 
     target: str
     fits: bool
@@ -31,7 +33,8 @@ class Fit(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A draft as its files describe it: the `shapes` of its tensors by their names in the drafter, and the `size` of all in bytes."""
+    """A draft as its files describe it: the `shapes` of its tensors by their names in the drafter,
+    and the `size` of all in bytes."""
 
     name: str
     draft: PublishedDraft
@@ -92,10 +95,11 @@ def _kind(kind: type, config) -> str:
 
 
 def summarise(name: str, num_target_layers: int | None = None) -> Summary:
-    """Return the summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the target it is for, where that
-    is known.
+    """Return the summary of a draft (embedded name, folder or Hub id); `num_target_layers` of the
+    target it is for, where that is known.
 
-    Of a Hub id config.json and the headers of the weights are fetched. Raise CheckpointError for anything but a draft.
+    Of a Hub id config.json and the headers of the weights are fetched. Raise CheckpointError for
+    anything but a draft.
     """
     folder = _config_folder(name)
     draft = read_draft(name, read_config(folder), num_target_layers)
@@ -116,7 +120,8 @@ def _config_folder(name: str) -> Path:
 
 
 def target_shape(name: str) -> Target:
-    """Return a target (embedded name, folder or Hub id) from its config.json alone: on the meta device, without numbers.
+    """Return a target (embedded name, folder or Hub id) from its config.json alone: on the meta
+    device, without numbers.
 
     Raise CheckpointError for anything but a target.
     """

@@ -12,9 +12,11 @@ from .lab import Lab
 def draft_times(
     lab: Lab, names: list[str], prompt_ids: torch.Tensor, gamma: int, repeats: int = 12
 ) -> tuple[dict[str, dict[int, float]], float, float]:
-    """Return milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a verification of `gamma` drafts.
+    """Return milliseconds of a draft by drafter and tokens drafted, of a plain pass, and of a
+    verification of `gamma` drafts.
 
-    Each draft comes right after a verification, as in a round. All works of a drafter take turns, and the least of `repeats` times counts.
+    Each draft comes right after a verification, as in a round. All works of a drafter take turns,
+    and the least of `repeats` times counts.
     """
     drafted, plain, verifying = {}, [], []
     for name in names:
@@ -33,7 +35,8 @@ def draft_times(
 def verification_times(
     lab: Lab, prompt_ids: torch.Tensor, gamma: int, repeats: int = 12
 ) -> dict[int, float]:
-    """Return the least milliseconds of a pass over an anchor and 0 to gamma drafts, by drafts; 0 is a plain pass."""
+    """Return the least milliseconds of a pass over an anchor and 0 to gamma drafts, by drafts; 0 is
+    a plain pass."""
     _, cache = lab.target.prefill(prompt_ids)
     works = {
         count: partial(_verify, lab.target, cache, prompt_ids[:, -1], count)
@@ -44,14 +47,15 @@ def verification_times(
 
 
 def _verify(target, cache, anchor: torch.Tensor, count: int) -> None:
-    """Verify `count` drafts after an anchor [1]; the pass is taken back, so that it can be repeated."""
+    """Verify `count` drafts after an anchor [1]; the pass is taken back, so that it can be
+    repeated."""
     target.verify(torch.cat([anchor[:, None], anchor.new_zeros(1, count)], 1), cache)
     target.roll_back(cache, count + 1)
 
 
 def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
-    """Return the timed functions of one drafter, by name and drafts; each rolls the target's pass back, so that it can be
-    repeated."""
+    """Return the timed functions of one drafter, by name and drafts; each rolls the target's pass
+    back, so that it can be repeated."""
     read, cache = lab.target.prefill(prompt_ids, drafter.taps)
     state, anchor = drafter.begin(prompt_ids, read.features), prompt_ids[:, -1]
     verify = partial(_verify, lab.target, cache, anchor)

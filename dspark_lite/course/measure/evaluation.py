@@ -1,7 +1,7 @@
 """Accepted length and conditional acceptance, by domain or by benchmark, with intervals.
 
-Everything comes from answers that were decoded, by `generate` or, with several slots, by the serving engine; never from
-teacher forcing. Intervals are percentile bootstraps over prompts.
+Everything comes from answers that were decoded, by `generate` or, with several slots, by the
+serving engine; never from teacher forcing. Intervals are percentile bootstraps over prompts.
 """
 
 import hashlib
@@ -40,8 +40,8 @@ def rollout(
     gamma: int | None = None,
     max_new_tokens: int | None = None,
 ) -> Generation:
-    """Return `generate`'s answer to a prompt; the seed is the lab's plus `index`, so that a longer list begins with the same
-    answers."""
+    """Return `generate`'s answer to a prompt; the seed is the lab's plus `index`, so that a longer
+    list begins with the same answers."""
     return generate(
         lab.target,
         drafter,
@@ -66,7 +66,8 @@ def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> li
 def rollouts_side_by_side(
     lab: Lab, drafter, prompts: list[str], *, temperature: float
 ) -> list[Generation]:
-    """Return `rollouts` by the serving engine, all prompts at once: the same distribution, other draws, a fraction of the time.
+    """Return `rollouts` by the serving engine, all prompts at once: the same distribution, other
+    draws, a fraction of the time.
 
     Raise RequestError for a drafter that the engine cannot serve.
     """
@@ -81,9 +82,10 @@ def rollouts_side_by_side(
 def tally(generations: list[Generation]) -> np.ndarray:
     """Return committed tokens and rounds of each generation, [N, 2].
 
-    A round commits the accepted drafts and the one token after them, the correction or bonus. As in the paper's
-    evaluation, a round whose drafts held an accepted stop token counts them up to it and no bonus, and the first token,
-    which the prompt's pass gives, belongs to no round. Tokens beyond the length limit are not counted.
+    A round commits the accepted drafts and the one token after them, the correction or bonus. As in
+    the paper's evaluation, a round whose drafts held an accepted stop token counts them up to it
+    and no bonus, and the first token, which the prompt's pass gives, belongs to no round. Tokens
+    beyond the length limit are not counted.
     """
     counts = [[sum(r.committed for r in g.rounds), len(g.rounds)] for g in generations]
     return np.array(counts, dtype=float).reshape(-1, 2)
@@ -95,7 +97,8 @@ def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
 
 
 def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
-    """Return how many rounds of each generation kept the draft at a position, and how many reached it, [N, gamma, 2].
+    """Return how many rounds of each generation kept the draft at a position, and how many reached
+    it, [N, gamma, 2].
 
     Drafts behind a stop token or the length limit are not counted: the answer has ended there.
     """
@@ -109,8 +112,8 @@ def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
 
 
 def acceptance_by_position(generations: list[Generation], gamma: int) -> list[float | None]:
-    """Return, for each position, the share of rounds that accepted its draft among those that reached it; None where no round
-    did."""
+    """Return, for each position, the share of rounds that accepted its draft among those that
+    reached it; None where no round did."""
     return [
         float(kept / reached) if reached else None
         for kept, reached in position_counts(generations, gamma).sum(0)
@@ -118,8 +121,8 @@ def acceptance_by_position(generations: list[Generation], gamma: int) -> list[fl
 
 
 def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
-    """Return `acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a row of `evaluate` carries;
-    None where hardly a round came so far."""
+    """Return `acceptance_by_position` with intervals, from `position_counts` [N, gamma, 2], which a
+    row of `evaluate` carries; None where hardly a round came so far."""
     return [
         bootstrap(lambda groups: share_of_rows(groups[0]), [counts[:, k]])
         if counts[:, k, 1].sum() >= MIN_ROUNDS
@@ -129,13 +132,14 @@ def count_estimates(counts: np.ndarray) -> list[Estimate | None]:
 
 
 def mean_accepted_length(groups: list[np.ndarray]) -> np.ndarray:
-    """Return committed tokens per round of each group of rows [..., N, 2], averaged over the groups: [...]."""
+    """Return committed tokens per round of each group of rows [..., N, 2], averaged over the
+    groups: [...]."""
     return np.mean([share_of_rows(group) for group in groups], axis=0)
 
 
 def relative_gain(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
-    """Return how much longer one drafter is accepted than another in the macro-average over domains, as a fraction; both on the
-    same prompts."""
+    """Return how much longer one drafter is accepted than another in the macro-average over
+    domains, as a fraction; both on the same prompts."""
     return paired(lambda a, b: mean_accepted_length(a) / mean_accepted_length(b) - 1, ours, theirs)
 
 
@@ -150,17 +154,20 @@ def evaluate(
     slots: int = 1,
     path: Path | None = None,
 ) -> dict:
-    """Return one row for each drafter and domain or benchmark, and the gain of DSpark over DFlash where both are there.
+    """Return one row for each drafter and domain or benchmark, and the gain of DSpark over DFlash
+    where both are there.
 
-    A row holds the accepted length with its interval, the conditional acceptance by position, committed tokens and
-    rounds of each prompt, its `position_counts`, and how many prompts were skipped because the target has no position
-    left for an answer (where a few are left, the answer is that short); None stands where no prompt gave a round.
-    `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by
-    the name of a benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving engine
-    answers that many prompts side by side: same distribution, other draws, a fraction of the time. With a `path`, that of the JSON to be, finished
-    prompts are kept in a journal beside it, and the same call goes on where it was stopped.
-    Raise DSparkLiteError for settings other than the journal's, CheckpointError for a drafter that does not fit, RequestError for one that
-    cannot draft `gamma` tokens or be served in `slots`: all before the first prompt is answered.
+    A row holds the accepted length with its interval, the conditional acceptance by position,
+    committed tokens and rounds of each prompt, its `position_counts`, and how many prompts were
+    skipped because the target has no position left for an answer (where a few are left, the answer
+    is that short); None stands where no prompt gave a round. `drafters` are names, folders or Hub
+    ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by the name of a
+    benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving
+    engine answers that many prompts side by side: same distribution, other draws, a fraction of the
+    time. With a `path`, that of the JSON to be, finished prompts are kept in a journal beside it,
+    and the same call goes on where it was stopped. Raise DSparkLiteError for settings other than
+    the journal's, CheckpointError for a drafter that does not fit, RequestError for one that cannot
+    draft `gamma` tokens or be served in `slots`: all before the first prompt is answered.
     """
     check_temperature(temperature)
     max_new_tokens = lab.max_new_tokens if max_new_tokens is None else max_new_tokens
@@ -207,7 +214,8 @@ def _rows_by_journal(
     decoding: dict,
     slots: int,
 ) -> list[dict]:
-    """Return the rows of `evaluate`; answer the prompts that the journal lacks, with the settings `decoding`, and add them."""
+    """Return the rows of `evaluate`; answer the prompts that the journal lacks, with the settings
+    `decoding`, and add them."""
     counted = _counts if slots == 1 else partial(_counts_side_by_side, slots=slots)
     keys = {
         (label, name): [prompt_key(label, name, index, text) for index, text in enumerate(texts)]
@@ -237,7 +245,8 @@ def _rows_by_journal(
 
 
 def row_tally(row: dict) -> np.ndarray:
-    """Return the `tally` [N, 2] that a row of an evaluation carries, for intervals of any comparison."""
+    """Return the `tally` [N, 2] that a row of an evaluation carries, for intervals of any
+    comparison."""
     return np.array([row["committed"], row["rounds"]], dtype=float).T
 
 
@@ -246,8 +255,8 @@ def _loaded(lab: Lab, drafter):
 
 
 def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
-    """Return the loaded drafter. Raise RequestError if it cannot draft `gamma` tokens, or the engine cannot serve it in
-    `slots`."""
+    """Return the loaded drafter. Raise RequestError if it cannot draft `gamma` tokens, or the
+    engine cannot serve it in `slots`."""
     loaded = _loaded(lab, drafter)
     draft_length(gamma, loaded.gamma)
     if slots != 1:
@@ -262,7 +271,8 @@ def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
 
 
 def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) -> Journal:
-    """Return the journal of rollouts beside `path`, that of the file to be; without a path it stores nothing."""
+    """Return the journal of rollouts beside the results file `path`. Without a path it stores
+    nothing."""
     if path is None:
         return Journal(None, {})
     return Journal(
@@ -278,7 +288,8 @@ def rollout_journal(path: Path | None, lab: Lab, drafter, temperature: float) ->
 
 
 def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
-    """Return how many new tokens a prompt [1, n] may have; 0 or less if it fills the target's positions."""
+    """Return how many new tokens a prompt [1, n] may have; 0 or less if it fills the target's
+    positions."""
     return min(max_new_tokens, lab.target.max_positions - input_ids.shape[1])
 
 
@@ -290,7 +301,8 @@ def _round_counts(answer: Generation) -> list[list[int]]:
 def _counts(
     lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens
 ) -> Iterator[tuple[int, list | None]]:
-    """Answer prompts one after another; yield the index of each and its `_round_counts`, None where an answer has no room."""
+    """Answer prompts one after another; yield the index of each and its `_round_counts`, None where
+    an answer has no room."""
     for index, text in texts.items():
         room = room_for(lab, lab.encode(text), max_new_tokens)
         yield (
@@ -314,7 +326,8 @@ def _counts(
 def _counts_side_by_side(
     lab, drafter, texts: dict[int, str], temperature, gamma, max_new_tokens, slots
 ) -> Iterator[tuple[int, list | None]]:
-    """Yield the same as `_counts` by the serving engine, as answers end; the draws of a prompt depend on its seed alone."""
+    """Yield the same as `_counts` by the serving engine, as answers end; the draws of a prompt
+    depend on its seed alone."""
     requests = {}
     for index, text in texts.items():
         input_ids = lab.encode(text)
@@ -380,7 +393,8 @@ def _row(label: str, name: str, found: list, gamma: int) -> dict:
 
 
 def tokens_per_second(generations: list[Generation]) -> float:
-    """Return tokens committed in rounds over the seconds of all rounds; the prompt's pass is not decoding."""
+    """Return tokens committed in rounds over the seconds of all rounds; the prompt's pass is not
+    decoding."""
     return float(share_of_rows(committed_and_seconds(generations)))
 
 

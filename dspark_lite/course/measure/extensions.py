@@ -1,7 +1,7 @@
 """The gain of block verification over the token rule, on the same blocks.
 
-A rule's accepted drafts are taken in expectation over its own coins, given the block: the two rules then differ by nothing but
-the rule. The blocks are those that the token rule's rounds begin with.
+A rule's accepted drafts are taken in expectation over its own coins, given the block: the two rules
+then differ by nothing but the rule. The blocks are those that the token rule's rounds begin with.
 """
 
 import sys
@@ -18,8 +18,8 @@ from dspark_lite.decoding.sampling import accept, probability_ratios
 
 
 class Blocks(NamedTuple):
-    """Blocks that were verified whole: the expected accepted drafts by the `token` rule and by `block` verification [N], and
-    the prompt of each, `prompts` [N]."""
+    """Blocks that were verified whole: the expected accepted drafts by the `token` rule and by
+    `block` verification [N], and the prompt of each, `prompts` [N]."""
 
     token: np.ndarray
     block: np.ndarray
@@ -27,8 +27,9 @@ class Blocks(NamedTuple):
 
 
 def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks:
-    """Decode every prompt and note both rules' expectations of each block, but not of those that the end of the answer cuts
-    short: nobody reads what comes after it (as in measure/confidence.py)."""
+    """Decode every prompt and note both rules' expectations of each block, but not of those that
+    the end of the answer cuts short: nobody reads what comes after it (as in
+    measure/confidence.py)."""
     rows = []
     for index, text in enumerate(tqdm(texts, desc="watch", unit="prompt", file=sys.stderr)):
         expected = []
@@ -59,7 +60,8 @@ def watch(lab, drafter, texts: list[str], *, temperature: float = 1.0) -> Blocks
 def expected_by_rule(
     target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
 ) -> tuple[float, float]:
-    """Return how many drafts of a block [1, g] the token rule and block verification accept on average over their coins."""
+    """Return how many drafts of a block [1, g] the token rule and block verification accept on
+    average over their coins."""
     ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [1, g]
     ends, _, _ = block_ends(target_probs, draft_probs, draft_tokens, None)  # [1, g+1]
     return ratios.clamp(max=1).cumprod(1).sum().item(), (
@@ -68,8 +70,8 @@ def expected_by_rule(
 
 
 def block_gain(blocks: Blocks) -> dict[str, Estimate]:
-    """Return the mean committed tokens per round by each rule, and the gain of block verification as a fraction; intervals over
-    prompts."""
+    """Return the mean committed tokens per round by each rule, and the gain of block verification
+    as a fraction; intervals over prompts."""
     places = np.unique(blocks.prompts, return_inverse=True)[1]
     totals = np.stack(
         [

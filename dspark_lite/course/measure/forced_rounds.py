@@ -1,7 +1,8 @@
 """Rounds of decoding with a forced outcome: the time of a round with random weights.
 
-Random weights agree on nothing, so nothing would be accepted. Here each round does all its work, and then commits as
-many drafts as a pattern says: the time is real, the acceptance is not, and whoever shows such a number says so.
+Random weights agree on nothing, so nothing would be accepted. Here each round does all its work,
+and then commits as many drafts as a pattern says: the time is real, the acceptance is not, and
+whoever shows such a number says so.
 """
 
 from collections.abc import Callable
@@ -14,14 +15,14 @@ from dspark_lite.course.names import DOMAINS
 from dspark_lite.common.timing import WallSeconds
 from dspark_lite.decoding.sampling import Verdict, accept
 from dspark_lite.decoding.sequence import Outcome, Sequence
-from dspark_lite.decoding.together import play_round
+from dspark_lite.decoding.lockstep import play_round
 
 ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no time without a policy
 
 
 class ForcedAccept:
-    """An accept rule that runs the real rule, and then accepts as many drafts as `pattern` says, round by round, at most the
-    verified ones."""
+    """An accept rule that runs the real rule, and then accepts as many drafts as `pattern` says,
+    round by round, at most the verified ones."""
 
     def __init__(self, pattern: list[int], device: torch.device):
         self._forced = iter(torch.tensor(pattern, device=device).split(1))  # [1] for each round
@@ -41,7 +42,8 @@ def forced_text(
     temperature: float = 1.0,
     generator=None,
 ) -> Sequence:
-    """Return a prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most the whole block."""
+    """Return a prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most
+    the whole block."""
     step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
     state = drafter.begin(input_ids, step.features) if drafter else None
     return Sequence(
@@ -64,7 +66,8 @@ def timed_rounds(text: Sequence, count: int) -> list[dict[str, float]]:
 
 
 def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcome, dict]:
-    """Play a round of a text; return its outcome, and the `total` of the `gauge(device)` of each of ROUND_PARTS."""
+    """Play a round of a text; return its outcome, and the `total` of the `gauge(device)` of each of
+    ROUND_PARTS."""
     totals = {}
 
     @contextmanager
@@ -79,8 +82,8 @@ def measure_parts(text: Sequence, gauge: Callable = WallSeconds) -> tuple[Outcom
 
 
 def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
-    """Return accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by position (Figure 2,
-    Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
+    """Return accepted drafts of `rounds` rounds, drawn from the paper's conditional acceptance by
+    position (Figure 2, Qwen3-4B), one domain after the other in turn; the same ones for a seed."""
     generator = torch.Generator().manual_seed(seed)
     # [domains, g]
     by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])

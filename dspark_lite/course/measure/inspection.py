@@ -1,4 +1,5 @@
-"""A checkpoint under the glass (lesson 08): the tensors of its files, their places in our modules, and the error of each module."""
+"""A checkpoint under the glass (lesson 08): the tensors of its files, their places in our modules,
+and the error of each module."""
 
 from typing import NamedTuple
 
@@ -42,7 +43,8 @@ class Stored(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Names of tensors that a module asks for and a file lacks, that only the file has, and whose shapes differ."""
+    """Names of tensors that a module asks for and a file lacks, that only the file has, and whose
+    shapes differ."""
 
     missing: set[str]
     unexpected: set[str]
@@ -50,7 +52,8 @@ class Placement(NamedTuple):
 
 
 def stored(name: str) -> dict[str, Stored]:
-    """Return every tensor of a checkpoint (embedded name, folder or Hub id), from its files' headers: no numbers are read.
+    """Return every tensor of a checkpoint (embedded name, folder or Hub id), from its files'
+    headers: no numbers are read.
 
     Raise CheckpointError for a checkpoint that cannot be had.
     """
@@ -64,7 +67,8 @@ def stored(name: str) -> dict[str, Stored]:
 
 
 def asked_for(config: dict) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of every tensor of our module for a draft with this config.json; nothing is allocated.
+    """Return name and shape of every tensor of our module for a draft with this config.json;
+    nothing is allocated.
 
     Raise CheckpointError for a layout that is not drafted here.
     """
@@ -91,10 +95,11 @@ def by_part(sizes: dict[str, int]) -> dict[str, int]:
 
 @torch.inference_mode()
 def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, float]:
-    """Return largest absolute error of each module of a block draft against the reference tensors of a golden case.
+    """Return largest absolute error of each module of a block draft against the reference tensors
+    of a golden case.
 
-    Each module reads the reference's input, not the output of the one before, and computes in `dtype`, so that an error
-    is its own. The reference is float32.
+    Each module reads the reference's input, not the output of the one before, and computes in
+    `dtype`, so that an error is its own. The reference is float32.
     """
     drafter = load_draft_alone(REFERENCE / "golden" / case / "draft").to(dtype)
     reference = load_file(REFERENCE / "golden" / case / "tensors.safetensors")
@@ -111,7 +116,8 @@ def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, fl
 
 
 def module_outputs(drafter, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the output of each module of a block draft on the reference's inputs, by the name of the reference's output."""
+    """Return the output of each module of a block draft on the reference's inputs, by the name of
+    the reference's output."""
     anchor, hidden = given["anchor"], given["block_hidden"]
     previous = drafter.previous(anchor, given["draft_tokens"])
     outputs = {

@@ -23,7 +23,8 @@ def header(lab) -> dict:
 
 
 def commit() -> str | None:
-    """Return the short hash of the checkout that this package runs from; None outside a clone or without git."""
+    """Return the short hash of the checkout that this package runs from; None outside a clone or
+    without git."""
     if not (ROOT / ".git").exists():
         return None
     try:
@@ -36,8 +37,8 @@ def commit() -> str | None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise DSparkLiteError unless a file can be written to `path`, in a folder that is there or can be made: to be asked
-    before measuring for minutes. It leaves nothing behind."""
+    """Raise DSparkLiteError unless a file can be written to `path`, in a folder that is there or
+    can be made: to be asked before measuring for minutes. It leaves nothing behind."""
     if path.is_dir():
         raise DSparkLiteError(
             f"{path} is a folder, so no result can be written to it; name a file in it"
@@ -53,15 +54,17 @@ def check_writable(path: Path) -> None:
 
 
 def journal_path(path: Path) -> Path:
-    """Return the path of the journal beside the measurement `path`: FILE.json has FILE.journal.jsonl."""
+    """Return the path of the journal beside the measurement `path`: FILE.json has
+    FILE.journal.jsonl."""
     return path.with_suffix(".journal.jsonl")
 
 
 class Journal:
     """Finished pieces of a long measurement, a JSON line each, appended as they finish.
 
-    The first line holds the settings; a journal of other settings in which something is kept is refused with DSparkLiteError. A last line that was
-    half written is dropped. Without a path nothing is kept beyond this object.
+    The first line holds the settings; a journal of other settings in which something is kept is
+    refused with DSparkLiteError. A last line that was half written is dropped. Without a path
+    nothing is kept beyond this object.
     """
 
     def __init__(self, path: Path | None, settings: dict):
@@ -103,9 +106,8 @@ class Journal:
                 f"{self.path} is not the journal of a measurement ({error}); move it away"
             ) from None
         for name, wanted in settings.items():
-            if (
-                kept.get(name) != wanted and not self._done
-            ):  # a call that was refused, or stopped at once: nothing is lost
+            # The call was refused or stopped at once: nothing is lost.
+            if kept.get(name) != wanted and not self._done:
                 self.path.unlink()
                 return False
             if kept.get(name) != wanted:

@@ -1,4 +1,5 @@
-"""The lab a notebook works in: `lab = setup()`, then lab.target, lab.drafter("dspark"), lab.prompts["math"]."""
+"""The lab a notebook works in: `lab = setup()`, then lab.target, lab.drafter("dspark"),
+lab.prompts["math"]."""
 
 import gc
 import os
@@ -49,9 +50,10 @@ class Lab:
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str | Path):
-        """Return the drafter of this name, folder or Hub id; the one held before is let go, so two never share the memory.
+        """Return the drafter of this name, folder or Hub id; the one held before is let go, so two
+        never share the memory.
 
-        Raises DSparkLiteError for another name.
+        Raise DSparkLiteError for another name.
         """
         if not isinstance(name, (str, Path)):
             raise RequestError(
@@ -72,14 +74,16 @@ class Lab:
         return self._held[1]
 
     def encode(self, prompt: str, *, enable_thinking: bool = False) -> torch.Tensor:
-        """Return token ids [1, n] of a user's first turn, chat template applied; raises RequestError for what is no text."""
+        """Return token ids [1, n] of a user's first turn, chat template applied; raises
+        RequestError for what is no text."""
         if not isinstance(prompt, str):
             raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
         ids = chat_ids(self.tokenizer, prompt, enable_thinking=enable_thinking)
         return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:
-        """Return the text of token ids, special tokens left out; raises RequestError for what are none."""
+        """Return the text of token ids, special tokens left out; raises RequestError for what are
+        none."""
         try:
             return self.tokenizer.decode(token_ids, skip_special_tokens=True)
         except (TypeError, KeyError, OverflowError):  # which of them depends on the object
@@ -92,9 +96,11 @@ class Lab:
         return torch.Generator(self.device).manual_seed(self.seed if seed is None else seed)
 
     def costs(self, path: Path | str):
-        """Return the cost table in a file of SGLang's, of either form, for scheduling steps of this lab's target.
+        """Return the cost table in a file of SGLang's, of either form, for scheduling steps of this
+        lab's target.
 
-        Raises RequestError for one that was measured on another device, of another target or with other versions.
+        Raise RequestError for one that was measured on another device, of another target or with
+        other versions.
         """
         found = load_costs(path)
         check_origin(found.origin, self.target)
@@ -112,7 +118,8 @@ class Lab:
 
 
 def choose_profile(profile: str | None = None) -> str:
-    """Return the profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free and "tiny" elsewhere."""
+    """Return the profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free
+    and "tiny" elsewhere."""
     profile = profile or os.environ.get("DSPARK_PROFILE")
     if profile is None:
         roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= MIN_FREE_MEMORY
@@ -130,8 +137,8 @@ def held_out(domain: str, count: int) -> list[Example]:
 
 
 def held_out_prompts(domain: str, count: int) -> list[str]:
-    """Return the prompts of the first `count` held-out examples. They are read from a file if it has
-    that many, because drawing takes seconds."""
+    """Return the prompts of the first `count` held-out examples. They are read from a file if it
+    has that many, because drawing takes seconds."""
     stored = reference(HELD_OUT_PROMPTS)[domain]
     if count <= len(stored):
         return stored[:count]
@@ -149,16 +156,18 @@ def setup(
     memory_gb: float | None = None,
     fast: bool | str = False,
 ) -> Lab:
-    """Load the target of the profile, or another `target`, and `prompts` held-out prompts a domain; seeds torch.
+    """Load the target of the profile, or another `target`, and `prompts` held-out prompts a domain;
+    seeds torch.
 
-    `device` ("cpu", "cuda"), the number format `dtype` ("float32", "bfloat16", "float16") and the most memory of a GPU that
-    this process may take, `memory_gb`, default to DSPARK_DEVICE, DSPARK_DTYPE and DSPARK_MEMORY_GB, and where those are not
-    set to the profile's device, the widest 16-bit format that it computes in (a CPU: float32) and all there is. In float32
-    greedy texts of every drafter are equal to plain decoding's; in 16 bit they may part at near-ties. With `fast`, as that of
-    `generate`, the lab's measurements of single requests take the fast path.
+    `device` ("cpu", "cuda"), the number format `dtype` ("float32", "bfloat16", "float16") and the
+    most memory of a GPU that this process may take, `memory_gb`, default to DSPARK_DEVICE,
+    DSPARK_DTYPE and DSPARK_MEMORY_GB, and where those are not set to the profile's device, the
+    widest 16-bit format that it computes in (a CPU: float32) and all there is. In float32 greedy
+    texts of every drafter are equal to plain decoding's; in 16 bit they may part at near-ties. With
+    `fast`, as that of `generate`, the lab's measurements of single requests take the fast path.
 
-    Raises DSparkLiteError for an unknown profile or option, a target that cannot read text, and CheckpointError where weights
-    cannot be had, or the device does not compute in the format.
+    Raise DSparkLiteError for an unknown profile or option, a target that cannot read text, and
+    CheckpointError where weights cannot be had, or the device does not compute in the format.
     """
     profile = choose_profile(profile)
     check_seed(seed)
@@ -202,9 +211,10 @@ def _number_format(asked: str | None) -> torch.dtype | None:
 
 
 def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
-    """Let this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that it may take, None on a CPU.
+    """Let this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that
+    it may take, None on a CPU.
 
-    Raises RequestError for what is no number above 0.
+    Raise RequestError for what is no number above 0.
     """
     try:
         asked = None if gigabytes is None else float(gigabytes)

@@ -118,8 +118,8 @@ class Step:
         return AdditiveCosts(draft.fixed + verify.fixed, probed, alpha, counted, theta)
 
     def line(self, requests: int, tokens: int) -> tuple[float, float, float]:
-        """Return seconds (fixed, of a request, of a token) of the line on which the step lies at so many
-        requests and tokens, anchors included."""
+        """Return seconds (fixed, of a request, of a token) of the line on which the step lies at so
+        many requests and tokens, anchors included."""
         here = self.seconds(requests, tokens)
         request = self.seconds(requests + 1, tokens) - here
         token = self.seconds(requests, tokens + 1) - here
@@ -359,7 +359,8 @@ class Replayed(NamedTuple):
 
 
 def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0) -> Replayed:
-    """Replay recorded answers with `load` requests always under way: the next answer takes the place of one that ends.
+    """Replay recorded answers with `load` requests always under way: the next answer takes the
+    place of one that ends.
 
     Counting begins when as many answers have ended as run, and ends after as many as there are,
     or twice as many as run. The order of the answers depends on the seed and their number alone.

@@ -1,4 +1,5 @@
-"""Where slots that draw apart waste most: pairs of adjacent tokens that depend on each other (lessons 04 and 05)."""
+"""Where slots that draw apart waste most: pairs of adjacent tokens that depend on each other
+(lessons 04 and 05)."""
 
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ from dspark_lite.decoding.sampling import probabilities
 
 
 class Reading(NamedTuple):
-    """A sampled answer and what the target made of it: `ids` [1, n + T] of prompt and answer, tapped `features`
-    [1, n + T, taps * H], the target's `probs` [1, n + T, V] of the token after each, and `start`, where the answer
-    begins."""
+    """A sampled answer and what the target made of it: `ids` [1, n + T] of prompt and answer,
+    tapped `features` [1, n + T, taps * H], the target's `probs` [1, n + T, V] of the token after
+    each, and `start`, where the answer begins."""
 
     ids: torch.Tensor
     features: torch.Tensor
@@ -37,7 +38,8 @@ def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
 
 
 def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of each and the next."""
+    """Return the `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of
+    each and the next."""
     step, _ = target.prefill(ids)
     first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)
     step, _ = target.prefill(torch.cat([ids.expand(count, -1), first[:, None]], 1))
@@ -45,15 +47,15 @@ def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tenso
 
 
 def wasted(joint: torch.Tensor) -> float:
-    """Return the share of two independent slots' pairs, each slot with the right chances, that the target hardly writes (below
-    0.5 %): for a joint [rows, columns] of any sum."""
+    """Return the share of two independent slots' pairs, each slot with the right chances, that the
+    target hardly writes (below 0.5 %): for a joint [rows, columns] of any sum."""
     joint = joint / joint.sum()
     return (joint.sum(1, keepdim=True) * joint.sum(0))[joint < 0.005].sum().item()
 
 
 def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, int]:
-    """Return the reading and the place of an anchor in it after which two independent slots waste most; collisions of whole
-    words go before those of parts of words.
+    """Return the reading and the place of an anchor in it after which two independent slots waste
+    most; collisions of whole words go before those of parts of words.
 
     Candidates: the `places` positions of each answer with the most probable runner-up token.
     """

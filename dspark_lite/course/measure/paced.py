@@ -8,8 +8,9 @@ from dspark_lite.serving.requests import STEP_PARTS, StepReport
 
 
 class PacedEngine:
-    """Steps through `reports` as if a device took `seconds`, by part, for each; what a processor does meanwhile is real. Takes an engine's
-    place in serving/pipeline.py. The policy sees `proposals` in turn."""
+    """Steps through `reports` as if a device took `seconds`, by part, for each; what a processor
+    does meanwhile is real. Takes an engine's place in serving/pipeline.py. The policy sees
+    `proposals` in turn."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""What lessons beside the thirteenth show of drafters that were trained here for minutes: V4's parts, heads on one backbone, trees."""
+"""What lessons beside the thirteenth show of drafters that were trained here for minutes: V4's
+parts, heads on one backbone, trees."""
 
 import time
 from dataclasses import replace
@@ -104,8 +105,8 @@ HEAD_KINDS = {
 
 
 def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
-    """Return one of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head, the gated one, and the gated
-    one as a selector."""
+    """Return one of HEAD_KINDS, trained on the frozen backbone of DFlash: none, the Markov head,
+    the gated one, and the gated one as a selector."""
     recipe, (kind, head) = load_recipe("production-heads"), HEAD_KINDS[name]
     if kind is None:
         drafter = lab.drafter(recipe.initial)
@@ -156,8 +157,8 @@ def retold_lab(lab: Lab, folder: Path, prompts: int) -> Lab:
 
 
 def retold_row(lab: Lab, name: str, prompts: int, folder: Path | None = None) -> dict:
-    """Return how long the DSpark of the untouched target is accepted by a lab's; with the `folder` of a retold one, after a
-    fine-tuning, there, on that one's answers."""
+    """Return how long the DSpark of the untouched target is accepted by a lab's; with the `folder`
+    of a retold one, after a fine-tuning, there, on that one's answers."""
     began, drafter = time.monotonic(), "dspark"
     if folder:
         drafter = str(
@@ -187,7 +188,8 @@ def mean_length(row: dict) -> Estimate:
 
 
 def gain_in_length(ours: dict, theirs: dict) -> Estimate:
-    """Return how much longer `ours` accepts than `theirs` in the mean of the domains, as a fraction."""
+    """Return how much longer `ours` accepts than `theirs` in the mean of the domains, as a
+    fraction."""
     return relative_gain(
         *([np.array(counts) for counts in row["tallies"].values()] for row in (ours, theirs))
     )

@@ -1,9 +1,10 @@
-"""Memory and time of the released shapes with random weights: lesson 08's needs on a GPU, without a download.
+"""Memory and time of the released shapes with random weights: lesson 08's needs on a GPU, without a
+download.
 
-Checkpoints of random numbers are written to a temporary folder in the released format and loaded as the real ones
-are, in float16 or bfloat16, with the memory capped at a T4's. Random weights agree on nothing, so acceptance is forced to a pattern
-drawn from the paper's measurements, and every report says so: milliseconds and bytes are measured, tokens a second
-follow from them and the pattern.
+Checkpoints of random numbers are written to a temporary folder in the released format and loaded as
+the real ones are, in float16 or bfloat16, with the memory capped at a T4's. Random weights agree on
+nothing, so acceptance is forced to a pattern drawn from the paper's measurements, and every report
+says so: milliseconds and bytes are measured, tokens a second follow from them and the pattern.
 """
 
 import json
@@ -56,12 +57,12 @@ def measure_shapes(
     dtype: torch.dtype = torch.float16,
     folder: Path | None = None,
 ) -> dict:
-    """Return bytes and seconds of loading, prefill and rounds, for plain decoding and each of `drafters` (default:
-    LESSON_DRAFTERS).
+    """Return bytes and seconds of loading, prefill and rounds, for plain decoding and each of
+    `drafters` (default: LESSON_DRAFTERS).
 
-    `shapes` is "released", which needs a GPU, or "tiny", for trying it out. The random weights stay in `folder`, which may
-    hold them already (None: they are thrown away). Raise DSparkLiteError without a GPU, for an unknown drafter, or where
-    the capped memory does not hold them.
+    `shapes` is "released", which needs a GPU, or "tiny", for trying it out. The random weights stay
+    in `folder`, which may hold them already (None: they are thrown away). Raise DSparkLiteError
+    without a GPU, for an unknown drafter, or where the capped memory does not hold them.
     """
     names = list(LESSON_DRAFTERS if drafters is None else drafters)
     if unknown := set(names) - set(released.RELEASED_DRAFTERS):
@@ -113,7 +114,8 @@ def measure_shapes(
 
 
 def bound(drafter: str, measured: dict) -> dict[str, float]:
-    """Return the least milliseconds of drafting and of the rest of a round, at the measured rate of reading."""
+    """Return the least milliseconds of drafting and of the rest of a round, at the measured rate of
+    reading."""
     device = roofline.Device(
         measured["device"], measured["bytes_per_second"], float("inf"), released.T4
     )
@@ -141,7 +143,8 @@ def _speed(device: torch.device) -> dict:
 
 
 def random_models(folder: Path, shapes: str, names: list[str], device: torch.device) -> None:
-    """Write the models of the profile that `folder` lacks, in released or tiny shapes, with random weights."""
+    """Write the models of the profile that `folder` lacks, in released or tiny shapes, with random
+    weights."""
     shape_of = released.config if shapes == "released" else released.narrow_config
     for role in tqdm(
         [role for role in names if not (folder / role / "config.json").exists()],
@@ -173,7 +176,8 @@ def _phases(
 def _with_drafter(
     phase, name: str, folder: Path, target, ids: torch.Tensor, pattern: list[int]
 ) -> None:
-    """Load a drafter ("plain": none), read the prompt and play the rounds; let the drafter go at the end."""
+    """Load a drafter ("plain": none), read the prompt and play the rounds; let the drafter go at
+    the end."""
     drafter = (
         None
         if name == "plain"
@@ -193,8 +197,8 @@ def _with_drafter(
 
 
 def _phase(rows: list[dict], device: torch.device, title: str, work, summary=lambda result: {}):
-    """Return the result of `work()`; add a row of its seconds, on a GPU of bytes at its peak and after it, and of the `summary`
-    of the result."""
+    """Return the result of `work()`; add a row of its seconds, on a GPU of bytes at its peak and
+    after it, and of the `summary` of the result."""
     results = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -221,7 +225,8 @@ def _phase(rows: list[dict], device: torch.device, title: str, work, summary=lam
 
 
 def _rounds_row(name: str, pattern: list[int], times: list[dict[str, float]]) -> dict:
-    """Return the median milliseconds of each part of a round, and the numbers that follow from them and the forced pattern."""
+    """Return the median milliseconds of each part of a round, and the numbers that follow from them
+    and the forced pattern."""
     parts = {part: float(np.median([row[part] for row in times])) for part in ROUND_PARTS}
     total = sum(sum(row.values()) for row in times)
     committed = sum(pattern) + len(pattern)
@@ -236,9 +241,11 @@ def _rounds_row(name: str, pattern: list[int], times: list[dict[str, float]]) ->
 
 
 def write_random(folder: Path, config: dict, device: torch.device) -> None:
-    """Write a checkpoint of random bfloat16 weights of this config into `folder`, in files of at most FILE_BYTES bytes.
+    """Write a checkpoint of random bfloat16 weights of this config into `folder`, in files of at
+    most FILE_BYTES bytes.
 
-    Every embedding and LM head of one shape is the same, so that those of a draft are copies of its target's.
+    Every embedding and LM head of one shape is the same, so that those of a draft are copies of its
+    target's.
     """
     from huggingface_hub import split_torch_state_dict_into_shards
 
@@ -258,7 +265,8 @@ def write_random(folder: Path, config: dict, device: torch.device) -> None:
 
 
 def random_tensor(name: str, shape: torch.Size, device: torch.device) -> torch.Tensor:
-    """Return random numbers that the name decides, gains of one and biases of zero; made on the device, handed to the CPU."""
+    """Return random numbers that the name decides, gains of one and biases of zero; made on the
+    device, handed to the CPU."""
     if len(shape) < 2:
         return (torch.zeros if name.endswith("bias") else torch.ones)(shape, dtype=torch.bfloat16)
     tables = ("embed_tokens.weight", "lm_head.weight")

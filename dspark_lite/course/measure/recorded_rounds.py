@@ -1,4 +1,5 @@
-"""Rounds of one answer with all that decided them: drafts, probabilities, coins, verdicts, caches. The living round draws them."""
+"""Rounds of one answer with all that decided them: drafts, probabilities, coins, verdicts, caches.
+The living round draws them."""
 
 from dataclasses import asdict, dataclass, field
 
@@ -18,12 +19,13 @@ SO_FAR = 90  # letters of the text before a round
 
 @dataclass
 class RecordedDraft:
-    """One draft: its text, its probabilities `p` by the target and `q` by the drafter, the number in [0, 1) that its `coin`
-    showed, whether it was `kept` (None behind the first refusal), and its confidence (None without a head).
+    """One draft: its text, its probabilities `p` by the target and `q` by the drafter, the number
+    in [0, 1) that its `coin` showed, whether it was `kept` (None behind the first refusal), and its
+    confidence (None without a head).
 
-    `top` are the likeliest tokens of its slot, each [text, p, q, base], where `base` is the probability by the base logits
-    (None without a sequential head). `rest` is the area of all other tokens that is kept, refused and owed: the sums of
-    min(p, q), max(q - p, 0) and max(p - q, 0).
+    `top` are the likeliest tokens of its slot, each [text, p, q, base], where `base` is the
+    probability by the base logits (None without a sequential head). `rest` is the area of all other
+    tokens that is kept, refused and owed: the sums of min(p, q), max(q - p, 0) and max(p - q, 0).
     """
 
     text: str
@@ -38,8 +40,8 @@ class RecordedDraft:
 
 @dataclass
 class RecordedRound:
-    """One round: the end of the text `before` its anchor, the anchor, the drafts, how many were accepted, and the text that the
-    target `added`.
+    """One round: the end of the text `before` its anchor, the anchor, the drafts, how many were
+    accepted, and the text that the target `added`.
 
     `bonus` are the likeliest tokens [text, p] behind a block that was accepted whole, else empty. `caches` holds the number of
     tokens in the target's and in the drafter's cache, if it has one: before the round, before the round
@@ -76,8 +78,9 @@ def record_rounds(
     max_new_tokens: int = 80,
     twin=None,
 ) -> list[RecordedRound]:
-    """Decode a request as `generate` does and return `count` rounds in a row: from the first that keeps a draft and refuses one,
-    so that there is something to see, else from the first round of the answer.
+    """Decode a request as `generate` does and return `count` rounds in a row: from the first that
+    keeps a draft and refuses one, so that there is something to see, else from the first round of
+    the answer.
 
     Only whole rounds count, whose block the end of the answer has not cut. `twin` is another drafter, whose block after the same
     text is recorded beside each; it is for greedy answers. Raise RequestError if the answer has no whole round, or for a twin at
@@ -114,7 +117,8 @@ def record_rounds(
 
 
 def recorded_rounds(name: str) -> list[RecordedRound]:
-    """Return the rounds recorded under a name, "greedy", "sampled" or "step": the tiny models' answers on a CPU."""
+    """Return the rounds recorded under a name, "greedy", "sampled" or "step": the tiny models'
+    answers on a CPU."""
     return [RecordedRound.of(stored) for stored in reference(RECORDED)[name]]
 
 
@@ -194,13 +198,15 @@ def _greedy_block(lab, drafter, ids: torch.Tensor, token_ids: list[int]) -> list
 
 
 def _likeliest(probs: torch.Tensor, named: list[int]) -> list[int]:
-    """Return the tokens `named` and the likeliest others of probs [V], TOP in all, the likeliest first."""
+    """Return the tokens `named` and the likeliest others of probs [V], TOP in all, the likeliest
+    first."""
     found = dict.fromkeys(named + probs.topk(TOP).indices.tolist())
     return sorted(list(found)[:TOP], key=lambda token: -probs[token].item())
 
 
 def _coins_to_come(generator: torch.Generator, count: int, device: torch.device) -> list[float]:
-    """Return the numbers that `accept` will draw from a generator for `count` drafts, and leave the generator as it is."""
+    """Return the numbers that `accept` will draw from a generator for `count` drafts, and leave the
+    generator as it is."""
     copy = torch.Generator(device).set_state(generator.get_state())
     return torch.rand(1, count, generator=copy, device=device)[0].tolist()
 
@@ -216,7 +222,8 @@ def _cache_sizes(sequence: AnsweredPrompt) -> dict[str, int]:
 
 
 def _base_probabilities(sequence: AnsweredPrompt) -> torch.Tensor | None:
-    """Return the probabilities [g, V] of the next block by its base logits; None without a sequential head."""
+    """Return the probabilities [g, V] of the next block by its base logits; None without a
+    sequential head."""
     drafter = sequence.drafter
     if getattr(drafter, "markov_head", None) is None:
         return None

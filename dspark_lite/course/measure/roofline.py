@@ -1,15 +1,17 @@
 """A prediction of a round's time on a GPU: bytes over bandwidth, arithmetic, launches.
 
-At batch 1 every pass reads all its weights once, for one token or for a block of eight, so its time has a floor: bytes
-read over the memory's bandwidth (or arithmetic over the peak, where that is more). Eager PyTorch adds the host's time
-for each operation that it launches; how many there are is counted, by running the same code on a model as deep and as
-narrow as can be. The two are added, as if nothing overlapped, and the bandwidth is the data sheet's, which nobody
-reaches quite: these are predictions, and every table and figure made from them says so.
+At batch 1 every pass reads all its weights once, for one token or for a block of eight, so its time
+has a floor: bytes read over the memory's bandwidth (or arithmetic over the peak, where that is
+more). Eager PyTorch adds the host's time for each operation that it launches; how many there are is
+counted, by running the same code on a model as deep and as narrow as can be. The two are added, as
+if nothing overlapped, and the bandwidth is the data sheet's, which nobody reaches quite: these are
+predictions, and every table and figure made from them says so.
 
-Sources: NVIDIA's data sheets for T4, L4 (dense: half of what is printed with sparsity), A100 80GB SXM (1758950, also in
-glennklockwood.com/garden/processors/A100) and H200 SXM (dense). A launch takes 5 to 25 microseconds of host time,
-depending on the host (jiahuanglin.xyz, "From PyTorch op to kernel launch"); LAUNCH is in between, and
-`python -m dspark_lite bench --shapes released` measures the least.
+Sources: NVIDIA's data sheets for T4, L4 (dense: half of what is printed with sparsity), A100 80GB
+SXM (1758950, also in glennklockwood.com/garden/processors/A100) and H200 SXM (dense). A launch
+takes 5 to 25 microseconds of host time, depending on the host (jiahuanglin.xyz, "From PyTorch op to
+kernel launch"); LAUNCH is in between, and `python -m dspark_lite bench --shapes released` measures
+the least.
 
 For a notebook: `table()` is the predicted table as markdown, `predictions()` its rows.
 """
@@ -44,7 +46,8 @@ NO_KERNEL = {
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU as its data sheet has it: bytes a second, dense 16-bit operations a second, bytes of memory."""
+    """A GPU as its data sheet has it: bytes a second, dense 16-bit operations a second, bytes of
+    memory."""
 
     name: str
     bandwidth: float
@@ -82,8 +85,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A round of the released models on a device, batch 1: milliseconds of drafting and of the rest, the floor that
-    bytes and arithmetic set for both together, the plain step, and bytes of memory with a prompt of 1,024 tokens."""
+    """A round of the released models on a device, batch 1: milliseconds of drafting and of the
+    rest, the floor that bytes and arithmetic set for both together, the plain step, and bytes of
+    memory with a prompt of 1,024 tokens."""
 
     device: str
     drafter: str
@@ -110,7 +114,8 @@ class Prediction:
 
 
 def predictions(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> list[Prediction]:
-    """Return rows of the predicted table, device by device, for Qwen3-4B and the drafters of the released profile.
+    """Return rows of the predicted table, device by device, for Qwen3-4B and the drafters of the
+    released profile.
 
     Raise DSparkLiteError for an unknown device or drafter.
     """
@@ -118,8 +123,8 @@ def predictions(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> list[Pre
 
 
 def predict(device: str, drafter: str = "plain", *, launch: float = LAUNCH) -> Prediction:
-    """Return a round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, with `launch` microseconds an
-    operation."""
+    """Return a round of `drafter`, one of PREDICTED_DRAFTERS, on `device`, one of DEVICES, with
+    `launch` microseconds an operation."""
     if device not in DEVICES or drafter not in PREDICTED_DRAFTERS:
         raise DSparkLiteError(
             f"there is no prediction of {drafter!r} on {device!r}; drafters are "
@@ -141,8 +146,8 @@ def predict(device: str, drafter: str = "plain", *, launch: float = LAUNCH) -> P
 
 
 def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
-    """Return the predicted table as markdown, with tokens a second at the paper's accepted lengths on Qwen3-4B (a drafter that
-    the paper does not have gets its break-even alone)."""
+    """Return the predicted table as markdown, with tokens a second at the paper's accepted lengths
+    on Qwen3-4B (a drafter that the paper does not have gets its break-even alone)."""
     accepted, rows = paper_lengths(), []
     for row in predictions(devices, drafters):
         length = accepted.get(row.drafter)
@@ -181,7 +186,8 @@ def table(devices=tuple(DEVICES), drafters=PREDICTED_DRAFTERS) -> str:
 
 
 def paper_lengths() -> dict[str, float]:
-    """Return accepted lengths on Qwen3-4B in the paper's Table 1, the mean over its domains; 1 for plain decoding."""
+    """Return accepted lengths on Qwen3-4B in the paper's Table 1, the mean over its domains; 1 for
+    plain decoding."""
     means = {name: paper.domain_means("Qwen3-4B", name).values() for name in paper.LABELS}
     return {"plain": 1.0, **{name: float(np.mean(list(values))) for name, values in means.items()}}
 
@@ -206,8 +212,8 @@ def draft_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
 
 
 def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
-    """Return the work of verifying, accepting and committing a block after `context` tokens; for "plain" of a step of plain
-    decoding."""
+    """Return the work of verifying, accepting and committing a block after `context` tokens; for
+    "plain" of a step of plain decoding."""
     tokens = 1 + (shapes.module(drafter).gamma if drafter != "plain" else 0)
     weights = multiplied(shapes.module("target"))
     return Work(
@@ -218,8 +224,8 @@ def verify_work(drafter: str, context: int = ROUND_CONTEXT) -> Work:
 
 
 def multiplied(model) -> int:
-    """Return the bytes of the weights that a pass of a target, drafter or module multiplies with; embeddings are looked up
-    instead."""
+    """Return the bytes of the weights that a pass of a target, drafter or module multiplies with;
+    embeddings are looked up instead."""
     modules = [
         module for module in network(model).modules() if not isinstance(module, torch.nn.Embedding)
     ]

@@ -1,4 +1,5 @@
-"""The time of a batch's round by draft length (Figure 4, right): one verification, the parallel pass, the sequential loop."""
+"""The time of a batch's round by draft length (Figure 4, right): one verification, the parallel
+pass, the sequential loop."""
 
 import sys
 from dataclasses import replace
@@ -21,9 +22,11 @@ LATENCY_TURNS = 12
 
 @torch.inference_mode()
 def round_latency(lab: Lab, batch: int = LATENCY_BATCH, contexts=LATENCY_CONTEXTS) -> dict:
-    """Return milliseconds of the target's and the drafter's part of a round, by drafter, draft length and context: one a turn.
+    """Return milliseconds of the target's and the drafter's part of a round, by drafter, draft
+    length and context: one a turn.
 
-    Contexts are random, drafters as their training begins: only shapes matter here. All drafters and lengths take turns in one run.
+    Contexts are random, drafters as their training begins: only shapes matter here. All drafters
+    and lengths take turns in one run.
     """
     rows = []
     for context in tqdm(contexts, desc="round latency", unit="context", file=sys.stderr):

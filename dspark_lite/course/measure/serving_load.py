@@ -1,8 +1,9 @@
 """Measurements of the serving engine: the times of its steps, and the policies at each load.
 
-A load is a closed loop at fixed concurrency: each request that ends is replaced at once. Configurations of one load
-take turns of a few steps each, so that a busy moment of the machine meets all of them; those of one drafter share an
-engine and its requests. What is kept are totals of each turn.
+A load is a closed loop at fixed concurrency: each request that ends is replaced at once.
+Configurations of one load take turns of a few steps each, so that a busy moment of the machine
+meets all of them; those of one drafter share an engine and its requests. What is kept are totals of
+each turn.
 """
 
 import sys
@@ -32,7 +33,8 @@ CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation
 PROMPT_ROOM = 224  # positions of a slot beside the answer: prompt and block
 SERVED_THRESHOLDS, SCHEDULED = (0.5, 0.7, 0.9), ("algorithm1", "lagged")
-# Counted in a step. `committed` are the tokens of rounds: the first token of an answer comes from its prefill, and is not among them.
+# Counted in a step. `committed` are the tokens of rounds: the first token of an answer comes from
+# its prefill, and is not among them.
 STEP_COUNTS = (
     "requests",
     "verified",
@@ -47,7 +49,8 @@ WARM = 2  # steps of a turn that are not counted: a lagged policy looks two step
 
 
 def budget(tokens_per_request: float) -> Policy:
-    """Return a policy that verifies `tokens_per_request` tokens on average, anchors included, where survival is highest."""
+    """Return a policy that verifies `tokens_per_request` tokens on average, anchors included, where
+    survival is highest."""
     return Memoryless(
         lambda proposal: top_k(
             survival(proposal.confidence), round((tokens_per_request - 1) * len(proposal.tokens))
@@ -61,8 +64,8 @@ def requests(
     *,
     new_tokens: tuple[int, int],
 ) -> Iterator[Request]:
-    """Yield an endless stream of requests for prompts [1, n] by domain: a random domain, a random prompt of it, a longest
-    answer between two bounds, a seed of its own."""
+    """Yield an endless stream of requests for prompts [1, n] by domain: a random domain, a random
+    prompt of it, a longest answer between two bounds, a seed of its own."""
     domains, weights = list(prompts), torch.ones(len(prompts))
 
     def integer(low, high):
@@ -79,7 +82,8 @@ def requests(
 def closed_loop(
     engine: Engine, stream: Iterator[Request], concurrency: int
 ) -> Iterator[StepReport]:
-    """Yield steps of an engine that always has `concurrency` requests under way: it replaces each that ends at once."""
+    """Yield steps of an engine that always has `concurrency` requests under way: it replaces each
+    that ends at once."""
     while True:
         for request in islice(stream, concurrency - len(engine.running) - len(engine.waiting)):
             engine.submit(request)
@@ -87,7 +91,8 @@ def closed_loop(
 
 
 class Station:
-    """An engine in a closed loop at fixed concurrency, burnt in until as many requests ended as run, twice over."""
+    """An engine in a closed loop at fixed concurrency, burnt in until as many requests ended as
+    run, twice over."""
 
     def __init__(self, lab: Lab, drafter, concurrency: int):
         self.engine = Engine(
@@ -117,7 +122,8 @@ class Station:
 
 
 def totals(steps: list[StepReport]) -> dict[str, float]:
-    """Return sums over steps, by name: their number, those with a prefill, STEP_COUNTS, seconds by STEP_PARTS."""
+    """Return sums over steps, by name: their number, those with a prefill, STEP_COUNTS, seconds by
+    STEP_PARTS."""
     counted = {name: sum(getattr(step, name) for step in steps) for name in STEP_COUNTS}
     seconds = {
         f"{part}_seconds": round(sum(step.seconds[part] for step in steps), 6)
@@ -132,7 +138,8 @@ def totals(steps: list[StepReport]) -> dict[str, float]:
 
 
 def policy_of(name: str, costs: StepCosts | None = None) -> Policy | None:
-    """Return the policy of this name; `costs` of a whole step for those that schedule, which take a convex fit of them."""
+    """Return the policy of this name; `costs` of a whole step for those that schedule, which take a
+    convex fit of them."""
     kind, _, number = name.partition(" ")
     return {
         "all": lambda: None,
@@ -150,8 +157,9 @@ def decoding_seconds(row: dict) -> np.ndarray:
 
 
 def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
-    """Return the costs of one drafter's steps, prompts left out, from its rows of "costs": the median turn of each, which a
-    moment that the machine was busy does not move, or another `middle`."""
+    """Return the costs of one drafter's steps, prompts left out, from its rows of "costs": the
+    median turn of each, which a moment that the machine was busy does not move, or another
+    `middle`."""
     seconds = {
         (row["concurrency"], round(sum(row["verified"]) / sum(row["requests"]))): middle(
             decoding_seconds(row) / np.array(row["steps"])
@@ -163,8 +171,8 @@ def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
 
 
 def take_turns(works: dict, turns: int, description: str) -> list[dict]:
-    """Return a row for each of `works`, {(drafter, policy): turn}: its names, and the totals of its turns by what they
-    count."""
+    """Return a row for each of `works`, {(drafter, policy): turn}: its names, and the totals of its
+    turns by what they count."""
     found = {name: [] for name in works}
     with tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr) as bar:
         for _ in range(turns):
@@ -183,10 +191,12 @@ def take_turns(works: dict, turns: int, description: str) -> list[dict]:
 def measure_load(
     lab: Lab, drafters: dict, concurrency: int, turns: int, steps: int
 ) -> dict[str, list[dict]]:
-    """Return rows of one concurrency by part: "deciding", every verification budget of DSpark; "policies", which schedule with
-    the costs of those; "costs", every budget of each drafter in turns with the policies, for the engine's model.
+    """Return rows of one concurrency by part: "deciding", every verification budget of DSpark;
+    "policies", which schedule with the costs of those; "costs", every budget of each drafter in
+    turns with the policies, for the engine's model.
 
-    `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes `turns` turns of `steps` counted steps.
+    `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes
+    `turns` turns of `steps` counted steps.
     """
     stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
 

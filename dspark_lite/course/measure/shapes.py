@@ -1,8 +1,9 @@
-"""The models of the released profile by their shapes alone: bytes of files, of weights, of what a request adds.
+"""The models of the released profile by their shapes alone: bytes of files, of weights, of what a
+request adds.
 
-Nothing is downloaded: shapes come from assets/reference (the drafts' as DeepSeek published them, the language models'
-and the sizes of their files as Qwen did), and modules are built without numbers (the meta device). All sizes are in
-bytes, of 16-bit weights.
+Nothing is downloaded: shapes come from assets/reference (the drafts' as DeepSeek published them,
+the language models' and the sizes of their files as Qwen did), and modules are built without
+numbers (the meta device). All sizes are in bytes, of 16-bit weights.
 """
 
 from functools import cache
@@ -41,7 +42,8 @@ T4 = int(15e9)  # what a T4 has for all of it
 
 
 def is_language_model(role: str) -> bool:
-    """Return whether a model of the profile ("target", "small_lm") is a Qwen3 by itself and no draft."""
+    """Return whether a model of the profile ("target", "small_lm") is a Qwen3 by itself and no
+    draft."""
     return RELEASED_MODELS.get(role) in reference("released_targets.json")
 
 
@@ -56,7 +58,8 @@ def config(role: str) -> dict:
 
 
 def build(role: str, shape: dict):
-    """Return a model of this config: a Target for "target", else a drafter, with whatever numbers torch begins with."""
+    """Return a model of this config: a Target for "target", else a drafter, with whatever numbers
+    torch begins with."""
     architecture = shape["architectures"][0]
     if architecture in DRAFTS:
         kind = DRAFTS[architecture]
@@ -77,8 +80,8 @@ def module(role: str):
 
 
 def narrow_config(role: str) -> dict:
-    """Return the config of a model of the released profile, as narrow as can be and as deep as the real one: it asks for the
-    same operations on smaller tensors."""
+    """Return the config of a model of the released profile, as narrow as can be and as deep as the
+    real one: it asks for the same operations on smaller tensors."""
     shape = config(role)
     return shape | {name: value for name, value in NARROW.items() if shape.get(name)}
 
@@ -89,7 +92,8 @@ def parameter_count(model) -> int:
 
 
 def file_bytes(role: str) -> int:
-    """Return bytes of a model's weights on the Hub; Qwen3-0.6B stores its LM head beside the embedding that it equals."""
+    """Return bytes of a model's weights on the Hub; Qwen3-0.6B stores its LM head beside the
+    embedding that it equals."""
     if is_language_model(role):
         return reference("released_targets.json")[RELEASED_MODELS[role]]["file_bytes"]
     return ITEM * parameter_count(module(role))
@@ -101,7 +105,8 @@ def weight_bytes(role: str) -> int:
 
 
 def keys_values(role: str, tokens: int) -> int:
-    """Return bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows, and may be half empty."""
+    """Return bytes of the keys and values of `tokens` tokens; a draft's buffer doubles as it grows,
+    and may be half empty."""
     return (
         kv_bytes(SimpleNamespace(**config(role)), ITEM)
         * tokens
@@ -110,10 +115,12 @@ def keys_values(role: str, tokens: int) -> int:
 
 
 def activations(role: str | None, tokens: int) -> int:
-    """Return bytes at most of what a pass over `tokens` tokens and a verified block of the drafter's hold meanwhile, about.
+    """Return bytes at most of what a pass over `tokens` tokens and a verified block of the
+    drafter's hold meanwhile, about.
 
-    With taps, transformers keeps every layer's hidden states of the prompt; three copies of the widest layer, and of
-    each position of a block logits in 16 bit, logits, probabilities and residual in float32.
+    With taps, transformers keeps every layer's hidden states of the prompt; three copies of the
+    widest layer, and of each position of a block logits in 16 bit, logits, probabilities and
+    residual in float32.
     """
     target = config("target")
     hidden, inner, vocabulary = (
@@ -125,8 +132,9 @@ def activations(role: str | None, tokens: int) -> int:
 
 
 def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
-    """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens: what `memory_bytes` counts, with the
-    room that drafts' buffers have, and "activations". Raises DSparkLiteError for a drafter that the profile does not have."""
+    """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens:
+    what `memory_bytes` counts, with the room that drafts' buffers have, and "activations". Raises
+    DSparkLiteError for a drafter that the profile does not have."""
     room = sum(keys_values(one, tokens) for one in ("target", role) if one)
     return {
         **memory_bytes(module("target"), module(role) if role else None, tokens),
@@ -136,6 +144,6 @@ def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
 
 
 def fits(role: str | None, available: float) -> bool:
-    """Return whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in `available` bytes of a GPU, what
-    CUDA takes included."""
+    """Return whether the target with a drafter and a prompt of PROMPT_TOKENS tokens fits in
+    `available` bytes of a GPU, what CUDA takes included."""
     return sum(memory(role).values()) + CUDA <= available

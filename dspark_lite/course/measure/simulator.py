@@ -1,10 +1,12 @@
-"""A model of the serving engine: step times from measured costs, drafts from recorded blocks, all else as it is.
+"""A model of the serving engine: step times from measured costs, drafts from recorded blocks, all
+else as it is.
 
-Requests arrive, wait for a slot, and go from round to round as in engine.py, and the policies are the very same. What a
-round costs is looked up (measure/step_costs.py), and what a drafter would have said and the target accepted is replayed from
-blocks that were verified whole: whatever part of such a block is verified, it tells how much of it is accepted. A
-request goes through the blocks of a recorded answer in their order, and over again where it verifies less and so needs
-more rounds. Thousands of requests take seconds.
+Requests arrive, wait for a slot, and go from round to round as in engine.py, and the policies are
+the very same. What a round costs is looked up (measure/step_costs.py), and what a drafter would
+have said and the target accepted is replayed from blocks that were verified whole: whatever part of
+such a block is verified, it tells how much of it is accepted. A request goes through the blocks of
+a recorded answer in their order, and over again where it verifies less and so needs more rounds.
+Thousands of requests take seconds.
 """
 
 from collections import deque
@@ -23,9 +25,9 @@ from dspark_lite.serving.requests import StepReport
 
 @dataclass(frozen=True)
 class Record:
-    """Recorded answers: `tokens` [A] that each writes in rounds, its blocks from `first` [A] on and their number `blocks`
-    [A]; of each block the drafts `accepted` [N] out of `gamma`, and the calibrated confidence `logits` [N, gamma] (None
-    without a head)."""
+    """Recorded answers: `tokens` [A] that each writes in rounds, its blocks from `first` [A] on and
+    their number `blocks` [A]; of each block the drafts `accepted` [N] out of `gamma`, and the
+    calibrated confidence `logits` [N, gamma] (None without a head)."""
 
     gamma: int
     logits: torch.Tensor | None
@@ -36,10 +38,12 @@ class Record:
 
     @classmethod
     def of(cls, observations: list[Observations], sts: STS) -> "Record":
-        """Return the blocks of scheduling/calibration.py's observations, a list of one entry a domain, with calibrated logits.
+        """Return the blocks of the observations (scheduling/calibration.py), one entry a domain,
+        with calibrated logits.
 
-        Those leave out the block that the end of an answer cuts short. An end falls into a long block more often than
-        into a short one, and anywhere in it: so many tokens as that makes on average are added to each answer.
+        Observations omit the block that the end of an answer cuts short. The end falls into a long
+        block more often than into a short one, and anywhere in it. So each answer gets the mean
+        number of tokens that such a block commits.
         """
         logits = np.concatenate([found.logits for found in observations]) / np.array(
             sts.temperatures
@@ -57,14 +61,16 @@ class Record:
         )
 
     def drafting_one(self, rate: float, rng: np.random.Generator) -> "Record":
-        """Return the same answers with a drafter of one token a round (MTP-1), accepted at this rate."""
+        """Return the same answers with a drafter of one token a round (MTP-1), accepted at this
+        rate."""
         first = self.tokens.cumsum() - self.tokens
         accepted = (rng.random(int(self.tokens.sum())) < rate).astype(int)
         return Record(1, None, accepted, self.tokens, first, self.tokens)
 
 
 class ModelAnswer(NamedTuple):
-    """A request's tokens, and when it arrived, had its first token and ended, in seconds of the model's clock."""
+    """A request's tokens, and when it arrived, had its first token and ended, in seconds of the
+    model's clock."""
 
     tokens: int
     arrived: float
@@ -73,12 +79,13 @@ class ModelAnswer(NamedTuple):
 
 
 class EngineModel:
-    """The engine as its costs and a record make it; `prefill` holds the seconds of a prefill pass and of each prompt in
-    it. `submit`, then `step` until `idle`, as with the engine.
+    """The engine as its costs and a record make it; `prefill` holds the seconds of a prefill pass
+    and of each prompt in it. `submit`, then `step` until `idle`, as with the engine.
 
-    `now` is the model's clock: it moves by what a step takes, and whoever waits for an arrival sets it. With the policy
-    fixed(0) and the costs of a target alone it decodes plainly. `shares` [A, 2] holds the tokens that each recorded answer
-    has written, and its equal shares of the seconds of its rounds. Raises RequestError for more slots than the costs cover.
+    `now` is the model's clock: it moves by what a step takes, and whoever waits for an arrival sets
+    it. With the policy fixed(0) and the costs of a target alone it decodes plainly. `shares` [A, 2]
+    holds the tokens that each recorded answer has written, and its equal shares of the seconds of
+    its rounds. Raises RequestError for more slots than the costs cover.
     """
 
     def __init__(
@@ -120,7 +127,8 @@ class EngineModel:
         return not self._waiting and (self.answer < 0).all()
 
     def submit(self, answer: int, arrived: float) -> None:
-        """Take in a request that arrived at a time of the model's clock and will get a recorded answer."""
+        """Take in a request that arrived at a time of the model's clock and will get a recorded
+        answer."""
         self._waiting.append((answer, arrived))
 
     def step(self) -> StepReport:
@@ -176,15 +184,17 @@ class EngineModel:
 
 
 def poisson(rate: float, count: int, rng: np.random.Generator) -> list[float]:
-    """Return seconds at which `count` requests arrive, independently of one another, `rate` a second on average."""
+    """Return seconds at which `count` requests arrive, independently of one another, `rate` a
+    second on average."""
     if not rate > 0:
         raise RequestError(f"the arrival rate is {rate} requests a second; it must be above 0")
     return rng.exponential(1 / rate, count).cumsum().tolist()
 
 
 def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:
-    """Return steps of the model until requests that arrive at these seconds, in order, each with an answer of the record at
-    random, are all answered. Arrivals all at 0 make a closed loop of as many requests as there are slots."""
+    """Return steps of the model until requests that arrive at these seconds, in order, each with an
+    answer of the record at random, are all answered. Arrivals all at 0 make a closed loop of as
+    many requests as there are slots."""
     answers = rng.integers(len(model.record.tokens), size=len(arrivals))
     waiting, steps = deque(zip(answers.tolist(), map(float, arrivals))), []
     while waiting or not model.idle:

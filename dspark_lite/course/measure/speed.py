@@ -21,10 +21,12 @@ from .lab import Lab
 
 
 def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0) -> dict:
-    """Return tokens per second in decoding alone, batch 1, and the ratio to plain decoding in the same run.
+    """Return tokens per second in decoding alone, batch 1, and the ratio to plain decoding in the
+    same run.
 
-    Drafters take turns prompt by prompt, so that a slow moment of the machine meets all of them. `leads` holds how much faster the
-    fastest drafter is than each other one, with its interval over prompts.
+    Drafters take turns prompt by prompt, so that a slow moment of the machine meets all of them.
+    `leads` holds how much faster the fastest drafter is than each other one, with its interval over
+    prompts.
     """
     check_temperature(temperature)
     held = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
@@ -76,8 +78,8 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
 
 
 def speed_lead(ours: list[np.ndarray], theirs: list[np.ndarray]) -> Estimate:
-    """Return how much faster one drafter is than another, as a fraction, averaged over domains; a domain is rows as
-    `committed_and_seconds` gives."""
+    """Return how much faster one drafter is than another, as a fraction, averaged over domains; a
+    domain is rows as `committed_and_seconds` gives."""
     return paired(
         lambda a, b: (
             np.mean([share_of_rows(x) / share_of_rows(y) for x, y in zip(a, b)], axis=0) - 1

@@ -1,9 +1,9 @@
 """The time of a whole step of a serving engine, by its requests and its verified tokens.
 
-The scheduler maximises expected tokens per second, theta = (R + admitted survivals) * SPS (paper, section 3.2.2), and the
-seconds in it are those of the step: drafting, the host's work and committing count like verification. At a given number
-of requests they are constant, but a constant matters: the longer the rest of a step takes, the less a further token
-prolongs it.
+The scheduler maximises expected tokens per second, theta = (R + admitted survivals) * SPS (paper,
+section 3.2.2), and the seconds in it are those of the step: drafting, the host's work and
+committing count like verification. At a given number of requests they are constant, but a constant
+matters: the longer the rest of a step takes, the less a further token prolongs it.
 """
 
 import numpy as np
@@ -13,11 +13,13 @@ from dspark_lite.common.errors import RequestError
 
 
 class StepCosts:
-    """Seconds of a step by requests R and by verified tokens B, anchors included; takes a CostTable's place in a policy.
+    """Seconds of a step by requests R and by verified tokens B, anchors included; takes a
+    CostTable's place in a policy.
 
-    `step_seconds` [n, k] were measured at `requests` [n] and at `tokens_per_request` [k]; in between, the step's time is
-    linear. Nothing is known beyond the most requests or tokens per request. Raise RequestError for grids that do not
-    increase, times that are not positive numbers, shapes that do not fit.
+    `step_seconds` [n, k] were measured at `requests` [n] and at `tokens_per_request` [k]; in
+    between, the step's time is linear. Nothing is known beyond the most requests or tokens per
+    request. Raise RequestError for grids that do not increase, times that are not positive numbers,
+    shapes that do not fit.
     """
 
     def __init__(self, requests, tokens_per_request, step_seconds):
@@ -50,13 +52,16 @@ class StepCosts:
             )
 
     def most_tokens(self, requests: int) -> int:
-        """Return the largest number of tokens a request that was measured; 0 beyond the most requests."""
+        """Return the largest number of tokens a request that was measured; 0 beyond the most
+        requests."""
         return int(requests * self.tokens_per_request[-1]) if requests <= self.requests[-1] else 0
 
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Return the seconds of a step of `requests` requests that verifies `tokens`; float64 [n] for a range of n.
+        """Return the seconds of a step of `requests` requests that verifies `tokens`; float64 [n]
+        for a range of n.
 
-        Fewer tokens than requests cost as much as the anchors alone. Raise RequestError beyond what was measured.
+        Fewer tokens than requests cost as much as the anchors alone. Raise RequestError beyond what
+        was measured.
         """
         if not 1 <= requests <= self.requests[-1]:
             raise RequestError(
@@ -80,7 +85,8 @@ class StepCosts:
         return float(np.interp(tokens / requests, self.tokens_per_request, of_requests))
 
     def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Return steps per second, 1 / seconds; ranges are cached, because a scheduler asks for the same one in every step."""
+        """Return steps per second, 1 / seconds; ranges are cached, because a scheduler asks for the
+        same one in every step."""
         if not isinstance(tokens, range):
             return 1 / self.seconds(requests, tokens)
         if (requests, tokens) not in self._curves:
@@ -88,10 +94,10 @@ class StepCosts:
         return self._curves[requests, tokens]
 
     def convex_fit(self) -> "StepCosts":
-        """Return a least-squares convex, non-decreasing fit at each number of requests, bounded below by the fastest
-        measurement:
+        """Return a least-squares fit at each number of requests: convex, non-decreasing, and
+        nowhere below the fastest measurement.
 
-        The lower hull would follow the measurements that came out short by chance, and bend where they stand.
+        A lower hull would bend at the measurements that were short by chance.
         """
         from scipy.optimize import nnls  # slow to import, and needed here only
 

@@ -1,4 +1,5 @@
-"""The time of a target's pass: SPS(B), the cost table of its tokens, or SGLang's additive table of requests and tokens."""
+"""The time of a target's pass: SPS(B), the cost table of its tokens, or SGLang's additive table of
+requests and tokens."""
 
 import sys
 from functools import partial
@@ -36,8 +37,8 @@ def profile(
     repeats: int = PROFILE_REPEATS,
     text: torch.Tensor | None = None,
 ) -> tuple[CostTable, dict]:
-    """Return SPS(B) of `target` for B in `sizes`, one request: (table of medians, milliseconds of every repeat by size), as
-    `timed_passes` has them."""
+    """Return SPS(B) of `target` for B in `sizes`, one request: (table of medians, milliseconds of
+    every repeat by size), as `timed_passes` has them."""
     spent = {
         size: times
         for (_, size), times in timed_passes(target, (1,), sizes, context, repeats, text).items()
@@ -58,8 +59,8 @@ def profile_steps(
     repeats: int = PROFILE_REPEATS,
     text: torch.Tensor | None = None,
 ) -> tuple[StepCosts, dict]:
-    """Return the times of passes that verify `tokens` of each of `requests`: (median seconds, milliseconds of every repeat by
-    (requests, tokens of each)), as `timed_passes` has them."""
+    """Return the times of passes that verify `tokens` of each of `requests`: (median seconds,
+    milliseconds of every repeat by (requests, tokens of each)), as `timed_passes` has them."""
     spent = timed_passes(target, requests, tokens, context, repeats, text)
     requests, tokens = (list(dict.fromkeys(each)) for each in zip(*spent))
     return StepCosts(
@@ -71,12 +72,13 @@ def profile_steps(
 def timed_passes(
     target, requests, tokens, context: int, repeats: int, text: torch.Tensor | None
 ) -> dict[tuple[int, int], list[float]]:
-    """Return the milliseconds of every repeat of passes that verify `tokens` of each of `requests`, by (requests, tokens), in
-    rising order.
+    """Return the milliseconds of every repeat of passes that verify `tokens` of each of `requests`,
+    by (requests, tokens), in rising order.
 
-    A pass comes after `context` committed tokens of each request and is rolled back; passes are timed in round-robin, so that a busy
-    moment of the machine meets all of them. The tokens are those of `text` [n], over and over (None: random ones).
-    Raise RequestError where the target has no position for the longest.
+    A pass comes after `context` committed tokens of each request and is rolled back; passes are
+    timed in round-robin, so that a busy moment of the machine meets all of them. The tokens are
+    those of `text` [n], over and over (None: random ones). Raise RequestError where the target has
+    no position for the longest.
     """
     requests, tokens = sorted(set(requests)), sorted(set(tokens))
     if not (requests and tokens) or min(requests[0], tokens[0]) < 1:
@@ -113,7 +115,8 @@ def timed_passes(
 
 
 def profiled_tokens(target, shape: tuple[int, int], text: torch.Tensor | None) -> torch.Tensor:
-    """Return token ids of this shape for a profile: those of `text` [n] over and over, or random ones where it is None."""
+    """Return token ids of this shape for a profile: those of `text` [n] over and over, or random
+    ones where it is None."""
     if text is not None:
         return text.to(target.device)[
             torch.arange(shape[0] * shape[1], device=target.device) % len(text)
@@ -123,7 +126,8 @@ def profiled_tokens(target, shape: tuple[int, int], text: torch.Tensor | None) -
 
 
 def additive_fit(costs: StepCosts, origin: Origin | None = None) -> tuple[AdditiveCosts, float]:
-    """Return SGLang's additive table nearest to steps measured at `origin`, and its largest relative error on them."""
+    """Return SGLang's additive table nearest to steps measured at `origin`, and its largest
+    relative error on them."""
     each, per_request = np.meshgrid(costs.requests, costs.tokens_per_request, indexing="ij")
     measured = each.ravel(), (each * per_request).ravel(), costs.step_seconds.ravel()
     table = AdditiveCosts.fit(*measured, origin)

@@ -1,4 +1,5 @@
-"""The trainings behind the paper's table and figures, by name of their file in assets/measurements/experiments."""
+"""The trainings behind the paper's table and figures, by name of their file in
+assets/measurements/experiments."""
 
 from typing import NamedTuple
 
@@ -45,7 +46,8 @@ RUNS[TAPS["the last of the four"]] = Run("tiny-dspark", {"config.target_layer_id
 
 
 def _seeds(name: str, recipe: str, changes: dict | None = None) -> tuple[str, ...]:
-    """Return three runs that differ in their seed alone, entered in RUNS; the recipe's own is the first."""
+    """Return three runs that differ in their seed alone, entered in RUNS; the recipe's own is the
+    first."""
     names = (name, f"{name}-seed-2", f"{name}-seed-3")
     RUNS.update(
         {
@@ -57,8 +59,8 @@ def _seeds(name: str, recipe: str, changes: dict | None = None) -> tuple[str, ..
 
 
 def _of_length(recipe: str, length: int) -> str:
-    """Return a run that trains a finished drafter on for drafts of another length, the anchor counted, entered in RUNS; the
-    length it has is trained on as well."""
+    """Return a run that trains a finished drafter on for drafts of another length, the anchor
+    counted, entered in RUNS; the length it has is trained on as well."""
     RUNS[f"{recipe}-length-{length}"] = Run(
         recipe,
         {

@@ -1,7 +1,9 @@
-"""Symptoms of a decoder: the chart of a clinic's patient, and the distance of each symptom from a healthy one's.
+"""Symptoms of a decoder: the chart of a clinic's patient, and the distance of each symptom from a
+healthy one's.
 
-A chart is measured on the first rounds of answers, so that a slow decoder costs no more time than a fast one. A symptom is
-a ratio of sums over rounds; its standard error comes from the answers, because the rounds of one answer resemble each other.
+A chart is measured on the first rounds of answers, so that a slow decoder costs no more time than a
+fast one. A symptom is a ratio of sums over rounds; its standard error comes from the answers,
+because the rounds of one answer resemble each other.
 """
 
 from typing import NamedTuple
@@ -12,7 +14,7 @@ from transformers import DynamicCache
 
 from dspark_lite.decoding.proposal import start_policy
 from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.together import begin_together, play_round
+from dspark_lite.decoding.lockstep import begin_together, play_round
 from dspark_lite.decoding.sampling import probabilities, residual
 from dspark_lite.course.measure.chi_square import MIN_EXPECTED, pooled_cells
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
@@ -33,11 +35,13 @@ class Symptom(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Rounds of a decoder: `rounds` [N] holds a column for each name of NOTED, `drafts` is the length of a whole block."""
+    """Rounds of a decoder: `rounds` [N] holds a column for each name of NOTED, `drafts` is the
+    length of a whole block."""
 
     rounds: np.ndarray
     drafts: int
-    price: float  # what the cost table takes for its largest pass, a whole block's, in passes of one token
+    # What the cost table takes for its largest pass, a whole block's, in passes of one token
+    price: float
     distance: float = 0.0  # of the text's distribution from the target's, by enumeration
 
 
@@ -58,9 +62,11 @@ NOTED = (
 
 
 def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
-    """Return the cost table of a line through the median times of passes, {tokens: milliseconds of each repeat}.
+    """Return the cost table of a line through the median times of passes, {tokens: milliseconds of
+    each repeat}.
 
-    The time of a pass without a token is 1, and a token costs at least a hundredth of it, whatever the noise says.
+    The time of a pass without a token is 1, and a token costs at least a hundredth of it, whatever
+    the noise says.
     """
     sizes = np.array(list(milliseconds))
     slope, start = np.polyfit(sizes, [np.median(times) for times in milliseconds.values()], 1)
@@ -71,8 +77,8 @@ def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
 def take_chart(
     service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0
 ) -> Chart:
-    """Return the chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of each domain, at temperature
-    1."""
+    """Return the chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of
+    each domain, at temperature 1."""
     rows, read = [], []
     hook = service.drafter.fc.register_forward_hook(
         lambda module, given, output: read.append(output.shape[1])
@@ -100,7 +106,8 @@ def take_chart(
 
 
 def _rounds(service, text: str, generator, read: list):
-    """Yield a row of NOTED, from the round's number on, for each of the first CHART_ROUNDS rounds of an answer."""
+    """Yield a row of NOTED, from the round's number on, for each of the first CHART_ROUNDS rounds
+    of an answer."""
     seen = []
 
     def whole_blocks(proposal):
@@ -148,8 +155,8 @@ def _rounds(service, text: str, generator, read: list):
 
 
 def ratio(above: np.ndarray, below: np.ndarray, answers: np.ndarray) -> Symptom:
-    """Return the sum of one column [N] over that of another, with its standard error over the answers [N] that the rounds are
-    from."""
+    """Return the sum of one column [N] over that of another, with its standard error over the
+    answers [N] that the rounds are from."""
     place = np.unique(answers, return_inverse=True)[1]
     above, below = np.bincount(place, above), np.bincount(place, below)
     if below.sum() < LEAST_COUNT:
@@ -207,8 +214,8 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
 
 
 def standard_errors(sick: Symptom, healthy: Symptom) -> float:
-    """Return how many standard errors a symptom is from the healthy one; infinite for exact ones that differ, 0 for unknown
-    ones."""
+    """Return how many standard errors a symptom is from the healthy one; infinite for exact ones
+    that differ, 0 for unknown ones."""
     difference, error = sick.value - healthy.value, np.hypot(sick.error, healthy.error)
     if np.isnan(difference) or difference == 0:
         return 0.0
@@ -217,8 +224,9 @@ def standard_errors(sick: Symptom, healthy: Symptom) -> float:
 
 @torch.inference_mode()
 def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
-    """Return whether the block after ids [1, n] reacts: its hidden states to the anchor, the last of ids, and to the newest
-    features, and the first slot's logits, through the head alone, to the token before it."""
+    """Return whether the block after ids [1, n] reacts: its hidden states to the anchor, the last
+    of ids, and to the newest features, and the first slot's logits, through the head alone, to the
+    token before it."""
     drafter, anchor = service.drafter, ids[:, -1]
     features = service.target.prefill(ids[:, :-1], drafter.taps)[0].features
     blanked, another = (
@@ -247,8 +255,9 @@ def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
 def place_of_drafts(
     service, ids: torch.Tensor, answer: list[int], places: int = 12
 ) -> tuple[float, float]:
-    """Return two shares of the greedy drafts after each of the first `places` tokens of an answer to ids [1, n]: those that are the
-    token of their own place, and those that are the one after it. `answer` is the target's own, with `places` + gamma + 1 tokens at least."""
+    """Return two shares of the greedy drafts after each of the first `places` tokens of an answer
+    to ids [1, n]: those that are the token of their own place, and those that are the one after it.
+    `answer` is the target's own, with `places` + gamma + 1 tokens at least."""
     gamma, hits = service.drafter.gamma, []
     text = torch.cat([ids, torch.tensor([answer], device=ids.device)], 1)
     features = service.target.prefill(text, service.drafter.taps)[
@@ -272,11 +281,12 @@ def place_of_drafts(
 def most_telling_place(
     target, drafter, prompts: list[torch.Tensor], change, draws: int, tokens: int = 16
 ):
-    """Return the place in the target's answers to prompts [1, n] where a chi-square test finds a drafter most easily that draws
-    by `change(q)` and claims q: (ids [1, n] up to the anchor, the target's distribution [V] after it, the one [V] that the
-    mistake makes of it).
+    """Return the place in the target's answers to prompts [1, n] where a chi-square test finds a
+    drafter most easily that draws by `change(q)` and claims q: (ids [1, n] up to the anchor, the
+    target's distribution [V] after it, the one [V] that the mistake makes of it).
 
-    The measure is how much the mistake raises chi-square, with cells pooled as in measure/chi_square.py.
+    The measure is how much the mistake raises chi-square, with cells pooled as in
+    measure/chi_square.py.
     """
     best = (-1.0,)
     for ids in prompts:

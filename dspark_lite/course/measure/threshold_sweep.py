@@ -25,13 +25,14 @@ def sweep(
     temperature: float = 1.0,
     path: Path | None = None,
 ) -> dict:
-    """Return one row for each domain (or benchmark) of the lab's prompts and threshold: tokens `accepted` a step (bonus
-    included) and drafts `rejected` a step, their sum `total`, and the acceptance rate, accepted over total as in Figure 5, with
-    its interval over prompts.
+    """Return one row for each domain (or benchmark) of the lab's prompts and threshold: tokens
+    `accepted` a step (bonus included) and drafts `rejected` a step, their sum `total`, and the
+    acceptance rate, accepted over total as in Figure 5, with its interval over prompts.
 
-    Prompts that leave the target no position for an answer are passed over. With a `path`, that of the JSON to be, finished
-    answers are kept in a journal beside it, and the same call goes on where it was stopped. Raise RequestError for a
-    drafter without a confidence head, or where no prompt has room.
+    Prompts that leave the target no position for an answer are passed over. With a `path`, that of
+    the JSON to be, finished answers are kept in a journal beside it, and the same call goes on
+    where it was stopped. Raise RequestError for a drafter without a confidence head, or where no
+    prompt has room.
     """
     check_confidence_head(drafter)
     journal, rows = rollout_journal(path, lab, drafter, temperature), []
@@ -86,7 +87,8 @@ def sweep(
 
 
 def step_counts(rounds) -> list[int]:
-    """Return [accepted tokens, bonus included; rejected drafts; steps] of one answer, without rounds that its end cut short."""
+    """Return [accepted tokens, bonus included; rejected drafts; steps] of one answer, without
+    rounds that its end cut short."""
     whole = [r for r in rounds if r.committed > r.accepted]
     return [
         sum(r.accepted + 1 for r in whole),
@@ -96,7 +98,8 @@ def step_counts(rounds) -> list[int]:
 
 
 def summary(counts: np.ndarray) -> dict:
-    """Return means a step and the acceptance rate of `step_counts` [N, 3], the rate with its bootstrap interval."""
+    """Return means a step and the acceptance rate of `step_counts` [N, 3], the rate with its
+    bootstrap interval."""
     if not counts.size or not counts[:, 2].sum():
         raise RequestError(
             "no prompt gave a whole step; take shorter prompts, more of them, or longer answers"

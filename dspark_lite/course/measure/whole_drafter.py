@@ -1,4 +1,5 @@
-"""Lesson 07's training of a whole drafter with a given mask and loss, a reader's or the course's, and its results."""
+"""Lesson 07's training of a whole drafter with a given mask and loss, a reader's or the course's,
+and its results."""
 
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,8 @@ def recorded() -> dict:
 
 
 def packed_mask(sees, anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor:
-    """Return the mask [B, 1, K * g, n + K * g] of packed blocks, by `sees(anchors [K], length, gamma, query, key)`.
+    """Return the mask [B, 1, K * g, n + K * g] of packed blocks, by `sees(anchors [K], length,
+    gamma, query, key)`.
 
     anchors [B, K] are places in texts of `length` n tokens; a block has `gamma` g slots.
     """
@@ -51,9 +53,11 @@ def packed_mask(sees, anchors: torch.Tensor, length: int, gamma: int) -> torch.T
 def batch_loss(
     drafter, batch: TrainingBatch, sees, loss, factors: dict[str, float], shift: int = 0
 ) -> torch.Tensor:
-    """Return the loss of a batch, one number: `loss` (exercise 2) of its blocks, packed by the mask `sees` (exercise 3).
+    """Return the loss of a batch, one number: `loss` (exercise 2) of its blocks, packed by the mask
+    `sees` (exercise 3).
 
-    With a `shift` of 1 every slot is scored on the token before its own, and on the target one place earlier.
+    With a `shift` of 1 every slot is scored on the token before its own, and on the target one
+    place earlier.
     """
     mask = packed_mask(sees, batch.anchors, batch.ids.shape[1], drafter.gamma)
     blocks = training_forward(
@@ -78,7 +82,8 @@ def batch_loss(
 def held_out_blocks(
     lab: Lab, taps, prompts: dict[str, list[str]]
 ) -> dict[str, list[TrainingBatch]]:
-    """Return the target's own answers to prompts {domain: [...]} at temperature 1, one a batch, each with some random anchors."""
+    """Return the target's own answers to prompts {domain: [...]} at temperature 1, one a batch,
+    each with some random anchors."""
     asked = {
         domain: [lab.encode(text)[0].tolist() for text in texts]
         for domain, texts in prompts.items()
@@ -98,7 +103,8 @@ def held_out_blocks(
 
 
 def expected_length(lab: Lab, drafter, held_out: dict[str, list[TrainingBatch]]) -> dict:
-    """Return the expected accepted length of rounds that begin at random places of held-out answers, {domain: [N, 2]}.
+    """Return the expected accepted length of rounds that begin at random places of held-out
+    answers, {domain: [N, 2]}.
 
     A row is an answer: the tokens of its rounds, added up, and how many rounds they are.
     """
@@ -110,10 +116,12 @@ def expected_length(lab: Lab, drafter, held_out: dict[str, list[TrainingBatch]])
 
 @torch.no_grad()
 def expected_tokens(drafter, batch: TrainingBatch, dtype: torch.dtype) -> tuple[float, int]:
-    """Return the expected tokens of a round begun at each anchor, added up, and the number of anchors, of texts of the target.
+    """Return the expected tokens of a round begun at each anchor, added up, and the number of
+    anchors, of texts of the target.
 
-    A token x that the target drew, weighed by min(1, q(x) / p(x)), is in the mean the overlap of q and p, and so is the product
-    over the first k tokens the chance that k drafts are accepted. Blocks that the text is too short for are left out.
+    A token x that the target drew, weighed by min(1, q(x) / p(x)), is in the mean the overlap of q
+    and p, and so is the product over the first k tokens the chance that k drafts are accepted.
+    Blocks that the text is too short for are left out.
     """
     mask = dense_mask(batch.anchors, batch.ids.shape[1], drafter.gamma)
     features, last_hidden = batch.features.to(dtype), batch.last_hidden.to(dtype)
@@ -140,7 +148,8 @@ def tokens_per_round(lab: Lab, drafter, prompts: int) -> dict[str, float]:
 
 
 def train(parameters: list, batch_at, loss_of, steps: int, rate_at) -> list[float]:
-    """Train parameters by AdamW, `loss_of(batch_at(step))` at the rate `rate_at(step)`; return the loss of each step."""
+    """Train parameters by AdamW, `loss_of(batch_at(step))` at the rate `rate_at(step)`; return the
+    loss of each step."""
     optimiser, losses = torch.optim.AdamW(parameters), []
     for step in range(steps):
         for group in optimiser.param_groups:
@@ -154,7 +163,8 @@ def train(parameters: list, batch_at, loss_of, steps: int, rate_at) -> list[floa
 
 
 def train_whole(lab: Lab, folder: Path, sees, loss, prompts: int) -> dict:
-    """Train drafters from scratch by the recipe `lesson-PROFILE`, and count their tokens per round beside the lab's DSpark.
+    """Train drafters from scratch by the recipe `lesson-PROFILE`, and count their tokens per round
+    beside the lab's DSpark.
 
     `sees` and `loss` are what lesson 07's exercises 3 and 2 ask for; answers, cache and drafters go to `folder`.
     Return the loss of each update ("losses") with "right labels", with right labels "stopped early" after a fifth of the

@@ -6,7 +6,7 @@ from ..common.errors import RequestError
 from .requests import Answer, Request, RunningRequest
 
 
-class Scheduler:
+class RequestQueue:
     """The queue and the slots of an engine: first come, first served.
 
     `now()` gives the time in seconds. Every request is answered once: among the `ended`, or by
