@@ -193,8 +193,8 @@ def moved(place, control) -> bool:
     return False
 
 
-def test_five_lessons_move_and_five_play_a_round():
-    assert len(WITH_WIDGETS) >= 5 and len(WITH_ROUNDS) >= 5
+def test_most_lessons_play_a_round_and_some_have_controls():
+    assert len(WITH_WIDGETS) >= 4 and len(WITH_ROUNDS) >= 12
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -234,7 +234,8 @@ def test_a_round_is_stepped_and_scrubbed_by_keys_and_plays(visit, page, size):
     for key in ("ArrowRight", "ArrowRight", "End", "ArrowLeft"):
         slider.press(key)
         heard.append(said.inner_text())
-    assert len(set(heard)) == 5 and said.get_attribute("aria-live") == "polite"
+    steps = 1 + int(slider.get_attribute("max"))
+    assert len(set(heard)) == min(5, steps) and said.get_attribute("aria-live") == "polite"
     assert slider.get_attribute("aria-valuetext") == heard[-1]
     slider.press("Home")
     slider.press(" ")  # plays
@@ -261,6 +262,7 @@ def test_a_round_is_whole_in_its_page_and_moves_only_where_motion_is_wanted(visi
         assert min(left for left, *_ in letters) >= sheet["x"] - 3
         assert max(right for _, right, _ in letters) <= sheet["x"] + sheet["width"] + 3
         assert min(height for *_, height in letters) >= 10
+        place.get_by_role("slider").press("Home")
         place.get_by_role("button", name="one step on").click()
         seconds = place.locator(".stage rect").evaluate_all(
             "(boxes) => boxes.map((box) => parseFloat(getComputedStyle(box).transitionDuration))"
@@ -285,7 +287,9 @@ def test_every_control_is_reached_by_the_keyboard(visit, page):
     tab = visit(page)
     tab.evaluate(f"""() => {{
         const here = [...document.querySelectorAll("{CONTROLS}")].filter((one) => !one.disabled && one.tabIndex >= 0);
-        window.unreached = new Set(here.filter((one) => one.checkVisibility({{ visibilityProperty: true }})));
+        const seen = here.filter((one) => one.checkVisibility({{ visibilityProperty: true }}));
+        const first = (one) => seen.find((other) => other.name === one.name);  // arrows reach the others
+        window.unreached = new Set(seen.filter((one) => one.type !== "radio" || one === first(one)));
         document.addEventListener("focusin", (event) => window.unreached.delete(event.target));
     }}""")
     assert tab.evaluate("() => window.unreached.size") > 0

@@ -35,7 +35,8 @@ function draw(place, scene, chosen, choose) {
       box.append(html("p", {}, slider, shown, take));
     } else
       for (const { text } of options) {
-        const pick = html("input", { type: "radio", name: scene.name, onchange: () => choose(text) });
+        const group = `${scene.name}${answer === undefined ? "" : ", settled"}`; // a place has its own
+        const pick = html("input", { type: "radio", name: group, onchange: () => choose(text) });
         box.append(html("label", {}, pick, ` ${text}`));
       }
     return;
