@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=60 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=75 difficulty="medium"
 # # 08 · The released weights
 #
 # In September 2026 [a test](../docs/references.md#vllm-norm) of vLLM's kernels (programs for single operations) reported 1.08 tokens per

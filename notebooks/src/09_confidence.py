@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=60 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=70 difficulty="medium"
 # # 09 · Confidence
 #
 # **After this lesson you can**
