@@ -50,6 +50,7 @@ def write_sources(folder: Path) -> None:
             "lessons": lambda: pages.lesson_tables(notebooks),
             "hours": lambda: str(pages.hours(notebooks)),
             "race": pages.race_place,
+            "bets": pages.bets_place,
             "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",
         }
         text = text.replace("COLAB/", f"{pages.COLAB}/").replace("DISCUSSIONS", pages.DISCUSSIONS)

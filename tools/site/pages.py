@@ -15,6 +15,7 @@ import nbformat
 
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
+from dspark_lite.course.bets.questions import BELIEFS, by_lesson
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
 from dspark_lite.course.result_files import read
@@ -332,6 +333,13 @@ def lesson_tables(notebooks: dict[str, object]) -> str:
 def hours(notebooks: dict[str, object]) -> int:
     """Return the hours that the lessons {path: notebook} state together."""
     return round(sum(book.cells[0].metadata.get("minutes", 0) for book in notebooks.values()) / 60)
+
+
+def bets_place() -> str:
+    """Return the place in which a page draws the score of all bets."""
+    numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
+    given = json.dumps({"drawing": "score", "numbers": numbers})
+    return f'<div class="course-own course-score" hidden><script type="application/json">{given}</script></div>'
 
 
 def race_place() -> str:
