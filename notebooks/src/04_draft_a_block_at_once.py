@@ -203,11 +203,11 @@ claims({"at this place a third or more of what DFlash drafts is hardly ever writ
         "the worst pair joins the likeliest tokens of the two slots": favourites == [first[row].item(), second[column].item()]})
 
 # %% [markdown]
-# (The tables show a few likely tokens only, so their cells do not add up to one.) Of the probability in the right-hand table,
-# ⟦nonsense:.0 %⟧ lies on pairs that the target hardly ever writes (each below ⟦hardly:.1 %⟧), "⟦pair⟧" above all. Each of its words has a
-# place in some phrasing; the pair has none. Even perfect slots, with the target's own shares (the left table's row and column sums), would waste
-# ⟦at_best:.0 %⟧. The rest is that slot 2 is wrong by itself: in its table "⟦favourite⟧" has ⟦share_drafted:.0 %⟧, in the
-# target's ⟦share_written:.0 %⟧.
+# Both tables show only a few likely tokens, so their cells do not add up to 100 %; the percentages here are shares of what is shown. On
+# the right ⟦nonsense:.0 %⟧ lies on pairs that the target hardly ever writes (each below ⟦hardly:.1 %⟧), "⟦pair⟧" above all. Each of its
+# words has a place in some phrasing; the pair has none. How much of this is drawing apart? Two *perfect* slots, with the target's own shares
+# of first and of second words, would still waste ⟦at_best:.0 %⟧. The rest are the slots' own errors: the second slot gives "⟦favourite⟧"
+# ⟦share_drafted:.0 %⟧ of what the table shows, the target ⟦share_written:.0 %⟧.
 #
 # In rounds of another answer to the same prompt you see all slots draw at once, and what becomes of it. The first refusal is a collision:
 # "⟦before⟧" and "⟦refused⟧" come from two phrasings ("here is", "let us"). Later ones may be a slot's own mistake.
@@ -288,13 +288,13 @@ picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.
 # 1. [**Taps**](../docs/glossary.md#context-features) (blue). While the target reads, it computes a hidden state after every layer anyway. For
 #    each token the states of a few layers, spread evenly over the target's depth, are laid side by side; a matrix ($W_c$) and a norm make one
 #    *context vector* of them.
-# 2. **Keys and values** (blue arrows). In every layer of the draft the context vectors become keys and values. Every layer gets them
-#    directly, not second-hand through the slots. They send no queries, so
-#    no layer of the draft changes them: every layer reads the same context vectors, through its own key and value matrices. So their
-#    keys and values, one set per layer, are computed once and kept.
+# 2. **Keys and values** (blue arrows). Each layer of the draft turns the context vectors into keys and values, with matrices of its own. The
+#    block's slots look at them; the context vectors themselves look at nothing, so no layer changes them. Hence the keys and values of a
+#    token are computed once, and kept for all later rounds.
 # 3. **The block** (orange). The anchor and six [*masks*](../docs/glossary.md#mask-token) go in below, a mask being a token that says
-#    "unknown". Each slot comes out above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each
-#    mask one more. How can a mask know? In training each slot had to name the token that the target wrote there.
+#    "unknown". All masks have the same embedding: only its *position* (RoPE) tells a mask that it is, say, the third. Each slot comes out
+#    above as a distribution, through the target's own LM head: the anchor's slot drafts the first token, each mask one more. That this works
+#    is training: each slot had to name the token that the target wrote there.
 #
 # Why does the anchor stand in the block, and not in the context? The target has not read this newest token yet, so there are no hidden
 # states to tap. The target reads the anchor with the drafts; then the anchor and the accepted drafts move into the context.
