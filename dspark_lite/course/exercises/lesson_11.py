@@ -159,11 +159,12 @@ check_mask = Exercise(
 )
 
 
-def stops_paying(a, b, c, committed, chance):
-    """The load R at which a seventh draft of every request stops paying, in steps of a + b R + c t seconds that verify t tokens: with
-    six drafts a request commits `committed` tokens of seven verified, the seventh adds `chance`; inf where it pays at every load."""
-    left_over = committed * c - chance * (b + 7 * c)
-    return chance * a / left_over if left_over > 0 else np.inf
+def stops_paying(fixed, per_request, per_token, each, chance):
+    """The load R at which a seventh draft of every request stops paying, in steps of fixed + per_request R + per_token B seconds
+    that verify B tokens: with six drafts a request commits `each` tokens of seven verified, the seventh adds `chance`; inf where it
+    pays at every load."""
+    left_over = each * per_token - chance * (per_request + 7 * per_token)
+    return chance * fixed / left_over if left_over > 0 else np.inf
 
 
 def machine_case(generator):
@@ -212,29 +213,29 @@ check_stops_paying = Exercise(
             "where no load is too heavy, the draft pays at every one: return np.inf, not 0.": lambda a, b, c, committed, chance: (
                 found if np.isfinite(found := stops_paying(a, b, c, committed, chance)) else 0.0
             ),
-            "without the seventh draft a step verifies seven tokens of each request, the anchor too: t = 7 R.": (
+            "without the seventh draft a step verifies seven tokens of each request, the anchor too: B = 7 R.": (
                 paying(verified=6),
                 paying(verified=6, endless=False),
             ),
-            "the seventh draft makes it eight tokens of each request; without it there are seven: t = 7 R against 8 R.": (
+            "the seventh draft makes it eight tokens of each request; without it there are seven: B = 7 R against 8 R.": (
                 paying(verified=8),
                 paying(verified=8, endless=False),
             ),
-            "a seventh draft of every request is R more verified tokens, not one for the whole step: t = 7 R against 8 R.": (
+            "a seventh draft of every request is R more verified tokens, not one for the whole step: B = 7 R against 8 R.": (
                 one_token(None),
                 one_token(np.inf),
             ),
-            "a request costs something for itself, b, however few of its drafts are verified.": (
+            "a request costs something for itself, per_request, however few of its drafts are verified.": (
                 paying(requests=0.0),
                 paying(requests=0.0, endless=False),
             ),
-            "a step costs something for itself, a, whatever is verified; without it no load would be special.": (
+            "a step costs something for itself, fixed, whatever is verified; without it no load would be special.": (
                 lambda a, b, c, committed, chance: committed * c - chance * (b + 7 * c),
                 lambda a, b, c, committed, chance: (
                     0.0 if committed * c > chance * (b + 7 * c) else np.inf
                 ),
             ),
-            "the other way round: the seventh draft adds `chance` tokens to `committed`.": lambda a, b, c, committed, chance: (
+            "the other way round: the seventh draft adds `chance` tokens to `each`.": lambda a, b, c, committed, chance: (
                 stops_paying(a, b, c, chance, committed)
             ),
             "that is 1 / R; turn it over.": lambda a, b, c, committed, chance: (
@@ -243,7 +244,7 @@ check_stops_paying = Exercise(
                 else np.inf
             ),
         },
-        "(committed + chance) / (a + b R + 8 c R) = committed / (a + b R + 7 c R), solved for R; np.inf where no positive R does it.",
+        "chance / per_token = each R / (fixed + per_request R + per_token 7 R), solved for R; np.inf where no positive R does it.",
     ),
 )
 

@@ -374,9 +374,11 @@ def board(
         int(theta.argmax()),
         value_of(alive, lengths, cost_table),
     )
-    mark(curve, top, theta[top], "retrospective", "the top")
-    mark(curve, stop, theta[stop], "algorithm1", "Algorithm 1 stops")
-    if value is not None:
+    if top != stop:
+        mark(curve, top, theta[top], "retrospective", "the top")
+    where = "Algorithm 1 stops" if top != stop else "Algorithm 1 stops, at the top"
+    mark(curve, stop, theta[stop], "algorithm1", where)
+    if value is not None and policy_name != "algorithm1":
         curve.plot(
             int(lengths.sum()),
             value,

@@ -68,16 +68,18 @@ def budget_scene(rounds: list[RecordedRound]) -> dict:
         )
     )
     at = {(r, k): 2 + number for number, (k, r) in enumerate(admitted)}
+    following = [divmod(index, requests)[::-1] for index in order.tolist()][sum(lengths) :][:1]
     sheets = [Sheet(width) for width in PAGES]
     for sheet in sheets:
-        _budget(sheet, rounds, alive, lengths, at, theta[: len(admitted) + 2], stop)
+        _budget(sheet, rounds, alive, lengths, at, following, theta[: len(admitted) + 2], stop)
     return _scene(
         "One step of several requests: the budget goes where survival is high", steps, sheets, stop
     )
 
 
-def _budget(sheet: Sheet, rounds, alive, lengths, at, theta, stop: int) -> None:
-    """Add the blocks of a step, survivals as bars, verdicts, and expected tokens a second along the order of admission."""
+def _budget(sheet: Sheet, rounds, alive, lengths, at, following, theta, stop: int) -> None:
+    """Add the blocks of a step, survivals as bars, verdicts, and expected tokens a second along the order of admission.
+    `following` is the draft (request, k) that would have gone in next, if any: it is framed while the walk stops."""
     cell = (sheet.width - 2 * EDGE) / (alive.shape[1] + 1)
     box, pitch = cell - 5, 50
     for r, (block, length) in enumerate(zip(rounds, lengths)):
@@ -108,6 +110,8 @@ def _budget(sheet: Sheet, rounds, alive, lengths, at, theta, stop: int) -> None:
                 for step, change in moves.items()
                 if "opacity" in change
             }
+            if (r, k) in following:
+                moves = {stop: {"stroke": "refused"}, stop + 1: {"stroke": "line", "opacity": 0.35}}
             sheet.rect(x, y, box, 24, "paper", "line", moves, round=4, thick=2)
             sheet.text(x + box / 2, y + 16, words, faded, size=size, anchor="middle", mono=True)
             value = alive[r, k].item()
