@@ -250,7 +250,7 @@ def test_the_weights_that_are_nearer_to_what_a_position_adds_are_named(closing):
 def test_pulls_are_read_at_the_guess(closing):
     (axes,) = figures.pull_figure([0.1, 0.5, 0.9], {"one": ([0.9, 0.5, 0.1], "C0")}, 0.5).axes
     assert [text.get_text() for text in axes.texts] == [
-        "one: 0.50"
+        "one: 0.500"
     ] and axes.get_title().startswith("at a guess among 2")
 
 

@@ -223,16 +223,16 @@ def loss_comparison(losses: dict[str, list[float]], lengths: dict[str, float], d
 
 
 def pull_figure(chance, pulls: dict[str, tuple], guess: float):
-    """Draw the pull of losses on the right token by its chance, {label: (pull, colour)}; a line stands at `guess`."""
+    """Draw the pull of losses on the right token by its chance (on a log scale), {label: (pull, colour)}; a line stands at `guess`."""
     fig, axes = figure()
     for label, (values, colour) in pulls.items():
         axes.plot(chance, values, color=colour)
         pull = np.interp(guess, chance, values)
         axes.plot(guess, pull, "o", color=colour)
         axes.annotate(
-            f"{label}: {pull:.2f}",
+            f"{label}: {pull:.3f}",
             (guess, pull),
-            (12, -10),
+            (10, -14 if pull > 0.5 else 8),
             textcoords="offset points",
             fontsize=SMALL,
             color=colour,
@@ -242,7 +242,8 @@ def pull_figure(chance, pulls: dict[str, tuple], guess: float):
     axes.set(
         xlabel="chance that the drafter gives the right token",
         ylabel="pull on its logit",
-        xlim=(0, 1),
+        xscale="log",
+        xlim=(min(chance), 1),
         ylim=(0, 1.05),
     )
     axes.set_title(f"at a guess among {round(1 / guess)} (dashed) the two losses pull unequally")
