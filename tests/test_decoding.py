@@ -611,11 +611,11 @@ def test_a_request_that_cannot_be_decoded_is_refused(ids, options, sentence):
         ((TARGET, "dspark"), "the drafter is a str; give what load_drafter returned"),
         (
             (TARGET, toy_models(vocab_size=VOCAB + 1, gamma=GAMMA)[1]["dspark"]),
-            "one of torch.float32 on cpu with 14 tokens, the target .* 13 tokens",
+            "14 tokens; this target has .* 13 tokens",
         ),
         (
             (Target(toy_models(vocab_size=VOCAB)[0].model.bfloat16()), DRAFTERS["dspark"]),
-            "one of torch.float32 .*, the target one of torch.bfloat16",
+            "torch.float32 .*; this target has torch.bfloat16",
         ),
     ],
 )

@@ -149,9 +149,9 @@ def test_after_a_step_without_drafts_the_next_but_one_verifies_whole_blocks(over
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pipeline, "PlannedTopK", Spy)
         patched.setattr(
-            one.scheduler,
+            one.queue,
             "admit",
-            lambda requests, admit=one.scheduler.admit: (
+            lambda requests, admit=one.queue.admit: (
                 begun.extend(len(told) for _ in requests) or admit(requests)
             ),
         )

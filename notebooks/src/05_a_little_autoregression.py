@@ -35,9 +35,8 @@ import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_05 as exercises
 from dspark_lite.course.exercises.keep import keep
-from dspark_lite.course.figures import lesson_04
+from dspark_lite.course.figures import lesson_04, token_boxes, widgets
 from dspark_lite.course.figures import lesson_05 as figures
-from dspark_lite.course.figures import token_boxes, widgets
 from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.measure.recorded_rounds import record_rounds

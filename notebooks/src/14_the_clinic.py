@@ -31,10 +31,8 @@ from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_14 as exercises
 from dspark_lite.course.exercises import patients
 from dspark_lite.course.figures import lesson_14 as figures
-from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.measure import symptoms as clinic
-from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 from dspark_lite.course.replication import clinic_results
 from dspark_lite.course.replication.lab_results import has_stored_results
 
@@ -151,6 +149,9 @@ bad_from.settle(when, f"drafts accepted, healthy and patient: {in_round(healthy_
 # Here are three rounds of this patient in a row, as they were recorded. The text grows by what was accepted, the draft's cache by all that was drafted.
 
 # %%
+from dspark_lite.course.figures.living_round import living_round
+from dspark_lite.course.measure.recorded_rounds import recorded_rounds
+
 picture = living_round("left", recorded_rounds("sick"))
 
 # %% [markdown]
