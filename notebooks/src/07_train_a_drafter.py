@@ -125,7 +125,7 @@ glue(hard=hard, soft=soft, alone=of_lab.cross_entropy_first)
 
 # %% tags=["claim"]
 claims({"with DSpark's factors cross-entropy pulls fifty times as hard": 50 < 0.1 * hard / (0.9 * soft) < 60,
-        "L1 pulls hardest at even odds": abs(float(chance[pulls[1].argmax()]) - 0.5) < 0.05})
+        "L1 pulls hardest at even odds": abs(chance.detach()[pulls[1].argmax()].item() - 0.5) < 0.05})
 
 # %% [markdown]
 # <details><summary>After your bet</summary>
