@@ -11,6 +11,7 @@ from dspark_lite.course.bets import asking, score
 from dspark_lite.course.bets.questions import BELIEFS, by_lesson, is_right, question, questions
 from dspark_lite.course.exercises import progress
 from dspark_lite.course.figures.widgets import WEB
+from tools.site import pages
 
 CHOICE = {
     "question": "Which?",
@@ -180,3 +181,19 @@ def test_a_lesson_settles_every_bet_and_its_student_edition_shows_no_answer(less
         if "answer" in scene:
             assert scene["why"] not in output.data["text/markdown"]
             assert not scene["told"] or scene["told"] not in output.data["text/markdown"]
+
+
+@pytest.mark.parametrize("lesson", sorted(by_lesson()))
+def test_a_page_has_what_each_answer_cell_has_measured(lesson):
+    (path,) = (ROOT / "notebooks").glob(f"{lesson}_*.ipynb")
+    student, solved = (
+        nbformat.read(file, as_version=4) for file in (path, path.parent / "solutions" / path.name)
+    )
+
+    def pictures(notebook):
+        cells = [cell for cell in notebook.cells if "answer" in cell.metadata.get("tags", [])]
+        shown = [output for cell in cells for output in cell.outputs]
+        return [o.data["image/png"] for o in shown if "image/png" in o.get("data", {})]
+
+    pages.with_answers(student, solved)
+    assert pictures(student) == pictures(solved)

@@ -51,9 +51,10 @@ def write_sources(folder: Path) -> None:
             "hours": lambda: str(pages.hours(notebooks)),
             "race": pages.race_place,
             "bets": pages.bets_place,
+            "colab": lambda: pages.COLAB,
+            "discussions": lambda: pages.DISCUSSIONS,
             "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",
         }
-        text = text.replace("COLAB/", f"{pages.COLAB}/").replace("DISCUSSIONS", pages.DISCUSSIONS)
         for name, words in filled.items():
             if f"{{{{{name}}}}}" in text:
                 text = text.replace(f"{{{{{name}}}}}", words())

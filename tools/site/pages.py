@@ -20,6 +20,7 @@ from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
 from dspark_lite.course.result_files import read
 from dspark_lite.course.figures.widgets import WEB
+from tools.notebooks.build import without_workshop
 
 GITHUB = f"https://github.com/{REPOSITORY}/blob/main"
 COLAB = f"https://colab.research.google.com/github/{REPOSITORY}/blob/main"
@@ -33,10 +34,7 @@ LINK = re.compile(
 PICTURE = "image/png"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
 BETS = {"bet", "score"}  # drawings that a page makes itself, without a picture
-# classes of drawings that have controls of their own
-OWN = {
-    name: f"course-own course-{name.removeprefix('living_')}" for name in (*BETS, "living_round")
-}
+OWN = BETS | {"living_round", "race"}  # drawings with controls of their own
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -122,19 +120,29 @@ def with_widget(output) -> list:
     edition."""
     if WEB not in output.get("metadata", {}):
         return [output]
-    given = output.metadata.pop(WEB).replace("</", "<\\/")
-    drawn = json.loads(given)
-    kind = OWN.get(drawn["drawing"], "course-widget")
+    given = output.metadata.pop(WEB)
+    place = nbformat.v4.new_output("display_data", {"text/html": drawing_place(given)})
+    return [place] if json.loads(given)["drawing"] in BETS else [place, output]
+
+
+def drawing_place(given: str) -> str:
+    """Return the place, in HTML, in which a page's scripts draw; `given` is the JSON of a drawing's
+    name and its numbers."""
+    drawn, kind, named = json.loads(given), "course-widget", ""
+    if drawn["drawing"] in OWN:
+        kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
     if drawn["drawing"] == "bet":
-        kind += f'" data-bet="{html.escape(drawn["numbers"]["name"])}'
-    place = f'<div class="{kind}" hidden><script type="application/json">{given}</script></div>'
-    place = nbformat.v4.new_output("display_data", {"text/html": place})
-    return [place] if drawn["drawing"] in BETS else [place, output]
+        named = f' data-bet="{html.escape(drawn["numbers"]["name"])}"'
+    safe = given.replace("</", "<\\/")
+    return (
+        f'<div class="{kind}"{named} hidden><script type="application/json">{safe}</script></div>'
+    )
 
 
 def with_answers(notebook, solutions) -> None:
-    """Give the cells tagged `answer` what they have measured, from the edition with solutions: on a
-    page it is hidden until the reader has bet."""
+    """Give the cells tagged `answer` what they have measured, from the edition with solutions, which
+    loses its workshop: on a page it is hidden until the reader has bet."""
+    without_workshop(solutions)
     measured = {cell.source: cell.outputs for cell in solutions.cells if "outputs" in cell}
     for cell in code_cells(notebook):
         if "answer" in cell.metadata.get("tags", []):
@@ -338,8 +346,7 @@ def hours(notebooks: dict[str, object]) -> int:
 def bets_place() -> str:
     """Return the place in which a page draws the score of all bets."""
     numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
-    given = json.dumps({"drawing": "score", "numbers": numbers})
-    return f'<div class="course-own course-score" hidden><script type="application/json">{given}</script></div>'
+    return drawing_place(json.dumps({"drawing": "score", "numbers": numbers}))
 
 
 def race_place() -> str:
@@ -354,9 +361,7 @@ def race_place() -> str:
         "domains": {name: DOMAIN_WORDS.get(name, name) for name in recorded["races"]},
         "drafters": {name: DRAFTER_LABELS.get(name, name) for name in used},
     }
-    given = json.dumps({"drawing": "race", "numbers": numbers}, ensure_ascii=False)
-    given = given.replace("</", "<\\/")
-    return f'<div class="course-own course-race" hidden><script type="application/json">{given}</script></div>'
+    return drawing_place(json.dumps({"drawing": "race", "numbers": numbers}, ensure_ascii=False))
 
 
 def own_files() -> list[str]:
