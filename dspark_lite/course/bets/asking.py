@@ -4,7 +4,6 @@ It is an anywidget, whose module bet.js also plays in the web edition. Where any
 text, and `choose` takes the answer.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -12,15 +11,9 @@ from IPython.display import display
 from traitlets import Any, Dict, link
 
 from dspark_lite.common.errors import RequestError
-from ..figures.widgets import WEB, WIDGET_VIEW
-from ..lesson_text import building
+from ..figures.widgets import anywidget, view_of, web_metadata
 from .questions import BELIEFS, is_right, question, wrong_choice
 from .score import note_bet
-
-try:
-    import anywidget
-except ImportError:  # the question stands as text
-    anywidget = None
 
 HERE = Path(__file__).parent
 if anywidget:
@@ -39,6 +32,7 @@ class Bet:
 
     def __init__(self, name: str):
         self.name, self.asked = name, question(name)
+        self.options = [option["text"] for option in self.asked.get("options", ())]
         self.chosen = self.answer = None
         self.widgets = []
 
@@ -54,19 +48,13 @@ class Bet:
             if self.widgets:
                 link((self.widgets[0], "chosen"), (widget, "chosen"))
             self.widgets.append(widget)
-            faces[WIDGET_VIEW] = {
-                "version_major": 2,
-                "version_minor": 0,
-                "model_id": widget.model_id,
-            }
-        stored = json.dumps({"drawing": "bet", "numbers": scene}, ensure_ascii=False)
-        display(faces, raw=True, metadata={WEB: stored} if building() else {})
+            faces |= view_of(widget)
+        display(faces, raw=True, metadata=web_metadata("bet", scene))
 
     def choose(self, choice) -> None:
         """Take the reader's choice: an option's text, or a number. Raise RequestError for an option that is not there."""
-        options = [option["text"] for option in self.asked.get("options", ())]
-        if options and choice not in options:
-            raise RequestError(f"{choice!r} is no option; these are {', '.join(options)}.")
+        if self.options and choice not in self.options:
+            raise RequestError(f"{choice!r} is no option; these are {', '.join(self.options)}.")
         self.chosen = choice
         for widget in self.widgets:
             widget.chosen = choice
@@ -77,9 +65,10 @@ class Bet:
 
         It is shown to readers who have chosen, and in the solutions; others are asked once more.
         """
-        options = [option["text"] for option in self.asked.get("options", ())]
-        if options and answer not in options:
-            raise RequestError(f"{answer!r} answers {self.name!r}, but its options are {options}.")
+        if self.options and answer not in self.options:
+            raise RequestError(
+                f"{answer!r} answers {self.name!r}, but its options are {self.options}."
+            )
         self.answer = getattr(answer, "item", lambda: answer)()
         self.note()
         self.show(told)
@@ -109,7 +98,7 @@ class Bet:
             low, high, _ = asked["range"]
             choices = f"A number from {low:g} to {high:g} {asked['unit']}."
         else:
-            choices = "\n".join(f"- {option['text']}" for option in asked["options"])
+            choices = "\n".join(f"- {option}" for option in self.options)
         return f"**Your bet: {asked['question']}**\n\n{choices}"
 
     def __repr__(self) -> str:

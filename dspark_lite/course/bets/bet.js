@@ -2,6 +2,7 @@
 
 const STORE = "dspark-bets"; // {name: [choice, won, belief]} of a reader without a kernel
 
+// A module of anywidget imports nothing, so `html` stands in living_round.js, too.
 /** An element of HTML with properties, which are those of the DOM, and children. */
 function html(name, properties, ...children) {
   const made = Object.assign(document.createElement(name), properties);

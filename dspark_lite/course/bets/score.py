@@ -1,15 +1,12 @@
 """The score of the bets, kept in my_progress.json beside the exercises that were passed."""
 
 import html
-import json
 from collections import Counter
 
 from IPython.display import display
 
-from dspark_lite.common.files import write_json
-from ..exercises.progress import in_notebook, passed, progress_file
-from ..figures.widgets import WEB
-from ..lesson_text import building
+from ..exercises.progress import in_notebook, passed, save
+from ..figures.widgets import web_metadata
 from .questions import BELIEFS, by_lesson
 
 BETS = "bets"  # their key in my_progress.json: {name: [choice, won, belief]}
@@ -22,15 +19,9 @@ def noted() -> dict[str, list]:
 
 
 def note_bet(name: str, choice, won: bool, belief: str | None) -> None:
-    """Keep a settled bet; in a notebook alone, and a folder that cannot be written to is let be."""
-    if not in_notebook():
-        return
-    known = passed()
-    known[BETS] = {**known.get(BETS, {}), name: [choice, won, belief]}
-    try:
-        write_json(progress_file(), known)
-    except OSError:
-        pass
+    """Keep a settled bet, in a notebook alone."""
+    if in_notebook():
+        save({**passed(), BETS: {**noted(), name: [choice, won, belief]}})
 
 
 def sentence(bets: dict[str, list]) -> str:
@@ -54,5 +45,5 @@ def show_score(lesson: str) -> None:
             rows.append(f"{number} {' '.join(marks)}")
     text = "\n".join([sentence(bets), *rows, f"{WON} won  {LOST} lost  {OPEN} open"])
     faces = {"text/html": f'<pre class="bets">{html.escape(text)}</pre>', "text/plain": text}
-    stored = {"drawing": "score", "numbers": {"lessons": by_lesson(), "beliefs": BELIEFS}}
-    display(faces, raw=True, metadata={WEB: json.dumps(stored)} if building() else {})
+    numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
+    display(faces, raw=True, metadata=web_metadata("score", numbers))

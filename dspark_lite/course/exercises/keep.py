@@ -78,7 +78,7 @@ def keep(*functions, path: Path | None = None) -> bool:
         if edition[name].lesson <= lesson and name not in present:
             sources[name] = edition[name].source
     for name, source in sources.items():
-        text = _with_piece(text, edition[name], source, list(edition))
+        text = _with_piece(text, name, source, edition)
     write_text(path, text)
     written = [name for name in edition if name not in GIVEN]
     present |= sources.keys()
@@ -116,18 +116,20 @@ def _with_imports(text: str, head: str) -> str:
     return "\n".join([*lines[:at], *missing, *lines[at:]])
 
 
-def _with_piece(text: str, place: Piece, source: str, order: list[str]) -> str:
-    """Return the text with the edition's piece `place` replaced by `source`, or added to it.
+def _with_piece(text: str, name: str, source: str, edition: dict[str, Piece]) -> str:
+    """Return the text with the piece `name` replaced by `source`, or added to it.
 
-    `order` are the names of the edition's pieces. A new piece stands after the pieces before it.
+    A new piece stands after those that are before it in the `edition`.
     """
-    lines, pieces, rank = text.split("\n"), split(text)[1], order.index(place.name)
-    if place.name in pieces:
-        own = pieces[place.name]
+    lines, pieces, order = text.split("\n"), split(text)[1], list(edition)
+    rank, lesson = order.index(name), edition[name].lesson
+    if name in pieces:
+        own = pieces[name]
         return "\n".join([*lines[: own.start], source, *lines[own.end :]])
-    before = [piece for name, piece in pieces.items() if name in order[:rank]]
-    after = [piece for name, piece in pieces.items() if name in order[rank + 1 :]]
-    title = place.comment or _lesson_comment(place.lesson)
+    before = [piece for other, piece in pieces.items() if other in order[:rank]]
+    after = [piece for other, piece in pieces.items() if other in order[rank + 1 :]]
+    titles = (piece.comment for piece in edition.values() if piece.lesson == lesson)
+    title = edition[name].comment or next(filter(None, titles))
     if any(piece.comment == title for piece in after):  # it takes over the lesson's comment
         start = next(piece.start for piece in after if piece.comment == title)
         return "\n".join([*lines[:start], source, "", "", *lines[start:]])
@@ -141,12 +143,6 @@ def _with_piece(text: str, place: Piece, source: str, order: list[str]) -> str:
         )
         return "\n".join([*lines[:start], titled, "", "", *lines[start:]])
     return f"{text.rstrip()}\n\n\n{titled}\n"
-
-
-def _lesson_comment(lesson: int) -> str:
-    """Return the comment above the first piece of a lesson in the edition."""
-    pieces = split(EDITION.read_text(encoding="utf-8"))[1].values()
-    return next(piece.comment for piece in pieces if piece.lesson == lesson and piece.comment)
 
 
 def kept_source(name: str) -> str | None:

@@ -35,8 +35,11 @@ def progress_file() -> Path:
     return own_file().with_name("my_progress.json")
 
 
-def passed() -> dict[str, list[str]]:
-    """Return the checkers that were passed, by lesson; a file that cannot be read counts as none."""
+def passed() -> dict:
+    """Return the checkers that were passed, by lesson, and what else the file holds ("bets").
+
+    A file that cannot be read counts as empty.
+    """
     try:
         known = json.loads(progress_file().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -63,6 +66,11 @@ def note(check) -> None:
     ]:
         names = [name for name, value in vars(sys.modules[module]).items() if value is check]
         known[module[-2:]] = sorted({*known.get(module[-2:], []), *names})
+    save(known)
+
+
+def save(known: dict) -> None:
+    """Write the file of progress. Do nothing if its folder cannot be written."""
     try:
         write_json(progress_file(), known)
     except OSError:

@@ -6,7 +6,6 @@ installed, a picture of the same drawing stands in its place.
 
 import base64
 import io
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -14,17 +13,11 @@ from IPython.display import display
 from PIL import Image
 from traitlets import Dict
 
-from ..lesson_text import building
 from ..measure.recorded_rounds import RecordedRound
 from .round_scene import round_scene
 from .round_stage import still
 from .step_scene import STEP_LAYERS
-from .widgets import WEB, WIDGET_VIEW
-
-try:
-    import anywidget
-except ImportError:  # the picture stands, and the lesson goes on
-    anywidget = None
+from .widgets import anywidget, view_of, web_metadata
 
 HERE = Path(__file__).parent
 if anywidget:
@@ -50,10 +43,8 @@ def living_round(layer: str, rounds: list[RecordedRound]):
     widget = LivingRound(scene=scene) if anywidget else None
     faces = {"image/png": picture(scene), "text/plain": scene["told"]}
     if widget:
-        faces[WIDGET_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    stored = {"drawing": "living_round", "numbers": scene}
-    kept = json.dumps(stored, ensure_ascii=False, separators=(",", ":")) if building() else None
-    display(faces, raw=True, metadata={WEB: kept} if kept else {})
+        faces |= view_of(widget)
+    display(faces, raw=True, metadata=web_metadata("living_round", scene))
     return widget
 
 

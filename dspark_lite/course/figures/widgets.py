@@ -16,6 +16,11 @@ from dspark_lite.common.errors import RequestError
 from ..lesson_text import building
 from .style import BLACK, GREY, SMALL
 
+try:
+    import anywidget
+except ImportError:  # a picture or a text stands in a player's place, and the lesson goes on
+    anywidget = None
+
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WEB = "application/vnd.dspark.web+json"
 LINE, LETTERS_PER_INCH = (
@@ -64,14 +69,27 @@ def explore(
         + ", ".join(control.description for control in controls.values())
         + "."
     )
-    view = {"version_major": 2, "version_minor": 0, "model_id": panel.model_id}
     drawn = {WEB: for_web(*web, controls)} if web and building() else {}
     display(
-        {WIDGET_VIEW: view, "image/png": picture(shown, caption, columns), "text/plain": caption},
+        {**view_of(panel), "image/png": picture(shown, caption, columns), "text/plain": caption},
         raw=True,
         metadata=drawn,
     )
     return panel
+
+
+def view_of(widget) -> dict:
+    """Return the face of an output that shows a widget where a kernel runs."""
+    return {WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}}
+
+
+def web_metadata(drawing: str, numbers: dict) -> dict:
+    """Return the metadata of an output that the web edition draws itself; {} where the course is not
+    built. It is one text, because a notebook's file would give each number a line of its own."""
+    if not building():
+        return {}
+    stored = {"drawing": drawing, "numbers": numbers}
+    return {WEB: json.dumps(stored, ensure_ascii=False, separators=(",", ":"))}
 
 
 def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
