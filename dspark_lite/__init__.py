@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .common.errors import CheckpointError, DSparkLiteError, RequestError
     from .course.measure.lab import Lab, setup
     from .decoding import Generation, Round, generate, stream
+    from .fast import fast_path
     from .models.checkpoints import load_drafter, load_target
     from .models.custom_generate import CustomGenerate
     from .scheduling import LaggedTopK, algorithm1, fixed, schedule, threshold
@@ -50,6 +51,7 @@ PLACES = {
     "RequestError": ".common.errors",
     "Round": ".decoding",
     "algorithm1": ".scheduling",
+    "fast_path": ".fast",
     "fit_sts": ".scheduling.calibration",
     "fixed": ".scheduling",
     "generate": ".decoding",
@@ -74,6 +76,7 @@ __all__ = [
     "Round",
     "__version__",
     "algorithm1",
+    "fast_path",
     "fit_sts",
     "fixed",
     "generate",

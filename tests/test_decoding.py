@@ -487,13 +487,13 @@ def test_every_option_does_what_it_says_and_streams_and_shared_steps_take_it_as_
 
 
 def test_no_option_of_generate_is_left_out():
-    """`fast` is tests/test_fast.py's."""
+    """`prepare` is tests/test_fast.py's."""
     assert set(inspect.signature(generate).parameters) == {
         "target",
         "drafter",
         "input_ids",
         *OPTIONS,
-        "fast",
+        "prepare",
     }
 
 

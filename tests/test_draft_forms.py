@@ -32,6 +32,7 @@ from dspark_lite import CustomGenerate
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import Eagle3, Eagle3Config, PromptLookup
+from dspark_lite.fast import fast_path
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
@@ -544,8 +545,8 @@ def test_a_small_language_model_reads_the_added_ids_as_nothing_on_the_fast_path_
     target = grown(small, 1)
     drafter = load_drafter(str(tmp_path / "small"), target)
     slow, fast = (
-        generate(target, drafter, PROMPT % 3, max_new_tokens=12, stop_token_ids=(), fast=fast)
-        for fast in (False, True)
+        generate(target, drafter, PROMPT % 3, max_new_tokens=12, stop_token_ids=(), prepare=prepare)
+        for prepare in (None, fast_path)
     )
     assert slow.token_ids == fast.token_ids
 

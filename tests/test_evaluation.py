@@ -5,6 +5,7 @@ import json
 import math
 import weakref
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dspark_lite.course.estimates import bootstrap
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.drafters import PromptLookup
+from dspark_lite.fast import fast_path
 from dspark_lite.course.measure import evaluation, journal
 from dspark_lite.course.measure.evaluation import (
     acceptance_by_position,
@@ -254,14 +256,15 @@ def test_the_lab_holds_one_drafter_and_repeats_itself():
     assert torch.rand(1, generator=lab.generator(3)) == torch.rand(1, generator=lab.generator(3))
 
 
+FAST = partial(fast_path, backend="eager")
 TRACED = pytest.mark.slow(reason="the fast path's compiler is loaded and traces the models")
 
 
 @pytest.mark.parametrize(
     "names, fast",
     [
-        (["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"], False),
-        pytest.param(["dspark"], "eager", marks=TRACED),
+        (["dspark", "dflash", "eagle3", "mtp", "small_lm", "prompt_lookup"], None),
+        pytest.param(["dspark"], FAST, marks=TRACED),
     ],
 )
 def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
@@ -278,7 +281,7 @@ def test_a_drafter_that_is_let_go_leaves_the_memory(names, fast, monkeypatch):
     try:
         for name in names:
             held = weakref.ref(lab.drafter(name))
-            generate(lab.target, held(), ids, max_new_tokens=8, fast=fast)
+            generate(lab.target, held(), ids, max_new_tokens=8, prepare=fast)
             lab.drafter("dflash" if name == "dspark" else "dspark")
             assert held() is None, f"{name} is still there"
     finally:
@@ -296,7 +299,7 @@ def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
     weight = drafter.layers[0].mlp.down_proj.weight
     was = weight.is_inference()
     generate(
-        lab.target, drafter, lab.encode(lab.prompts["math"][0]), max_new_tokens=4, fast="eager"
+        lab.target, drafter, lab.encode(lab.prompts["math"][0]), max_new_tokens=4, prepare=FAST
     )
     (made,) = drafter.prepared.values()
     assert weight.stride(1) == 1 and weight.is_inference() is was is (mode is torch.inference_mode)

@@ -4,6 +4,8 @@ import gc
 import os
 import threading
 import weakref
+from copy import copy
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -17,11 +19,18 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP
 from dspark_lite.course.extensions.block_verification import accept_block
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import fast, generate, static_context, stream
+from dspark_lite.decoding import generate, stream
 from dspark_lite.decoding.proposal import Drafter
 from dspark_lite.decoding.sampling import draw
-from dspark_lite.decoding.static_context import StaticContext
 from dspark_lite.drafters.layers import ContextCache, block_sparse
+from dspark_lite.fast import (
+    drafter as fast_drafters,
+    fast_path,
+    passes,
+    static_context,
+    target as fast_targets,
+)
+from dspark_lite.fast.static_context import StaticContext
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.scheduling.calibration import STS
@@ -32,7 +41,7 @@ DRAFTERS = {"plain": None, **DRAFTERS}
 PROMPTS = [
     torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(4)
 ]
-has_compiler = fast.compile_backend(torch.device("cpu")) == "inductor"
+has_compiler = passes.compile_backend(torch.device("cpu")) == "inductor"
 
 
 SLOW = pytest.mark.slow(reason="each drafter and temperature is a compilation of its own")
@@ -41,7 +50,12 @@ SLOW = pytest.mark.slow(reason="each drafter and temperature is a compilation of
 @pytest.fixture
 def uncompiled(monkeypatch):
     """Passes in fixed shapes, called as they are: what is left of the fast path without a compiler."""
-    monkeypatch.setattr(fast, "_compiled", lambda method, backend: method)
+    monkeypatch.setattr(passes, "_compiled", lambda method, backend: method)
+
+
+def on(path):
+    """The `prepare` of generate: None for False, else the fast path with this backend (True: the best)."""
+    return partial(fast_path, backend=None if path is True else path) if path else None
 
 
 def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
@@ -52,7 +66,7 @@ def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
         prompt,
         max_new_tokens=new,
         stop_token_ids=(),
-        fast=path,
+        prepare=on(path),
         generator=torch.Generator(target.device).manual_seed(seed),
         **options,
     )
@@ -97,7 +111,7 @@ def test_what_is_compiled_writes_the_same_and_is_not_compiled_twice(monkeypatch)
         PROMPTS[0],
         max_new_tokens=20,
         stop_token_ids=(),
-        fast="eager",
+        prepare=on("eager"),
         temperature=1.0,
         generator=torch.Generator().manual_seed(0),
     )
@@ -147,7 +161,7 @@ def test_an_option_does_the_same_on_both_paths(uncompiled, name):
                 TARGET,
                 DRAFTERS["dspark"],
                 prompt,
-                fast=path,
+                prepare=on(path),
                 generator=generator,
                 rule=rule,
                 **options,
@@ -178,11 +192,11 @@ def test_storage_that_is_outgrown_is_exchanged(uncompiled, monkeypatch):
     assert_equal_paths(
         drafters["eagle3"], PROMPTS[:1], "eager", target=target, new=22, temperature=1.0
     )
-    held = [part for (key, _), part in target.prepared.items() if isinstance(part, fast.FastTarget)]
+    held = [part for part in target.prepared.values() if isinstance(part, fast_targets.FastTarget)]
     assert [part.context.capacity for part in held] == [32]
 
 
-class Replayed(fast.CompiledPass):
+class Replayed(passes.CompiledPass):
     """What a CompiledPass does with CUDA: for each limit the first call is recorded, and its operations are played again into the same tensors."""
 
     def __call__(self, limit=0):
@@ -220,7 +234,7 @@ class Recording(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["dspark", "eagle3", "mtp"])
 def test_a_short_text_after_a_long_one_is_drafted_from_its_own_features(monkeypatch, name):
     """Where passes are replayed no Python runs: what they leave behind belongs to the limit that was replayed."""
-    monkeypatch.setattr(fast, "CompiledPass", Replayed)
+    monkeypatch.setattr(passes.CompiledPass, "__call__", Replayed.__call__)
     monkeypatch.setattr(
         static_context, "_rounded", lambda needed, device: max(16, 1 << (needed - 1).bit_length())
     )
@@ -309,9 +323,10 @@ CHANGES = {  # of a target's second layer, or of the drafter
 )
 def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     """Weights, modules, adapters and settings, with replayed passes: of the model itself, as on a GPU, and of a copy."""
-    monkeypatch.setattr(fast, "CompiledPass", Replayed)
+    monkeypatch.setattr(passes.CompiledPass, "__call__", Replayed.__call__)
     if not copied:
-        monkeypatch.setattr(fast, "column_major", lambda model: model)
+        for room in (fast_targets, fast_drafters):
+            monkeypatch.setattr(room, "column_major", lambda model: model)
     target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
     drafter, layer = drafters["dspark"], target.model.model.layers[1]
     options = {"target": target, "policy": scheduling.threshold(0.2), "temperature": 1.0, "new": 9}
@@ -335,7 +350,7 @@ def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
 
 
 def test_a_change_in_a_small_language_model_or_a_class_counts_too(monkeypatch):
-    monkeypatch.setattr(fast, "CompiledPass", Replayed)
+    monkeypatch.setattr(passes.CompiledPass, "__call__", Replayed.__call__)
     target, drafters = toy_models(seed=5, vocab_size=VOCAB, gamma=GAMMA)
     drafter, usual = drafters["small_lm"], Qwen3MLP.forward
     for change in (
@@ -350,7 +365,7 @@ def test_a_change_in_a_small_language_model_or_a_class_counts_too(monkeypatch):
 def test_autocast_is_refused(uncompiled):
     with (
         torch.autocast("cpu", torch.bfloat16),
-        pytest.raises(RequestError, match="autocast is on; .*decode with fast=False"),
+        pytest.raises(RequestError, match="autocast is on; .*decode without it"),
     ):
         run(None, PROMPTS[0], "eager")
 
@@ -424,7 +439,7 @@ def test_a_model_that_cannot_be_watched_is_refused_in_a_sentence(uncompiled, nam
             run(None, PROMPTS[0], "eager", target=target)
         handle = change(target.model)
         try:
-            with pytest.raises(RequestError, match=f"{sentence}.*decode with fast=False"):
+            with pytest.raises(RequestError, match=f"{sentence}.*decode without it"):
                 run(None, PROMPTS[0], "eager", target=target)
         finally:
             handle and handle.remove()
@@ -443,7 +458,7 @@ def test_plain_linear_layers_alone_are_copied():
         """A layer with a weight that other code may look for."""
 
     model = nn.Sequential(nn.Linear(3, 4), Own(4, 5), nn.Embedding(5, 6))
-    second = fast.column_major(model)
+    second = passes.column_major(model)
     copied = [one.weight.data_ptr() != two.weight.data_ptr() for one, two in zip(model, second)]
     assert copied == [True, False, False] and second[0].weight.stride() == (1, 4)
 
@@ -478,7 +493,7 @@ def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay(uncompil
     for temperature in (0.0, 0.5, 0.6, 0.7, 0.8, 0.9):
         run(drafter, PROMPTS[0], "eager", target=target, new=3, temperature=temperature)
     (part,) = drafter.prepared.values()
-    assert len(part.drafting) == fast.KEPT_TEMPERATURES
+    assert len(part.drafting) == fast_drafters.KEPT_TEMPERATURES
     alive = weakref.ref(drafter), weakref.ref(part)
     del drafter, drafters, part
     gc.collect()
@@ -486,7 +501,7 @@ def test_compiled_parts_go_with_their_drafter_and_few_temperatures_stay(uncompil
 
 
 def test_an_older_text_takes_nothing_back_from_the_newer_one():
-    target = fast.FastTarget(TARGET, 2, "eager")
+    target = fast_targets.FastTarget(TARGET, 2, "eager")
     (_, older), (_, newer) = (target.prefill(prompt) for prompt in PROMPTS[:2])
     with pytest.raises(RequestError, match="has begun another text since"):
         target.roll_back(older, 1)
@@ -495,7 +510,7 @@ def test_an_older_text_takes_nothing_back_from_the_newer_one():
 
 def test_two_texts_at_once_are_refused(uncompiled):
     streams = [
-        stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), fast="eager")
+        stream(TARGET, None, prompt, max_new_tokens=9, stop_token_ids=(), prepare=on("eager"))
         for prompt in PROMPTS[:2]
     ]
     for one in streams:
@@ -506,39 +521,49 @@ def test_two_texts_at_once_are_refused(uncompiled):
 
 
 def test_what_has_no_fast_path_is_refused_in_a_sentence():
-    elsewhere = SimpleNamespace(**{**TARGET.__dict__, "device": torch.device("meta")})
+    def changed(**attributes):
+        other = copy(TARGET)
+        vars(other).update(attributes, prepared={})
+        return other
+
+    elsewhere = changed(device=torch.device("meta"))
     with pytest.raises(
         RequestError,
-        match="is on meta; the fast path runs on a CPU or with CUDA: decode with fast=False",
+        match="is on meta; the fast path runs on a CPU or with CUDA: decode without it",
     ):
-        fast.prepare_fast_path(elsewhere, None, None, True)
-    sliding = SimpleNamespace(**{**TARGET.__dict__, "has_windows": True, "prepared": {}})
+        fast_path(elsewhere, None)
+    sliding = changed(has_windows=True)
     with pytest.raises(
         RequestError,
         match="layers with a sliding window or a recurrent state; the fast path holds full attention alone",
     ):
-        fast.prepare_fast_path(sliding, None, None, "eager")
-    untold = SimpleNamespace(
-        **{**TARGET.__dict__, "config": SimpleNamespace(num_attention_heads=2), "prepared": {}}
-    )
+        fast_path(sliding, None, backend="eager")
+    untold = changed(config=SimpleNamespace(num_attention_heads=2))
     with pytest.raises(
-        RequestError, match="whose config does not tell its key heads; .*decode with fast=False"
+        RequestError, match="whose config does not tell its key heads; .*decode without it"
     ):
-        fast.prepare_fast_path(untold, None, None, "eager")
+        fast_path(untold, None, backend="eager")
     with pytest.raises(
         RequestError,
-        match="fast is 'swift'; it must be True, False or a backend of torch.compile: .*inductor",
+        match="backend is 'swift'; it must be None or one of torch.compile: .*inductor",
     ):
-        fast.prepare_fast_path(TARGET, None, None, "swift")
+        fast_path(TARGET, None, backend="swift")
+    with pytest.raises(RequestError, match="a SimpleNamespace has no fast path"):
+        fast_path(SimpleNamespace(), None)
     own = type(
         "Own", (Drafter,), dict(name="own", gamma=2, taps=(), begin=len, propose=len, extend=len)
     )
-    with pytest.raises(RequestError, match="a Own has no fast path; decode with fast=False"):
-        generate(TARGET, own(), PROMPTS[0], max_new_tokens=3, fast="eager")
-    choices = fast.PreparedNoise()
+    with pytest.raises(RequestError, match="a Own has no fast path; decode without it"):
+        generate(TARGET, own(), PROMPTS[0], max_new_tokens=3, prepare=on("eager"))
+    choices = passes.PreparedNoise()
     with pytest.raises(RequestError, match="the generator is a PreparedNoise"):
         generate(
-            TARGET, DRAFTERS["mtp"], PROMPTS[0], max_new_tokens=3, generator=choices, fast="eager"
+            TARGET,
+            DRAFTERS["mtp"],
+            PROMPTS[0],
+            max_new_tokens=3,
+            generator=choices,
+            prepare=on("eager"),
         )
 
 

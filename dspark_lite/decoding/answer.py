@@ -9,7 +9,6 @@ import torch
 from ..common.errors import RequestError
 from ..common.timing import Moment, clock
 from .checks import check_models, check_request, stop_set, until_stop
-from .fast import prepare_fast_path
 from .proposal import Proposal, draft_length
 from .sampling import Verdict, draw, probabilities, undefined
 from .sequence import NOT_FINITE, Outcome, Sequence
@@ -99,7 +98,7 @@ class AnsweredPrompt(Sequence):
         generator=None,
         gamma=None,
         rule=None,
-        fast=False,
+        prepare=None,
         stopwatch=None,
     ):
         check_models(target, drafter)
@@ -107,9 +106,9 @@ class AnsweredPrompt(Sequence):
         self.max_new_tokens, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
         if drafter:
             draft_length(gamma, drafter.gamma)  # raises for a block that it does not draft
-        if fast:
-            target, drafter, compiled_rule = prepare_fast_path(target, drafter, gamma, fast)
-            rule = compiled_rule if rule is None else rule
+        if prepare:
+            target, drafter, prepared_rule = prepare(target, drafter, gamma)
+            rule = prepared_rule if rule is None else rule
         arrived = clock(target.device)
         output, cache = target.prefill(input_ids, drafter.taps if drafter else ())
         logits = output.logits[:, -1]

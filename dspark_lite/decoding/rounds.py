@@ -22,19 +22,19 @@ def generate(
     generator: Randomness = None,
     gamma: int | None = None,
     rule: Callable[..., Verdict] | None = None,
-    fast: bool | str = False,
+    prepare: Callable[..., tuple] | None = None,
 ) -> Generation:
     """Decode one request, input_ids [1, n]. Without a drafter, decoding is plain: a token a round.
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all). `gamma` drafts
     fewer tokens than the drafter's block. `stop_token_ids` defaults to the target's. `rule`
-    replaces `sampling.accept`. `fast` decodes in fixed, compiled shapes (decoding/fast.py): True,
-    or the name of a backend of torch.compile. It writes the same tokens and takes a minute to
-    prepare; it refuses forward hooks, autocast and quantised weights.
+    replaces `sampling.accept`. `prepare(target, drafter, gamma)` returns the target, the drafter and
+    the accept rule that decode in the place of these; `fast_path` (fast/) compiles them. It writes
+    the same tokens and takes a minute to prepare; it refuses forward hooks, autocast and quantised
+    weights.
 
     The host waits for the device once a round, and once more if there is a policy. Raise
-    RequestError for a request that cannot be decoded, for a fast path that does not exist, and for
-    wrong lengths of a policy.
+    RequestError for a request that cannot be decoded and for wrong lengths of a policy.
     """
     sequence = AnsweredPrompt(
         target,
@@ -46,7 +46,7 @@ def generate(
         generator=generator,
         gamma=gamma,
         rule=rule,
-        fast=fast,
+        prepare=prepare,
     )
     policy = start_policy(policy)
     while not sequence.finished:

@@ -79,7 +79,6 @@ class Target:
         # Models that see distances alone (ALiBi, recurrence) have no last position.
         self.max_positions = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
         self.device, self.dtype = model.device, model.dtype
-        self.prepared: dict = {}  # passes that decoding/fast.py has prepared
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
-from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
+from .layers import ContextCache, Draft, DraftConfig, Layer
 
 
 @dataclass
@@ -39,34 +38,6 @@ class ChainState:
         hidden = torch.cat([self.waiting, features], 1)
         before, self.waiting = hidden[:, :-1], hidden[:, -1:]
         return token_ids[:, token_ids.shape[1] - before.shape[1] :], before
-
-
-class StaticChainState(ChainState):
-    """A ChainState in static storage, for the fast path.
-
-    `commit` counts tokens after their verification.
-    """
-
-    def __init__(self, state: ChainState):
-        super().__init__(StaticDraftContext(state.cache), state.waiting.clone())
-        self.context, self.enter = self.cache, self.cache.enter
-
-    def load(self, state: ChainState) -> None:
-        """Copy `state` into this storage."""
-        self.cache.load(state.cache)
-        self.waiting.copy_(state.waiting)
-
-    def pair(
-        self, token_ids: torch.Tensor, features: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return all tokens [1, t] and the feature before each, [1, t, H]. `commit` counts them."""
-        self.hidden = torch.cat([self.waiting, features], 1)
-        return token_ids, self.hidden[:, :-1]
-
-    def commit(self, tokens: int) -> None:
-        """Count the first `tokens` entries. The feature of the last of them waits."""
-        self.waiting.copy_(self.hidden[:, tokens : tokens + 1])
-        self.cache.commit(tokens)
 
 
 class Autoregressive(Draft, Drafter):
@@ -126,10 +97,6 @@ class Autoregressive(Draft, Drafter):
             state, anchor, draft_length(gamma, self.gamma), temperature, generator
         )
         return Proposal(tokens, probs)
-
-    def fast(self, gamma: int, backend: str) -> FastDrafter:
-        """Return this drafter on the fast path, with blocks of `gamma` drafts."""
-        return FastDrafter(self, StaticChainState, gamma, backend)
 
     def draw_chain(
         self, state: ChainState, anchor: torch.Tensor, length: int, temperature: float, generator

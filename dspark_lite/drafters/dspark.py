@@ -19,10 +19,9 @@ import torch
 from torch import nn
 
 from ..decoding.attention import attend, hiding
-from ..decoding.fast import FastDrafter
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
-from .layers import ContextCache, Draft, DraftConfig, Layer, StaticDraftContext
+from .layers import ContextCache, Draft, DraftConfig, Layer
 
 
 class Backbone(Draft):
@@ -282,10 +281,6 @@ class DSpark(Backbone, Drafter):
         tokens, _, probs = self.draw_block(hidden, anchor, temperature, generator)
         logits = self.confidence_logits(hidden, self.previous(anchor, tokens))
         return Proposal(tokens, probs, None if logits is None else self.calibrated(logits.float()))
-
-    def fast(self, gamma: int, backend: str) -> FastDrafter:
-        """Return this drafter on the fast path, with blocks of `gamma` drafts."""
-        return FastDrafter(self, StaticDraftContext, gamma, backend)
 
     def calibrated(self, confidence_logits: torch.Tensor) -> torch.Tensor:
         """Return confidence logits [B, g] in float32, divided by the fitted temperatures."""

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..decoding.attention import attend
-from ..decoding.static_context import StaticContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,18 +161,6 @@ class ContextCache:
         if old is not None:
             new[:, :, : self.length] = old[:, :, : self.length]
         return new
-
-
-class StaticDraftContext(StaticContext):
-    """A ContextCache in static storage, for the fast path."""
-
-    def __init__(self, cache: ContextCache):
-        super().__init__(cache.pairs)
-        self.context = self
-
-    def load(self, cache: ContextCache) -> None:
-        """Copy the entries of `cache` into this storage."""
-        self.take_over(cache.pairs, cache.length)
 
 
 class Attention(nn.Module):

@@ -65,10 +65,6 @@ class PromptLookup(Drafter):
     def __init__(self, vocab_size: int, gamma: int = 7, longest: int = 3):
         self.vocab_size, self.gamma, self.longest = vocab_size, gamma, longest
 
-    def fast(self, gamma: int, backend: str) -> "PromptLookup":
-        """Return this drafter. It has no pass to compile."""
-        return self
-
     def begin(self, prompt_ids: torch.Tensor, features=None) -> LookupState:
         """Return the state after prompts [B, n], copied to the host."""
         return LookupState([IndexedText(row, self.longest) for row in prompt_ids.tolist()])

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from ..decoding.fast import FastTarget
 from ..decoding.proposal import Drafter, Proposal, draft_length
 from ..decoding.sampling import draw, probabilities
 from ..decoding.target import Target
@@ -39,13 +38,6 @@ class SmallLM(Drafter):
 
     def __init__(self, model: Target, gamma: int = 7, added: int = 0):
         self.model, self.gamma, self.added = model, gamma, added
-
-    def fast(self, gamma: int, backend: str) -> "SmallLM":
-        """Return this drafter on the fast path.
-
-        A pass reads two tokens after a block that was accepted whole, otherwise one.
-        """
-        return SmallLM(FastTarget(self.model, 2, backend), gamma, self.added)
 
     def begin(self, prompt_ids: torch.Tensor, features=None) -> SmallLMState:
         """Return the state after a prompt [B, n]."""

@@ -665,8 +665,8 @@ claims({"the public notebook is slower than predicted for a T4": speeds["dspark"
 # %% [markdown]
 # The public notebook is slower than predicted even for a T4; why, it does not tell. Its plain decoding is also too slow beside its
 # DSpark, so its ratio is higher than its own speed with DSpark deserves ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours,
-# of one prompt per domain, is rough. `dspark_lite.generate(..., fast=True)` records the operations once and replays them with one start,
-# as serving engines do.
+# of one prompt per domain, is rough. `dspark_lite.generate(..., prepare=dspark_lite.fast_path)` records the operations once and replays them with
+# one start, as serving engines do.
 #
 # The same notebook also drafts with a ready-made small model, Qwen3-0.6B. It commits ⟦small_shortest:.2f⟧ to ⟦small_longest:.2f⟧ tokens
 # per round, and yet writes only ⟦public_small:.1f⟧ tokens per second where plain decoding writes ⟦public_plain:.1f⟧: its passes cost more

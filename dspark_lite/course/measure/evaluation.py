@@ -51,7 +51,7 @@ def rollout(
         policy=policy,
         gamma=gamma,
         generator=lab.generator(lab.seed + index),
-        fast=lab.fast,
+        prepare=lab.prepare,
     )
 
 

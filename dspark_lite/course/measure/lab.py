@@ -4,6 +4,7 @@ lab.prompts["math"]."""
 import gc
 import os
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from dspark_lite.course.result_files import reference
 from dspark_lite.common.origin import check_origin, device_name, versions
 from dspark_lite.decoding.sampling import check_seed
 from dspark_lite.decoding.target import Target
+from dspark_lite.fast import fast_path
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.scheduling.additive_costs import load_costs
 from ..world.example import Example
@@ -36,13 +38,20 @@ class Lab:
     target: Target
     prompts: dict[str, list[str]]
     seed: int = 0
-    fast: bool | str = False  # as `fast` of generate, for what the lab's own measurements decode
+    fast: bool | str = False  # whether measurements take the fast path, or its backend
 
     def __post_init__(self):
         self.tokenizer, self.device = self.target.tokenizer, self.target.device
         self.stop_token_ids = self.target.stop_token_ids
         self.max_new_tokens = NEW_TOKENS[self.profile]
         self._held: tuple[str, object] | None = None
+
+    @property
+    def prepare(self):
+        """The `prepare` of `generate` for the lab's path: None, or the fast path with a backend."""
+        if not self.fast:
+            return None
+        return partial(fast_path, backend=None if self.fast is True else self.fast)
 
     @property
     def drafters(self) -> list[str]:
@@ -164,7 +173,8 @@ def setup(
     DSPARK_DTYPE and DSPARK_MEMORY_GB, and where those are not set to the profile's device, the
     widest 16-bit format that it computes in (a CPU: float32) and all there is. In float32 greedy
     texts of every drafter are equal to plain decoding's; in 16 bit they may part at near-ties. With
-    `fast`, as that of `generate`, the lab's measurements of single requests take the fast path.
+    `fast` (True, or a backend of torch.compile) the lab's measurements of single requests take the
+    fast path.
 
     Raise DSparkLiteError for an unknown profile or option, a target that cannot read text, and
     CheckpointError where weights cannot be had, or the device does not compute in the format.

@@ -16,7 +16,7 @@ from torch.nn.modules import module as hooks_of_all_modules
 from ..common.errors import RequestError
 from ..common.fingerprint import checksum
 
-REFUSED = "{0}; the fast path {1}: decode with fast=False"
+REFUSED = "{0}; the fast path {1}: decode without it"
 # The module of the hooks with which transformers collects hidden states.
 OWN_HOOKS = "transformers.utils.output_capturing"
 # Attributes that no pass reads, or that are checked by themselves.

@@ -8,7 +8,7 @@ enter, S is the limit, m key heads of size d.
 import torch
 from transformers import AttentionInterface
 
-from .attention import attend, hiding
+from ..decoding.attention import attend, hiding
 
 STATIC = "dspark_lite_static"  # the name of `static_attention` in transformers
 MIN_CAPACITY = 2048  # entries; storage doubles from here on
