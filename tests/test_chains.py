@@ -22,10 +22,8 @@ def test_a_later_pass_is_compared_with_the_first_pass_of_the_chain_that_begins_a
 
 def test_the_chance_of_the_first_pass_is_that_of_the_drafters_first_draft():
     target, toys = toy_models(seed=4, vocab_size=11)
-    drafter, ids = (
-        toys["eagle3"],
-        torch.randint(11, (1, 12), generator=torch.Generator().manual_seed(0)),
-    )
+    drafter = toys["eagle3"]
+    ids = torch.randint(11, (1, 12), generator=torch.Generator().manual_seed(0))
     # as a trained one's, it is the target's
     drafter.lm_head.weight.data.copy_(target.model.get_output_embeddings().weight)
     found = chains.chances(target, drafter, ids, 3)

@@ -70,10 +70,8 @@ def test_the_targets_embedding_and_head_are_held_once_where_they_are_equal(copy,
             | {name: (value + (name not in shared)).bfloat16() for name, value in own.items()}
         ),
     )
-    drafter, held = (
-        load_drafter(str(copy / "draft"), target),
-        load_file(copy / "draft" / "model.safetensors"),
-    )
+    drafter = load_drafter(str(copy / "draft"), target)
+    held = load_file(copy / "draft" / "model.safetensors")
     for name, value in own.items():
         loaded = drafter.get_parameter(name)
         assert (loaded.data_ptr() == value.data_ptr()) == (name in shared) and loaded.equal(
@@ -192,10 +190,8 @@ def test_a_copy_is_told_from_the_target_by_its_last_row_too(
 
 
 def test_a_drafter_that_shares_answers_as_one_that_does_not(pair, target):
-    shared, alone = (
-        load_drafter(str(pair / "draft"), target),
-        checkpoints.load_draft_alone(pair / "draft"),
-    )
+    shared = load_drafter(str(pair / "draft"), target)
+    alone = checkpoints.load_draft_alone(pair / "draft")
     step, _ = target.prefill(PROMPT, shared.taps)
     anchor = step.logits[:, -1].argmax(-1)
     blocks = [

@@ -384,10 +384,8 @@ def test_a_reduced_vocabulary_is_lossless_by_enumeration(kind):
 def test_its_probabilities_are_the_whole_drafts_among_the_ids_that_it_has(kind):
     target, whole, drafter = reduced(kind)
     step, _ = target.prefill(torch.tensor([[1, 2, 0]]), whole.taps)
-    anchor, draws = (
-        step.logits[:, -1].argmax(-1),
-        {"gamma": 1, "temperature": 0.7, "generator": None},
-    )
+    anchor = step.logits[:, -1].argmax(-1)
+    draws = {"gamma": 1, "temperature": 0.7, "generator": None}
     p, q = (
         one.propose(one.begin(torch.tensor([[1, 2, 0]]), step.features), anchor, **draws).probs[
             0, 0
@@ -775,10 +773,8 @@ def quantise(model, parts) -> None:
     "inner", [False, True], ids=["the wrapper generates", "what is inside generates"]
 )
 def test_a_wrapped_model_is_the_one_that_generates(drafts, wrap, inner):
-    model, options = (
-        load_target(str(drafts / "target")).model,
-        {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0},
-    )
+    model = load_target(str(drafts / "target")).model
+    options = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
     plain, wrapped = model.generate(PROMPT, **options), wrap(model)
     drafter = CustomGenerate(str(drafts / "dspark"), wrapped)
     assert (
@@ -805,10 +801,8 @@ def test_tokens_that_peft_puts_before_a_prompt_are_not_drafted_around(drafts):
 
 
 def test_a_quantised_target_lends_what_is_not_quantised(drafts, tmp_path):
-    target, folder = (
-        load_target(str(drafts / "target")),
-        str(bare(drafts / "dspark", tmp_path / "bare")),
-    )
+    target = load_target(str(drafts / "target"))
+    folder = str(bare(drafts / "dspark", tmp_path / "bare"))
     quantise(target.model, "model.layers")
     assert_greedy_text_stays(
         target, load_drafter(folder, target), load_drafter(str(drafts / "dspark"), target)
@@ -879,10 +873,8 @@ def test_with_the_targets_head_come_its_soft_cap_and_in_z_labs_form_its_scale(dr
 def test_a_copy_of_a_capped_head_and_none_at_all_draft_the_same(drafts, tmp_path):
     target = gemma(tmp_path, 2.0)
     copies = {name: value.bfloat16() for name, value in target_weights(target).items()}
-    whole, folder = (
-        changed(drafts / "dspark", tmp_path / "whole"),
-        bare(drafts / "dspark", tmp_path / "bare"),
-    )
+    whole = changed(drafts / "dspark", tmp_path / "whole")
+    folder = bare(drafts / "dspark", tmp_path / "bare")
     set_tensors(
         whole, lambda tensors: tensors | {key: value.clone() for key, value in copies.items()}
     )

@@ -112,11 +112,9 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
 @pytest.mark.parametrize("rows", [None, 1, 3])
 def test_three_query_heads_share_each_key_head(rows):
     """Without a mask, with a row for all queries, and with a row for each, also as numbers to add."""
-    queries, keys, values = (
-        torch.randn(2, 6, 3, 8),
-        torch.randn(2, 2, 5, 8),
-        torch.randn(2, 2, 5, 8),
-    )
+    queries = torch.randn(2, 6, 3, 8)
+    keys = torch.randn(2, 2, 5, 8)
+    values = torch.randn(2, 2, 5, 8)
     mask = (
         None
         if rows is None
@@ -278,11 +276,9 @@ def expected_biases(kind, head, previous, hidden):
             x = torch.sigmoid(head.gate_proj.weight @ torch.cat([h, x]) + head.gate_proj.bias) * x
         if kind == "rnn":
             joint = head.joint_proj.weight @ torch.cat([state, x, h]) + head.joint_proj.bias
-            gate, candidate, output = (
-                joint[: len(x)],
-                joint[len(x) : 2 * len(x)],
-                joint[2 * len(x) :],
-            )
+            gate = joint[: len(x)]
+            candidate = joint[len(x) : 2 * len(x)]
+            output = joint[2 * len(x) :]
             state = torch.sigmoid(gate) * state + (1 - torch.sigmoid(gate)) * torch.tanh(candidate)
             x = torch.tanh(output)
         found.append(w2 @ x)
@@ -476,7 +472,7 @@ def test_prompt_lookup_drafts_what_a_scan_of_each_text_finds(prompt, first_noted
     texts = [[column[row] for column in begun] for row in range(2)]
     state, noted = drafter.begin(torch.tensor(texts, dtype=torch.long).view(2, -1)), first_noted
     if noted:
-        drafter.note(state, [[token] for token in anchor])
+        drafter.see_committed(state, [[token] for token in anchor])
     for columns, with_proposal, with_note in rounds:
         if with_proposal:
             if not noted:  # else the host has said which token the anchor is
@@ -493,7 +489,7 @@ def test_prompt_lookup_drafts_what_a_scan_of_each_text_finds(prompt, first_noted
             text.extend(column[row] for column in entering)
         anchor, noted = columns[-1], with_note
         if noted:
-            drafter.note(
+            drafter.see_committed(
                 state, [[column[row] for column in [*entering, anchor]] for row in range(2)]
             )
     for text in texts:
@@ -531,7 +527,7 @@ def test_a_round_of_prompt_lookup_does_as_much_work_in_a_long_text_as_in_a_short
         def one_round():
             drafter.extend(state, torch.tensor([[0, 3999]]))
             if noted:
-                drafter.note(state, [[0, 3999, 0]])
+                drafter.see_committed(state, [[0, 3999, 0]])
             drafts.extend(proposal_of(drafter, state, anchor).tokens[0].tolist())
 
         return lines_run(one_round), drafts
@@ -564,10 +560,8 @@ def test_the_shortest_copy_of_a_batch_sets_the_length():
     ],
 )
 def test_prompt_lookups_options(options, draft):
-    drafter, text = (
-        PromptLookup(VOCAB, **options),
-        torch.tensor([[1, 2, 9, 3, 7, 2, 9, 3, 8, 9, 3, 6, 3, 5, 1, 2, 9]]),
-    )
+    drafter = PromptLookup(VOCAB, **options)
+    text = torch.tensor([[1, 2, 9, 3, 7, 2, 9, 3, 8, 9, 3, 6, 3, 5, 1, 2, 9]])
     assert proposal_of(drafter, drafter.begin(text), torch.tensor([3])).tokens.tolist() == [draft]
 
 

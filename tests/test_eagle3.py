@@ -41,7 +41,7 @@ def cache_free(drafter, text, anchor, drafted):
     hidden = drafter.project(TARGET.prefill(text, drafter.taps)[0].features)
     following, logits = torch.cat([text[:, 1:], anchor[:, None]], 1), []
     for token in drafted:
-        residual, inputs = drafter.enter(following, hidden)
+        residual, inputs = drafter.layer_input(following, hidden)
         rope = drafter.rope(torch.arange(following.shape[1])[None])
         keys, values = (
             part.repeat_interleave(attention.heads // attention.key_heads, 1)
@@ -54,10 +54,8 @@ def cache_free(drafter, text, anchor, drafted):
             residual, attention.o_proj(mixed.transpose(1, 2).flatten(2))
         )[:, -1:]
         logits.append(drafter.lm_head(drafter.norm(output))[0, 0])
-        hidden, following = (
-            torch.cat([hidden, output], 1),
-            torch.cat([following, token.view(1, 1)], 1),
-        )
+        hidden = torch.cat([hidden, output], 1)
+        following = torch.cat([following, token.view(1, 1)], 1)
     return torch.stack(logits)
 
 
@@ -187,10 +185,8 @@ def test_tensor_names_are_those_of_the_released_layout():
 
 def training_batch(drafter):
     """A padded batch as the loop makes it: rows of different lengths, all anchors of each."""
-    ids, supervised = (
-        torch.zeros(len(LENGTHS), 12, dtype=torch.long),
-        torch.zeros(len(LENGTHS), 12, dtype=torch.bool),
-    )
+    ids = torch.zeros(len(LENGTHS), 12, dtype=torch.long)
+    supervised = torch.zeros(len(LENGTHS), 12, dtype=torch.bool)
     for row, (length, prompt) in enumerate(LENGTHS):
         ids[row, :length] = random_ids(length, seed=row)
         supervised[row, prompt:length] = True

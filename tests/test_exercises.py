@@ -36,7 +36,7 @@ EXERCISES = {
 PLANTED = [
     pytest.param(check, wrong, sentence, id=f"{name}: {sentence}")
     for name, check in EXERCISES.items()
-    for step in check.steps
+    for step in check.comparisons
     for sentence, wrong in step.planted()
 ]
 of_all_exercises = pytest.mark.parametrize("check", EXERCISES.values(), ids=EXERCISES)
@@ -86,7 +86,7 @@ def astray(value):
 
 @of_all_exercises
 def test_a_wrong_answer_that_nobody_foresaw_is_told_what_is_right(check, capsys):
-    step = check.steps[0]
+    step = check.comparisons[0]
     line = refusal(check, lambda *case: astray(check.reference(*case)), capsys)
     said = "|".join(re.escape(one.otherwise) for one in (step.parts or [step]))
     assert re.fullmatch(rf"Not yet: (right in \d+ of \d+ cases\. )?(wrong for .+: )?({said})", line)

@@ -74,12 +74,10 @@ def test_a_run_that_is_none_is_refused(work, capsys):
 
 
 def test_a_drafter_that_others_begin_from_is_measured_before_them(work, monkeypatch):
-    measured, longer = (
-        [],
-        Run(
-            "tiny-dflash",
-            {"initial": "build/experiments/checkpoints/tiny-dflash", "config.block_size": 15},
-        ),
+    measured = []
+    longer = Run(
+        "tiny-dflash",
+        {"initial": "build/experiments/checkpoints/tiny-dflash", "config.block_size": 15},
     )
     monkeypatch.setattr(experiments, "RUNS", {"longer": longer, **RUNS})
     monkeypatch.setattr(experiments, "finished", lambda name: measured.append(name) or {"rows": []})

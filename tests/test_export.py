@@ -71,10 +71,8 @@ def test_a_dflash_gets_a_markov_head_that_adds_nothing(drafts, tmp_path, engine)
         weight = tensors[f"markov_head.{part}.weight"]
         assert weight.shape == (VOCAB, ZERO_RANK) and not weight.any()
     assert "dspark" in command.lower()
-    ours, theirs = (
-        load_drafter(str(folder / "dflash"), target),
-        load_drafter(str(tmp_path / "out"), target),
-    )
+    ours = load_drafter(str(folder / "dflash"), target)
+    theirs = load_drafter(str(tmp_path / "out"), target)
     assert (ours.name, theirs.name) == ("dflash", "dspark")
     runs = [
         generate(

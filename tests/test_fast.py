@@ -175,11 +175,9 @@ def test_an_option_does_the_same_on_both_paths(uncompiled, name):
         return written, rule
 
     TARGET.prepared, DRAFTERS["dspark"].prepared = {}, {}
-    fast_answers, slow_answers, usual = (
-        answers("eager", OPTIONS[name]),
-        answers(False, OPTIONS[name]),
-        answers(False, {}),
-    )
+    fast_answers = answers("eager", OPTIONS[name])
+    slow_answers = answers(False, OPTIONS[name])
+    usual = answers(False, {})
     TARGET.prepared, DRAFTERS["dspark"].prepared = {}, {}
     assert fast_answers == slow_answers and fast_answers[0] != usual[0]
     assert fast_answers[1] is None or len(fast_answers[1]) > 2
@@ -251,12 +249,10 @@ class Adapted(nn.Module):
 
     def __init__(self, base: nn.Linear):
         super().__init__()
-        self.base, self.active_adapter, self.off, self.scaling = (
-            base,
-            "a",
-            False,
-            {"a": 1.0, "b": 1.0},
-        )
+        self.base = base
+        self.active_adapter = "a"
+        self.off = False
+        self.scaling = {"a": 1.0, "b": 1.0}
         self.steering = SimpleNamespace(strength=0.0)
         self.adapters = nn.ModuleDict(
             {name: nn.Linear(base.in_features, base.out_features, bias=False) for name in "ab"}
@@ -332,10 +328,8 @@ def test_a_change_counts_from_the_next_answer_on(monkeypatch, name, copied):
     options = {"target": target, "policy": scheduling.threshold(0.2), "temperature": 1.0, "new": 9}
     layer.mlp.down_proj = Adapted(layer.mlp.down_proj).eval()
     STS([1.0] * GAMMA).attach(drafter)
-    before, made = (
-        run(drafter, PROMPTS[1], "eager", **options),
-        (target.prepared, drafter.prepared),
-    )
+    before = run(drafter, PROMPTS[1], "eager", **options)
+    made = (target.prepared, drafter.prepared)
     assert (
         run(drafter, PROMPTS[1], False, **options)
         == run(drafter, PROMPTS[1], "eager", **options)
@@ -466,14 +460,10 @@ def test_plain_linear_layers_alone_are_copied():
 def test_models_are_left_as_they_were(uncompiled, tmp_path):
     """The layout of their weights, what they share, and that they can be saved."""
     target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
-    target.model.lm_head.weight, drafter = (
-        target.model.model.embed_tokens.weight,
-        drafters["dspark"],
-    )
-    drafter.embed_tokens.weight, drafter.lm_head.weight = (
-        target.model.lm_head.weight,
-        drafters["dflash"].lm_head.weight,
-    )
+    target.model.lm_head.weight = target.model.model.embed_tokens.weight
+    drafter = drafters["dspark"]
+    drafter.embed_tokens.weight = target.model.lm_head.weight
+    drafter.lm_head.weight = drafters["dflash"].lm_head.weight
     models = (target.model, drafter)
     before = [
         [(name, value.data_ptr(), value.stride()) for name, value in model.state_dict().items()]
@@ -583,7 +573,7 @@ def test_static_storage_is_written_and_read_where_the_growing_one_is():
     growing.advance(5)
     static = StaticContext(growing.pairs)
     static.take_over(growing.pairs, 5)
-    limit = static.enter(5)
+    limit = static.begin_pass(5)
     keys, values = static.append(0, *second)
     seen = growing.append(0, *second)
     assert (
@@ -602,7 +592,7 @@ def test_storage_that_grows_keeps_its_text():
     held = torch.randn(2, 1, 1, static_context.MIN_CAPACITY - 3, 2)
     static.take_over([tuple(held)], held.shape[3])
     entering = torch.randn(2, 1, 1, 7, 2)
-    assert static.enter(7) > static_context.MIN_CAPACITY
+    assert static.begin_pass(7) > static_context.MIN_CAPACITY
     for stored, old, new in zip(static.append(0, *entering), held, entering, strict=True):
         assert torch.equal(stored[:, :, : held.shape[3] + 7], torch.cat([old, new], 2))
 

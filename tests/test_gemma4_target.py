@@ -134,10 +134,8 @@ def test_the_engine_refuses_windows_and_loading_refuses_what_transformers_lacks(
 
 def test_the_whole_model_decodes_text_with_a_drafter(whole):
     """What AutoModelForCausalLM gives for such a checkpoint."""
-    model, options = (
-        whole[1],
-        {"max_new_tokens": 12, "do_sample": False, "attention_mask": torch.ones_like(PROMPT)},
-    )
+    model = whole[1]
+    options = {"max_new_tokens": 12, "do_sample": False, "attention_mask": torch.ones_like(PROMPT)}
     drafted = CustomGenerate("prompt_lookup", model)
     alone = model.generate(PROMPT, **options)
     assert (

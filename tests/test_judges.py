@@ -60,11 +60,9 @@ ASKED = {
 }
 
 
-TEXTS, DRAFTS, COMMITTED = (
-    "dspark, greedy texts",
-    "dspark, accepted drafts by round",
-    "dspark, tokens committed by round",
-)
+TEXTS = "dspark, greedy texts"
+DRAFTS = "dspark, accepted drafts by round"
+COMMITTED = "dspark, tokens committed by round"
 
 
 @pytest.mark.parametrize(
@@ -146,10 +144,8 @@ def test_the_first_layers_norm_serves_all_layers_of_a_drafter_with_vllms_mistake
 
 
 def test_the_recorded_judges_agree_and_their_page_says_so():
-    rows, text = (
-        json.loads(run.MEASURED.read_text())["rows"],
-        (run.ROOT / "docs" / "judges.md").read_text(),
-    )
+    rows = json.loads(run.MEASURED.read_text())["rows"]
+    text = (run.ROOT / "docs" / "judges.md").read_text()
     assert {row["judge"] for row in rows} == set(run.JUDGES)
     asked = [row for row in rows if "not_run" not in row]
     assert all(row["agreed"] == row["of"] for row in asked)

@@ -14,7 +14,7 @@ import torch
 
 import dspark_lite.course.exercises
 from dspark_lite.course.exercises import lesson_10
-from dspark_lite.course.exercises.checking import Exercise, Step
+from dspark_lite.course.exercises.checking import Exercise, Comparison
 from dspark_lite.common.errors import RequestError
 from tools.kit import grade, grading, lessons
 
@@ -64,8 +64,8 @@ def test_right_functions_pass_hidden_cases_and_one_answer_to_everything_does_not
     check = exercise(number, name)
     asked = grading.with_cases(check, draw(torch.Generator().manual_seed(5)))
     assert asked(check.reference), capsys.readouterr().out
-    plain = type(check.steps[0]) is Step
-    same = check.reference(*check.steps[0].cases[0]) if plain else torch.zeros(1, 1)
+    plain = type(check.comparisons[0]) is Comparison
+    same = check.reference(*check.comparisons[0].cases[0]) if plain else torch.zeros(1, 1)
     assert not asked(lambda *case: same)
 
 
@@ -186,7 +186,7 @@ def test_the_courses_own_function_is_refused_and_hidden_cases_are_asked():
 
     found = {
         asked(*case): lesson_10.expected_throughput(*case)
-        for case in lesson_10.check_theta.steps[0].cases
+        for case in lesson_10.check_theta.comparisons[0].cases
     }
     remembering = lambda *case: found.get(asked(*case), 0.0)  # noqa: E731
     assert grading.verdict(lesson_10.check_theta, (remembering,), [], 0) == (True, "Correct.")

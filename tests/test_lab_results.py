@@ -57,10 +57,8 @@ def test_results_are_measured_once_for_the_same_weights(lab):
 
     path = lab_folder(lab) / "it.json"
     # of the same name, with other weights
-    drafter, other = (
-        DRAFTERS["dspark"],
-        toy_models(seed=1, vocab_size=11, gamma=4)[1]["dspark"],
-    )
+    drafter = DRAFTERS["dspark"]
+    other = toy_models(seed=1, vocab_size=11, gamma=4)[1]["dspark"]
     assert [cached(path, lab, drafter, measure)["number"] for _ in range(2)] == [1, 1]
     made_of = read_object(path)["made_of"]
     assert (

@@ -279,10 +279,8 @@ def test_settings_that_are_written_down_are_those_of_recipes_and_measurements():
     quality = json.loads(
         (experiment_results.MEASUREMENTS.parent / "target_quality.json").read_text()
     )
-    recipe, here = (
-        experiment_results.measured("tiny-dspark")["recipe"],
-        {setting.name: setting.results for setting in settings.SETTINGS},
-    )
+    recipe = experiment_results.measured("tiny-dspark")["recipe"]
+    here = {setting.name: setting.results for setting in settings.SETTINGS}
     prompts, loss = recipe["data"]["prompts"].values(), recipe["loss"]
     assert here["training samples"] == f"{sum(prompts):,}" and len(set(prompts)) == 1
     decay = loss.get("position_decay", recipe["config"]["block_size"])  # unless it is given: gamma

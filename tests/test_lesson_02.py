@@ -111,10 +111,8 @@ def unlikely_draws(proposal):
 
 @pytest.mark.parametrize("anchor", [0, 1])
 def test_policy_6_withholds_blocks_that_begin_with_a_1_and_7_a_1_after_a_1(anchor):
-    drafter, policy_6 = (
-        ToyDrafter(DRAFTED, 0.8, [0.9, 0.0], gamma=2),
-        retrospective(appendix_a()[2]),
-    )
+    drafter = ToyDrafter(DRAFTED, 0.8, [0.9, 0.0], gamma=2)
+    policy_6 = retrospective(appendix_a()[2])
     for proposal, _ in outcomes(
         lambda path: drafter.propose(None, torch.tensor([anchor]), temperature=1.0, generator=path)
     ):

@@ -41,10 +41,13 @@ def distance_detached(draft_logits, target_logits, labels, counted, confidence, 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lesson_07.losing(label=lesson_07.acceptance), "the confidence's label moves the drafter"),
+        (
+            lesson_07.loss_with(label=lesson_07.acceptance),
+            "the confidence's label moves the drafter",
+        ),
         (distance_detached, "its L1 term does not reach the drafter"),
         (
-            lesson_07.losing(
+            lesson_07.loss_with(
                 match=lambda *case: (
                     0.5 * lesson_07.target_loss(*case).detach() + 0.5 * lesson_07.target_loss(*case)
                 )
@@ -87,15 +90,15 @@ def test_a_right_value_in_the_wrong_form_is_refused(check, wrong, said, capsys):
     ("part", "said"),
     [
         (
-            lesson_07.losing(text=lambda *case: 2 * lesson_07.text_loss(*case)),
+            lesson_07.loss_with(text=lambda *case: 2 * lesson_07.text_loss(*case)),
             "the cross-entropy is wrong",
         ),
         (
-            lesson_07.losing(match=lambda *case: lesson_07.target_loss(*case).square()),
+            lesson_07.loss_with(match=lambda *case: lesson_07.target_loss(*case).square()),
             "the L1 distance is wrong",
         ),
         (
-            lesson_07.losing(read=lambda confidence: -confidence),
+            lesson_07.loss_with(read=lambda confidence: -confidence),
             "the confidence's loss is wrong",
         ),
         (lambda *case: 2 * lesson_07.dspark_loss(*case), "the cross-entropy is wrong"),
@@ -147,14 +150,10 @@ def test_the_exercises_mask_is_the_packages():
 def test_the_loss_of_a_batch_is_the_packages(shift):
     """With a shift the labels, and where the target's distribution stands, are those of one place earlier."""
     target, drafters = toy_models(vocab_size=11, gamma=4)
-    drafter, ids = (
-        drafters["dspark"],
-        torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0)),
-    )
-    features, last_hidden = (
-        target.prefill(ids, drafter.taps)[0].features,
-        target.model.model(ids).last_hidden_state,
-    )
+    drafter = drafters["dspark"]
+    ids = torch.randint(11, (2, 9), generator=torch.Generator().manual_seed(0))
+    features = target.prefill(ids, drafter.taps)[0].features
+    last_hidden = target.model.model(ids).last_hidden_state
     batch = TrainingBatch(
         ids,
         torch.arange(9).expand(2, 9) >= 2,

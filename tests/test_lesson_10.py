@@ -14,7 +14,7 @@ from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.exercises import lesson_10 as exercises
 from dspark_lite.course.figures import lesson_10 as figures
 from dspark_lite.course.measure import machines as model
-from dspark_lite.course.measure.machines import Pass, Step
+from dspark_lite.course.measure.machines import PassTime, StepTime
 from dspark_lite.course.replication import machine_results
 from dspark_lite.course.replication.block_replay import (
     lengths_by,
@@ -220,9 +220,9 @@ def test_requests_of_several_domains_share_the_steps_evenly():
 # What a verified token costs
 
 
-def machine(n: float, fixed_part: float = 16.0) -> Step:
+def machine(n: float, fixed_part: float = 16.0) -> StepTime:
     """A machine on which a request costs as much as n tokens, and the fixed part as much as so many whole requests."""
-    return Step(Pass(fixed_part * (n + 8), n, 1.0))
+    return StepTime(PassTime(fixed_part * (n + 8), n, 1.0))
 
 
 @pytest.mark.parametrize("load", [1, 16, 10**9])
@@ -263,7 +263,7 @@ def test_the_step_of_all_blocks_is_near_the_replay_of_a_full_machine(name):
 
 
 def test_what_a_request_costs_in_tokens_is_counted_by_hand():
-    assert model.tokens_per_request(Step(Pass(9, 3, 0.5), Pass(1, 1, 7.0), 2)) == 8
+    assert model.tokens_per_request(StepTime(PassTime(9, 3, 0.5), PassTime(1, 1, 7.0), 2)) == 8
 
 
 def test_the_figures_of_machines_label_their_lines_and_ring_the_steepest():

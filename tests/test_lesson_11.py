@@ -128,11 +128,9 @@ def test_figures_7_and_8_draw_the_papers_lines_beside_ours():
 
 def test_the_operating_point_sorts_requests_by_their_length():
     curves = {"algorithm1": np.array([[90.0, 90.0], [40.0, 160.0]])}
-    lengths, accepted, alive = (
-        np.array([1, 3, 0]),
-        np.array([2, 3, 1]),
-        np.array([[0.9, 0.5, 0.1], [0.9, 0.9, 0.9], [0.1, 0.1, 0.1]]),
-    )
+    lengths = np.array([1, 3, 0])
+    accepted = np.array([2, 3, 1])
+    alive = np.array([[0.9, 0.5, 0.1], [0.9, 0.9, 0.9], [0.1, 0.1, 0.1]])
     measured = curves | {"mtp": np.array([[200.0, 100.0], [50.0, 400.0]])}
     left, right = figures.operating_point(
         curves,

@@ -214,11 +214,9 @@ def test_a_ratio_has_its_standard_error_from_answers():
 
 
 def test_standard_errors_of_exact_and_of_unknown_symptoms():
-    exact, other, unknown = (
-        symptoms.Symptom(1.0, 0.0),
-        symptoms.Symptom(0.0, 0.0),
-        symptoms.Symptom(float("nan"), float("nan")),
-    )
+    exact = symptoms.Symptom(1.0, 0.0)
+    other = symptoms.Symptom(0.0, 0.0)
+    unknown = symptoms.Symptom(float("nan"), float("nan"))
     assert (
         symptoms.standard_errors(exact, exact) == 0
         and symptoms.standard_errors(exact, other) == np.inf
@@ -338,12 +336,10 @@ def made_chart(kept, drafts=3):
     """A chart of a single round in each of twelve answers, four a domain, that kept so many drafts."""
     rounds = np.zeros(12, dtype=[(name, float) for name in symptoms.NOTED])
     rounds["domain"], rounds["answer"], rounds["round"] = np.arange(12) // 4, np.arange(12), 1
-    rounds["accepted"], rounds["committed"], rounds["whole"], rounds["read"] = (
-        kept,
-        kept + 1,
-        1,
-        kept + 1,
-    )
+    rounds["accepted"] = kept
+    rounds["committed"] = kept + 1
+    rounds["whole"] = 1
+    rounds["read"] = kept + 1
     return symptoms.Chart(rounds, drafts, 2.0)
 
 

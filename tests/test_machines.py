@@ -16,7 +16,7 @@ from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.measure import machines as model
 from dspark_lite.course.measure import roofline, shapes
 from dspark_lite.course.measure.forced_rounds import ROUND_PARTS
-from dspark_lite.course.measure.machines import NO_HOST, VLLM, Machine, Pass, Records, Step
+from dspark_lite.course.measure.machines import NO_HOST, VLLM, Machine, PassTime, Records, StepTime
 from dspark_lite.course.measure.roofline import Device, Work
 from dspark_lite.course.measure.simulator import EngineModel, Record
 from dspark_lite.course.replication import machine_results
@@ -24,7 +24,7 @@ from dspark_lite.course.result_files import read
 from dspark_lite.scheduling import schedule
 from tools.measure.machines import summary
 
-HAND = Step(Pass(2.0, 0.5, 0.25, free=4), Pass(1.0, 0.25, 0.5, free=3), drafted=2)
+HAND = StepTime(PassTime(2.0, 0.5, 0.25, free=4), PassTime(1.0, 0.25, 0.5, free=3), drafted=2)
 NUMBERS = st.floats(0.001, 10)
 
 
@@ -46,7 +46,7 @@ def test_a_step_is_what_one_counts_by_hand():
     """Draft: 1 + 3 * 0.25 + (6 - 3) * 0.5 = 3.25; verify: 2 + 3 * 0.5 + (9 - 4) * 0.25 = 4.75."""
     assert HAND.seconds(3, 9) == 8.0
     assert HAND.costs(5, 40).seconds(3, 9) == pytest.approx(8.0)
-    assert Step(Pass(1.0, 2.0, 3.0)).seconds(4, 5) == 1 + 2 * 4 + 3 * 5
+    assert StepTime(PassTime(1.0, 2.0, 3.0)).seconds(4, 5) == 1 + 2 * 4 + 3 * 5
     fixed, request, token = HAND.line(3, 9)
     assert (request, token) == (0.5 + 0.25 + 2 * 0.5, 0.25) and fixed + 3 * request + 9 * token == 8
 
@@ -58,7 +58,7 @@ def test_a_step_is_what_one_counts_by_hand():
     st.integers(0, 8),
 )
 def test_a_step_and_its_additive_costs_are_equal_at_whole_numbers(verify, draft, drafted):
-    step = Step(Pass(*verify), Pass(*draft), drafted)
+    step = StepTime(PassTime(*verify), PassTime(*draft), drafted)
     costs = step.costs(9, 72)
     for requests in range(1, 10):
         expected = [step.seconds(requests, tokens) for tokens in range(1, 73)]
@@ -74,7 +74,7 @@ def test_a_fit_finds_the_line_that_measured_steps_lie_on():
 
 @pytest.mark.parametrize("chance", [0.05, 0.1, 0.2, 0.5, 0.9])
 def test_a_token_pays_above_the_least_survival_and_algorithm_1_agrees(chance):
-    step = Step(Pass(1.0, 0.5, 0.25))
+    step = StepTime(PassTime(1.0, 0.5, 0.25))
     pays = chance > step.least_survival(1, 1, committed=1.0)
     assert schedule(torch.tensor([[chance]]), step.costs(1, 2)).item() == pays
     assert step.least_survival(1, 1, committed=1.0) == pytest.approx(0.25 / 1.75)
@@ -234,7 +234,7 @@ def test_a_schedule_knows_confidences_alone(policy):
 
 def test_the_dearer_a_token_or_the_fuller_the_machine_the_less_is_verified(records):
     drafts = [
-        model.play(Step(Pass(1.0, 0.0, price)), "algorithm1", 8, records).drafts
+        model.play(StepTime(PassTime(1.0, 0.0, price)), "algorithm1", 8, records).drafts
         for price in (0.0, 0.02, 0.5)
     ]
     assert drafts[0] == 7 and drafts == sorted(drafts, reverse=True) and drafts[-1] < 2

@@ -54,11 +54,9 @@ def test_head_and_losses_are_exchanged_one_at_a_time():
         for name in (*studies.TABLE_1.values(), *(names[0] for names in studies.LOSSES.values()))
     }
     for name, other in (("dflash", "dspark"), ("dspark", "dflash")):
-        own, exchanged, theirs = (
-            recipes[studies.TABLE_1[name]],
-            recipes[studies.LOSSES[name][0]],
-            recipes[studies.TABLE_1[other]],
-        )
+        own = recipes[studies.TABLE_1[name]]
+        exchanged = recipes[studies.LOSSES[name][0]]
+        theirs = recipes[studies.TABLE_1[other]]
         assert exchanged == replace(own, name=exchanged.name, loss=exchanged.loss)
         assert all(
             getattr(exchanged.loss, term) == getattr(theirs.loss, term)

@@ -210,10 +210,8 @@ def saved_by_colab(notebook):
             view = {
                 notebooks.WIDGET_VIEW: {"model_id": "a1", "version_major": 2, "version_minor": 0}
             }
-            cell.execution_count, cell.outputs = (
-                40 + number,
-                [nbformat.v4.new_output("display_data", view)],
-            )
+            cell.execution_count = 40 + number
+            cell.outputs = [nbformat.v4.new_output("display_data", view)]
     return saved
 
 

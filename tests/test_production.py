@@ -165,11 +165,9 @@ def test_the_mask_of_the_training_hides_what_the_cache_forgets():
 )
 def test_packed_for_training_is_drafted_one_at_a_time(fields):
     made, generator = drafter(**fields), torch.Generator().manual_seed(1)
-    features, ids, anchors = (
-        torch.randn(1, 12, 32, generator=generator),
-        torch.tensor([[3, 5]]),
-        torch.tensor([[2, 9]]),
-    )
+    features = torch.randn(1, 12, 32, generator=generator)
+    ids = torch.tensor([[3, 5]])
+    anchors = torch.tensor([[2, 9]])
     packed = made.packed_hidden(features, ids, anchors, None)
     for place, anchor in enumerate(anchors[0].tolist()):
         state = made.begin(ids[:, :1], features[:, :anchor])
@@ -215,15 +213,11 @@ def test_they_are_lossless_by_enumeration(kind, fields, monkeypatch):
 
 @torch.inference_mode()
 def test_a_selector_draws_from_its_candidates_and_is_the_gated_head_where_all_are(monkeypatch):
-    made, gated = (
-        drafter(Selector, markov_head_type="gated"),
-        drafter(production.DSpark, markov_head_type="gated"),
-    )
+    made = drafter(Selector, markov_head_type="gated")
+    gated = drafter(production.DSpark, markov_head_type="gated")
     gated.load_state_dict(made.state_dict())
-    hidden, anchor = (
-        torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0)),
-        torch.tensor([1, 4]),
-    )
+    hidden = torch.randn(2, 3, 16, generator=torch.Generator().manual_seed(0))
+    anchor = torch.tensor([1, 4])
     assert CANDIDATES == 16 and torch.allclose(
         made.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2],
         gated.draw_block(hidden, anchor, 1.0, torch.Generator().manual_seed(0))[2],

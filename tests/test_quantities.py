@@ -166,11 +166,9 @@ def test_shares_need_ten_rounds():
 
 
 def test_intervals_in_figures_are_those_of_prompts():
-    kept, counted, prompts = (
-        np.array([[1, 0], [0, 0], [1, 1]]),
-        np.ones((3, 2)),
-        np.array([4, 4, 9]),
-    )
+    kept = np.array([[1, 0], [0, 0], [1, 1]])
+    counted = np.ones((3, 2))
+    prompts = np.array([4, 4, 9])
     # the first prompt keeps 1 of 2 and 0 of 2, the second all
     first, second = estimates.share_estimates(kept, counted, prompts)
     assert first == is_about(2 / 3, 0.5, 1) and second == is_about(1 / 3, 0, 1)

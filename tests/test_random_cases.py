@@ -24,7 +24,7 @@ from dspark_lite.course.exercises import (
     small_engine,
     verifying,
 )
-from dspark_lite.course.exercises.checking import Mistake, Step, same
+from dspark_lite.course.exercises.checking import Mistake, Comparison, same
 from dspark_lite.course.exercises.random_cases import drawn, number, numbers
 from dspark_lite.scheduling.policies import schedule
 from dspark_lite.scheduling.cost_table import CostTable
@@ -382,7 +382,7 @@ class Row(NamedTuple):
 HEADER = f"{'checker':26} planted passed rarest right failed"
 
 
-def wrong_in(step: Step, function, right: list, cases: list):
+def wrong_in(step: Comparison, function, right: list, cases: list):
     """Whether `function` is wrong, case by case."""
     for case in cases:
         try:
@@ -404,7 +404,7 @@ def row(name: str, seed: int, count: int) -> Row:
         check, found, failed = EXERCISES[name], [], 0
         references = [check.reference, *check.also_right]
         right = [check.reference, RIGHT[name]]
-        for step in check.steps:
+        for step in check.comparisons:
             cases = drawn(step.cases.draw, count, seed)
             found += [sum(wrong_in(step, one, references, cases)) for _, one in step.planted()]
             failed += sum(wrong_in(step, RIGHT[name], references, cases))

@@ -484,11 +484,9 @@ def states(monkeypatch, tmp_path):
 def test_hidden_states_are_cached_or_computed_anew_of_the_layers_that_the_draft_reads(
     states, tmp_path
 ):
-    cached, online, wide = (
-        states(),
-        states(features="online"),
-        states(config={"target_layer_ids": [1, 0]}, cached_layer_ids=None),
-    )
+    cached = states()
+    online = states(features="online")
+    wide = states(config={"target_layer_ids": [1, 0]}, cached_layer_ids=None)
     assert (
         isinstance(cached, TargetCache)
         and isinstance(online, OnlineFeatures)

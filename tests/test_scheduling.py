@@ -88,10 +88,8 @@ def families(draw, requests=64, gamma=16):
     jagged or a sum, of all batches, of small ones only, or of fewer requests."""
     count, length = draw(st.integers(1, requests)), draw(st.integers(1, gamma))
     power, ties = draw(st.sampled_from([0.05, 0.3, 1.0])), draw(st.booleans())
-    kind, share = (
-        draw(st.sampled_from(["flat", "smooth", "jagged", "steps", "sum"])),
-        draw(st.floats(0, 1)) if draw(st.booleans()) else 1,
-    )
+    kind = draw(st.sampled_from(["flat", "smooth", "jagged", "steps", "sum"]))
+    share = draw(st.floats(0, 1)) if draw(st.booleans()) else 1
     probed = draw(st.integers(1, count + 1))  # requests, where the costs are a sum
     sizes = torch.arange(1, count * (length + 1) + 1)
 

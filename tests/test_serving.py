@@ -250,10 +250,8 @@ def tiny_plain(lab):
 
 def assert_tiny_models_serve_plain_text(lab, tiny_plain, name, policy, slots, order):
     """The engine answers these prompts, by number, as plain decoding does."""
-    (prompts, wanted), table = (
-        tiny_plain,
-        CostTable(range(1, 513), [1 / (10 + size / 5 + size % 7) for size in range(1, 513)]),
-    )
+    prompts, wanted = tiny_plain
+    table = CostTable(range(1, 513), [1 / (10 + size / 5 + size % 7) for size in range(1, 513)])
     served = Engine(
         lab.target,
         None if name == "plain" else lab.drafter(name),
@@ -593,10 +591,8 @@ def test_every_option_of_the_engine_does_what_it_says(option):
 
     value, holds = ENGINE_OPTIONS[option]
     usual = {"buckets": {"policy": scheduling.fixed(1)}}.get(option, {})
-    (answers, steps, found), (others, other_steps, other) = (
-        served(**usual, **{option: value}),
-        served(**usual),
-    )
+    answers, steps, found = served(**usual, **{option: value})
+    others, other_steps, other = served(**usual)
     assert found != other and holds(answers, steps) and not holds(others, other_steps)
     if option in ("policy", "slots", "buckets", "rule"):
         assert found[0] == other[0], "the text is the target's"
@@ -997,12 +993,10 @@ STEPS = 10_000 if THOROUGH else 150
 @pytest.mark.parametrize("name", ["dspark", "mtp"])
 def test_nothing_leaks_is_lost_or_comes_twice(plain, name):
     """A long life with random arrivals, aborts and policies; every answer is plain decoding's, or its beginning."""
-    served, random, delivered, asked = (
-        engine(name, slots=3),
-        torch.Generator().manual_seed(0),
-        {},
-        {},
-    )
+    served = engine(name, slots=3)
+    random = torch.Generator().manual_seed(0)
+    delivered = {}
+    asked = {}
     policies = [POLICIES[policy](TABLE) for policy in ("all", "none", "fixed")]
 
     def integer(below):

@@ -206,10 +206,8 @@ def test_old_survivals_stand_for_as_many_requests_as_there_are_now():
 def test_a_lagged_budget_is_for_the_requests_of_now(before, now, seed):
     """What the old survivals would make optimal for the present number of requests, neither more nor less."""
     generator = torch.Generator().manual_seed(seed)
-    policy, confidences = (
-        LaggedTopK(COSTS, lag=1),
-        [torch.rand(count, 7, generator=generator) ** 0.2 for count in (before, now)],
-    )
+    policy = LaggedTopK(COSTS, lag=1)
+    confidences = [torch.rand(count, 7, generator=generator) ** 0.2 for count in (before, now)]
     for said in confidences:
         lengths = policy(
             Proposal(

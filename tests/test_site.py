@@ -73,15 +73,11 @@ def rule_case(generator):
 def accept_case(generator):
     """A block of up to four drafts, and what is kept and drawn after it."""
     gamma = int(torch.randint(1, 5, (), generator=generator))
-    targets, drafts = (
-        distributions(gamma + 1, 4, generator=generator),
-        distributions(gamma, 4, generator=generator),
-    )
+    targets = distributions(gamma + 1, 4, generator=generator)
+    drafts = distributions(gamma, 4, generator=generator)
     tokens = torch.multinomial(drafts, 1, generator=generator)[:, 0]
-    coins, last = (
-        torch.rand(gamma, generator=generator),
-        torch.rand((), generator=generator).double() * 0.999,
-    )
+    coins = torch.rand(gamma, generator=generator)
+    last = torch.rand((), generator=generator).double() * 0.999
     verdict = accept(targets[None], drafts[None], tokens[None], None, Given(coins, last))
     case = {"targets": targets, "drafts": drafts, "tokens": tokens, "coins": coins, "last": last}
     answer = {"accepted": verdict.accepted.item(), "next": verdict.next_token.item()}

@@ -59,10 +59,8 @@ def check_attention(slots, lengths, counts, seed, width, flex=False):
         *torch.randn(2, 2, SLOTS * CAPACITY, width, generator=generator),
     )
     layout, (keys, values) = Layout(store, slots, lengths, counts), store.whole(0)
-    query, key = (
-        torch.randn(1, 6, len(layout.slot_index), width, generator=generator),
-        torch.arange(SLOTS * CAPACITY),
-    )
+    query = torch.randn(1, 6, len(layout.slot_index), width, generator=generator)
+    key = torch.arange(SLOTS * CAPACITY)
     hidden = ~sees(
         layout.slot_index[:, None] // CAPACITY,
         layout.position[:, None],
@@ -112,10 +110,8 @@ def test_a_layout_returns_the_keys_and_values_that_it_has_appended_to(flex):
     ]
     for slot, start, both in zip(slots, starts, held):
         store.write(0, slot * CAPACITY + torch.arange(start + 1), *both[:, :, : start + 1])
-    layout, new = (
-        Layout(store, slots, starts, counts),
-        torch.cat([both[:, :, start:] for start, both in zip(starts, held)], 2),
-    )
+    layout = Layout(store, slots, starts, counts)
+    new = torch.cat([both[:, :, start:] for start, both in zip(starts, held)], 2)
     found = layout.append(0, *new[:, None])
     assert [tuple(part.shape) for part in found] == [
         (1, 2, SLOTS * CAPACITY, 4) if flex else (2, 2, layout.max_length, 4)

@@ -147,10 +147,8 @@ def test_every_policy_writes_the_cpus_tokens_and_reads_once_more_at_most(
 
 def decode_together(device, name, policy):
     """As `decode`, of three prompts that share their steps."""
-    (target, drafters), prompts = (
-        models(device),
-        [PROMPT[:, :length].to(device) for length in (4, 5, 6)],
-    )
+    target, drafters = models(device)
+    prompts = [PROMPT[:, :length].to(device) for length in (4, 5, 6)]
     with host_reads() as reads:
         answers = generate_together(
             target,
@@ -355,10 +353,8 @@ def train(device, name, precision, folder):
     assert {parameter.device.type for parameter in drafter.parameters()} == {device}
     assert {parameter.dtype for parameter in tensors.values()} == {torch.float32}
     save_draft(folder / "draft", drafter, target)
-    prompt, saved = (
-        torch.tensor([ROWS[0][0]], device=device),
-        load_drafter(str(folder / "draft"), target),
-    )
+    prompt = torch.tensor([ROWS[0][0]], device=device)
+    saved = load_drafter(str(folder / "draft"), target)
     answer = generate(target, saved, prompt, max_new_tokens=6, stop_token_ids=())
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return (

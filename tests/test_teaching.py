@@ -72,7 +72,9 @@ def test_teachers_read_goals_needs_and_mistakes_of_a_lesson(source):
 
 
 def test_mistakes_are_those_that_a_checker_names():
-    assert teaching.mistakes(lesson_10.check_theta) == list(lesson_10.check_theta.steps[0].mistakes)
+    assert teaching.mistakes(lesson_10.check_theta) == list(
+        lesson_10.check_theta.comparisons[0].mistakes
+    )
     assert any(
         "p and q are swapped in the coin" in sentence
         for sentence in teaching.mistakes(lesson_02.check_verify)

@@ -221,10 +221,8 @@ def test_confidence_is_trained_towards_the_chance_of_acceptance():
 
 def test_uncounted_slots_do_not_matter():
     generator = torch.Generator().manual_seed(0)
-    draft, target = (
-        torch.randn(2, 3, 4, 5, generator=generator),
-        torch.randn(2, 3, 4, 5, generator=generator),
-    )
+    draft = torch.randn(2, 3, 4, 5, generator=generator)
+    target = torch.randn(2, 3, 4, 5, generator=generator)
     tokens, confidence = torch.zeros(2, 3, 4, dtype=torch.long), torch.zeros(2, 3, 4)
     # beginnings of blocks, as block_targets has them
     counted = (torch.rand(2, 3, 4, generator=generator) < 0.7).long().cumprod(-1).bool()

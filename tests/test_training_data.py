@@ -316,10 +316,8 @@ def test_replies_that_are_no_answer_of_the_target_are_refused(
 def test_a_servers_own_token_ids_are_taken_with_the_stop_token_that_ended_them(
     answered, server, target
 ):
-    end, cut = (
-        target.tokenizer.eos_token_id,
-        target.tokenizer("cut", add_special_tokens=False)["input_ids"],
-    )
+    end = target.tokenizer.eos_token_id
+    cut = target.tokenizer("cut", add_special_tokens=False)["input_ids"]
     given = [
         ({"token_ids": [5, 6]}, [5, 6, end]),
         ({"token_ids": [5, end]}, [5, end]),

@@ -160,10 +160,8 @@ def test_the_boards_numbers_are_those_of_the_record():
 
 def test_the_thresholds_numbers_are_those_that_the_lessons_figure_draws():
     logits, accepted = np.array([[2.0, 0.5], [1.0, -1.0], [3.0, 3.0]]), np.array([2, 0, 1])
-    blocks, table = (
-        Observations(logits, accepted, np.arange(3)),
-        CostTable([1, 2, 4, 6], [100.0, 90.0, 60.0, 40.0]),
-    )
+    blocks = Observations(logits, accepted, np.arange(3))
+    table = CostTable([1, 2, 4, 6], [100.0, 90.0, 60.0, 40.0])
     found = web.threshold_costs({"math": blocks}, STS([1.0, 1.0], 0.0, 0.0), table, most_requests=2)
     at = found["thresholds"].index(0.5)
     raw = found["blocks"]["math"]["raw"]

@@ -123,7 +123,7 @@ class AnsweredPrompt(Sequence):
         if drafter:  # counts as decoding: plain decoding does without
             with within_memory(f"the context of {drafter.name}"):
                 state = drafter.begin(input_ids, output.features)
-            drafter.note(state, [[token]])
+            drafter.see_committed(state, [[token]])
         super().__init__(
             target,
             drafter,
@@ -155,7 +155,7 @@ class AnsweredPrompt(Sequence):
         if outcome.failed:
             raise RequestError(NOT_FINITE.format("target's logits"))
         if self.drafter:
-            self.drafter.note(self.state, [[self.answer.token_ids[-1], *outcome.tokens]])
+            self.drafter.see_committed(self.state, [[self.answer.token_ids[-1], *outcome.tokens]])
         tokens = until_stop(outcome.tokens, self.stop)
         self.answer.token_ids += tokens
         self.answer.rounds.append(

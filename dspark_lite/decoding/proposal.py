@@ -133,7 +133,7 @@ class Drafter(ABC):
         """Add newly committed tokens [B, t] to the state, with the features [B, t, taps * H] that
         verification gave."""
 
-    def note(self, state, tokens: list[list[int]]) -> None:  # noqa: B027
+    def see_committed(self, state, tokens: list[list[int]]) -> None:  # noqa: B027
         """Take the tokens of the last `extend` and the anchor after them as lists on the host, one
         for each row. Does nothing by default."""
 

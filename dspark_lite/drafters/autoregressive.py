@@ -41,7 +41,7 @@ class ChainState:
 
 
 class Autoregressive(Draft, Drafter):
-    """A drafter of one layer that drafts token by token. A subclass defines `project` and `enter`.
+    """A drafter of one layer that drafts token by token. A subclass defines `project` and `layer_input`.
 
     Parameters are named as in the released files.
     """
@@ -58,7 +58,7 @@ class Autoregressive(Draft, Drafter):
         """Return the features [..., H] of tapped hidden states [..., taps * H]."""
         raise NotImplementedError
 
-    def enter(
+    def layer_input(
         self, token_ids: torch.Tensor, hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the residual stream [..., H] and the attention's input [..., width * H].
@@ -78,7 +78,7 @@ class Autoregressive(Draft, Drafter):
     def extend(self, state: ChainState, token_ids: torch.Tensor, features: torch.Tensor) -> None:
         """Add committed tokens [B, t] with tapped hidden states [B, t, taps * H] to the cache."""
         token_ids, before = state.pair(token_ids, self.project(features))
-        _, inputs = self.enter(token_ids, before)
+        _, inputs = self.layer_input(token_ids, before)
         rope = self.rope(state.cache.positions(token_ids))
         state.cache.append(0, *self.layers[0].self_attn.keys_values(inputs, rope))
         state.cache.advance(token_ids.shape[1])
@@ -123,7 +123,7 @@ class Autoregressive(Draft, Drafter):
         The pair stays in the cache.
         """
         token_ids, layer = token[:, None], self.layers[0]
-        residual, inputs = self.enter(token_ids, hidden)  # [B, 1, H], [B, 1, width * H]
+        residual, inputs = self.layer_input(token_ids, hidden)  # [B, 1, H], [B, 1, width * H]
         rope, mask = self.rope(cache.positions(token_ids)), cache.mask(1)
         keys, values = cache.append(0, *layer.self_attn.keys_values(inputs, rope))  # [B, m, S, d]
         cache.advance(1)

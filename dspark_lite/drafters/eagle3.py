@@ -54,7 +54,7 @@ class Eagle3(Autoregressive):
     def project(self, features: torch.Tensor) -> torch.Tensor:
         return self.fc(features)
 
-    def enter(self, token_ids, hidden):
+    def layer_input(self, token_ids, hidden):
         layer = self.layers[0]
         normed = layer.hidden_norm(hidden)
         residual = normed if self.config.norm_before_residual else hidden

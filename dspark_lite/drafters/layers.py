@@ -173,16 +173,12 @@ class Attention(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.heads, self.key_heads, self.size = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        )
-        inputs, bias, eps = (
-            self.width * config.hidden_size,
-            config.attention_bias,
-            config.rms_norm_eps,
-        )
+        self.heads = config.num_attention_heads
+        self.key_heads = config.num_key_value_heads
+        self.size = config.head_dim
+        inputs = self.width * config.hidden_size
+        bias = config.attention_bias
+        eps = config.rms_norm_eps
         self.q_proj = nn.Linear(inputs, self.heads * self.size, bias=bias)
         self.k_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)
         self.v_proj = nn.Linear(inputs, self.key_heads * self.size, bias=bias)

@@ -26,7 +26,7 @@ class MTP(Autoregressive):
     def project(self, features: torch.Tensor) -> torch.Tensor:
         return features
 
-    def enter(self, token_ids, hidden):
+    def layer_input(self, token_ids, hidden):
         joined = self.eh_proj(
             torch.cat([self.hnorm(hidden), self.enorm(self.embed(token_ids))], -1)
         )

@@ -72,14 +72,14 @@ class PromptLookup(Drafter):
     def extend(self, state: LookupState, token_ids: torch.Tensor, features=None) -> None:
         """Append committed tokens [B, t].
 
-        `propose` copies them to the host, unless `note` gives them first.
+        `propose` copies them to the host, unless `see_committed` gives them first.
         """
         if state.anchored:
             state.drop_anchors()  # the anchor is the first of these tokens
         state.unread.append(token_ids)
         state.anchored = False
 
-    def note(self, state: LookupState, tokens: list[list[int]]) -> None:
+    def see_committed(self, state: LookupState, tokens: list[list[int]]) -> None:
         """Append the tokens of the last `extend` and the anchor, as a list for each text."""
         if earlier := state.unread[:-1]:
             state.append(torch.cat(earlier, 1).tolist())

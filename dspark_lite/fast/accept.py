@@ -15,10 +15,8 @@ class FastAccept:
         )
         self.draft_tokens = torch.zeros(1, gamma, dtype=torch.long, device=device)
         self.lengths = torch.zeros(1, dtype=torch.long, device=device)
-        self.uniform, self.exponential = (
-            torch.ones(1, gamma, device=device),
-            torch.ones(1, vocab_size, device=device),
-        )
+        self.uniform = torch.ones(1, gamma, device=device)
+        self.exponential = torch.ones(1, vocab_size, device=device)
         self.noise = PreparedNoise()
         self.noise.numbers = [(self.uniform, False), (self.exponential, True)]
         self.run = CompiledPass(self._accept, None, backend, device)

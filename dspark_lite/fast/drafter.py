@@ -33,7 +33,7 @@ class StaticChainState(ChainState):
 
     def __init__(self, state: ChainState):
         super().__init__(StaticDraftContext(state.cache), state.waiting.clone())
-        self.context, self.enter = self.cache, self.cache.enter
+        self.context, self.begin_pass = self.cache, self.cache.begin_pass
 
     def load(self, state: ChainState) -> None:
         """Copy `state` into this storage."""
@@ -57,7 +57,7 @@ class FastDrafter(Drafter):
     """A trained drafter in fixed shapes, with blocks of `gamma` drafts.
 
     `make_static(state)` returns a copy of a drafter's state in static storage. The copy has a
-    `context`, `load(state)` to copy another state into it, and a StaticContext's `enter` and
+    `context`, `load(state)` to copy another state into it, and a StaticContext's `begin_pass` and
     `commit`.
     """
 
@@ -101,7 +101,7 @@ class FastDrafter(Drafter):
                 "torch's own"
             )
         self.anchor.copy_(anchor)
-        limit = state.enter(self.slots)
+        limit = state.begin_pass(self.slots)
         if temperature not in self.drafting:
             if len(self.drafting) == KEPT_TEMPERATURES:
                 del self.drafting[next(iter(self.drafting))]
@@ -114,7 +114,7 @@ class FastDrafter(Drafter):
         are padding."""
         count = token_ids.shape[1]
         self.token_ids[:, :count], self.features[:, :count] = token_ids, features
-        hidden = self.extending(state.enter(self.slots))
+        hidden = self.extending(state.begin_pass(self.slots))
         if hidden is not None:
             state.hidden = hidden  # set here, because a replayed pass runs no Python
         state.commit(count)

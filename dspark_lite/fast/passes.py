@@ -37,11 +37,9 @@ class CompiledPass:
     def __call__(self, limit: int = 0):
         capacity = self.context.capacity if self.context else 0
         if capacity != self.capacity:  # the context has new storage
-            self.capacity, self.graphs, self.compiled = (
-                capacity,
-                {},
-                _compiled(self.function, self.backend),
-            )
+            self.compiled = _compiled(self.function, self.backend)
+            self.graphs = {}
+            self.capacity = capacity
         if self.device.type != "cuda":
             return self.compiled()
         if limit not in self.graphs:

@@ -54,7 +54,7 @@ class StaticContext:
             stored[:, :, :length] = new[:, :, :length]
         self.length, self.draft_offset = length, 0
 
-    def enter(self, tokens: int) -> int:
+    def begin_pass(self, tokens: int) -> int:
         """Prepare a pass over `tokens` new tokens. Return its limit S."""
         self._make_room(self.length + tokens)
         limit = min(self.capacity, _rounded(self.length + tokens, self.device))

@@ -48,7 +48,7 @@ class FastTarget(Target):
         count = token_ids.shape[1]
         self.token_ids[:, :count] = token_ids
         with attending(self.model, STATIC):
-            logits, features = self.reading(self.context.enter(self.slots))
+            logits, features = self.reading(self.context.begin_pass(self.slots))
         self.context.commit(count)
         return TargetOutput(logits[:, :count], None if features is None else features[:, :count])
 

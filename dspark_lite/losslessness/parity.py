@@ -174,10 +174,8 @@ def _context_cache(drafter, features: torch.Tensor) -> ContextCache:
 def _compare_training(report: Report, target, drafter, reference, expected) -> None:
     """Compare the training pass over packed blocks, and its losses."""
     ids, anchors = reference["train_input_ids"], reference["train_anchors"]
-    supervised, valid = (
-        reference["train_loss_mask"].bool(),
-        torch.ones_like(anchors, dtype=torch.bool),
-    )
+    supervised = reference["train_loss_mask"].bool()
+    valid = torch.ones_like(anchors, dtype=torch.bool)
     last_hidden, features = target.last_hidden(ids, drafter.taps)
     mask = block_mask(anchors, ids.shape[1], drafter.gamma)
     blocks = training_forward(

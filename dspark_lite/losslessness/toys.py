@@ -24,11 +24,9 @@ class ToyTarget:
 
     def __init__(self, table):
         self.table = torch.as_tensor(table, dtype=torch.float32)
-        self.vocab_size, self.max_positions, self.device = (
-            len(self.table),
-            1 << 20,
-            torch.device("cpu"),
-        )
+        self.vocab_size = len(self.table)
+        self.max_positions = 1 << 20
+        self.device = torch.device("cpu")
         self.stop_token_ids = ()
 
     def prefill(self, input_ids, taps=()):

@@ -42,14 +42,10 @@ class AdditiveCosts:
     ):
         self.origin = origin
         self.bias_seconds = float(bias_seconds)
-        self.bs_probes, self.m_probes = (
-            np.asarray(bs_probes, dtype=int),
-            np.asarray(m_probes, dtype=int),
-        )
-        self.alpha_seconds, self.theta_seconds = (
-            np.asarray(alpha_seconds, dtype=float),
-            np.asarray(theta_seconds, dtype=float),
-        )
+        self.bs_probes = np.asarray(bs_probes, dtype=int)
+        self.m_probes = np.asarray(m_probes, dtype=int)
+        self.alpha_seconds = np.asarray(alpha_seconds, dtype=float)
+        self.theta_seconds = np.asarray(theta_seconds, dtype=float)
         self._check()
         self.max_batch_tokens = int(self.m_probes[-1])
 

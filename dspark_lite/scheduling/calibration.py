@@ -68,10 +68,8 @@ def survived(accepted, gamma: int) -> np.ndarray:
 def reliability(predicted, observed, bins: int = BINS) -> list[Bin | None]:
     """Return the calibration curve: predictions [N] in bins of equal width on [0, 1]; None for an
     empty bin."""
-    predicted, observed = (
-        np.asarray(predicted, dtype=np.float64),
-        np.asarray(observed, dtype=np.float64),
-    )
+    predicted = np.asarray(predicted, dtype=np.float64)
+    observed = np.asarray(observed, dtype=np.float64)
     place = np.minimum((predicted * bins).astype(int), bins - 1)
     count, said, true = (
         np.bincount(place, weights, bins) for weights in (None, predicted, observed)
@@ -272,10 +270,8 @@ def check(sts: STS, logits, accepted) -> Check:
             f"the calibration is for blocks of {len(sts.temperatures)} drafts, and these have {gamma}; fit a "
             "new one"
         )
-    fresh, stored = (
-        fit_sts(logits, accepted),
-        by_position(logits, accepted, sts.temperatures)["ece"],
-    )
+    fresh = fit_sts(logits, accepted)
+    stored = by_position(logits, accepted, sts.temperatures)["ece"]
     return Check(
         float(np.mean(fresh.ece_before)), float(np.mean(stored)), float(np.mean(fresh.ece_after))
     )

@@ -106,12 +106,10 @@ class Layout:
         indices = np.stack(
             [row, offset, position, np.asarray(slots)[row] * store.capacity + position]
         )
-        self.store, self.rows, self.counts, self.device = (
-            store,
-            store.rows(slots),
-            counts,
-            store.device,
-        )
+        self.store = store
+        self.rows = store.rows(slots)
+        self.counts = counts
+        self.device = store.device
         self.row, self.offset, self.position, self.slot_index = torch.from_numpy(indices).to(
             self.device
         )

@@ -26,14 +26,14 @@ def unrolled_hidden(
     and the text after them.
     """
     layer, hidden = drafter.layers[0], drafter.project(features)
-    _, inputs = drafter.enter(ids[:, 1:], hidden[:, :-1])
+    _, inputs = drafter.layer_input(ids[:, 1:], hidden[:, :-1])
     positions = torch.arange(inputs.shape[1], device=ids.device)
     context = layer.self_attn.keys_values(inputs, drafter.rope(positions[None]))
     hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n - 1]
     hidden = hidden[torch.arange(len(ids), device=ids.device)[:, None], anchors - 1]
     own = []
     for k in range(tokens.shape[-1]):
-        residual, inputs = drafter.enter(tokens[..., k], hidden)
+        residual, inputs = drafter.layer_input(tokens[..., k], hidden)
         rope = drafter.rope(anchors - 1 + k)
         if k:
             own.append(layer.self_attn.keys_values(inputs, rope))

@@ -429,7 +429,7 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # ([Sources and limits](../docs/scheduling.md#two-machines).)
 
 # %%
-from dspark_lite.course.measure.machines import LOADS, Pass, Step, scheduled_on_average
+from dspark_lite.course.measure.machines import LOADS, PassTime, StepTime, scheduled_on_average
 from dspark_lite.course.replication import machine_results
 
 machines = {figures.machine_label(machine): machine for name, machine in machine_results.machines().items()
@@ -520,7 +520,7 @@ blocks = machine_results.records().dspark
 
 def turn(F, n):
     """A machine whose fixed part costs as much as F verified tokens, and a request as much as n."""
-    step = Step(Pass(F, n, 1.0))
+    step = StepTime(PassTime(F, n, 1.0))
     return figures.knob(n, price, {load: scheduled_on_average(step, load, blocks) for load in (1, 2, 4, 8, 16, 32, 64, 128, 256)})
 
 
@@ -530,7 +530,7 @@ panel = widgets.explore(turn, {"n": 14.0}, columns=2, F=widgets.slider("F (fixed
 # %% tags=["claim"]
 def full(F, n, load=256):
     """Drafts verified for a request, and the gain, with 256 requests."""
-    return scheduled_on_average(Step(Pass(F, n, 1.0)), load, blocks)
+    return scheduled_on_average(StepTime(PassTime(F, n, 1.0)), load, blocks)
 
 
 glue(cpu_F=shared[cpu], cpu_n=price[cpu], h100_F=shared[h100], h100_n=price[h100])

@@ -102,7 +102,9 @@ def hidden_cases(folder: Path, lesson: str) -> dict:
 
 def with_cases(check: Exercise, cases: list[list[tuple]]) -> Exercise:
     """Return the same exercise with other cases: a list for each of its steps."""
-    steps = [replace(step, cases=given) for step, given in zip(check.steps, cases, strict=True)]
+    steps = [
+        replace(step, cases=given) for step, given in zip(check.comparisons, cases, strict=True)
+    ]
     return Exercise(check.reference, *steps, also_right=check.also_right, manner=check.manner)
 
 

@@ -63,7 +63,9 @@ def mistakes(check) -> list[str]:
     """Return the sentences with which a checker names mistakes. A checker that is no Exercise has
     them in a table of its module."""
     if isinstance(check, Exercise):
-        return list(dict.fromkeys(sentence for step in check.steps for sentence in step.mistakes))
+        return list(
+            dict.fromkeys(sentence for step in check.comparisons for sentence in step.mistakes)
+        )
     module = importlib.import_module(check.__module__)
     known = [value for value in vars(module).values() if isinstance(value, dict) and value]
     tables = [

@@ -153,10 +153,8 @@ def render(page, text):
     """Return the text of a page with the tables between its markers made anew."""
     goal, tables = TABLES[page]
     for table in tables:
-        begin, end = (
-            f"<!-- {table.__name__}: written by make {goal} -->",
-            f"<!-- end of {table.__name__} -->",
-        )
+        begin = f"<!-- {table.__name__}: written by make {goal} -->"
+        end = f"<!-- end of {table.__name__} -->"
         before, found_begin, rest = text.partition(begin)
         _, found_end, after = rest.partition(end)
         if not found_begin or not found_end:

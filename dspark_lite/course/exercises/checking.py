@@ -155,13 +155,13 @@ def unchanged(given, before) -> bool:
 
 
 @dataclass(frozen=True)
-class Step:
+class Comparison:
     """One comparison of an exercise.
 
     `cases` are tuples of arguments. `mistakes` maps the sentence that names a mistake to the
     function that makes it, or to several. `otherwise` is said of a wrong answer that no mistake
     gives. `read(answer)` is what is compared of a returned value; it may raise Mistake, too, where
-    the value has the wrong form. `parts` are narrower steps: the first of them that a wrong answer
+    the value has the wrong form. `parts` are narrower comparisons: the first of them that a wrong answer
     fails says which part of it is wrong, in place of `otherwise`. With `names`, those of the
     arguments, a case that is wrong stands before `otherwise`.
     """
@@ -170,7 +170,7 @@ class Step:
     mistakes: dict[str, Callable | tuple[Callable, ...]]
     otherwise: str
     read: Callable = lambda answer: answer
-    parts: Sequence["Step"] = ()
+    parts: Sequence["Comparison"] = ()
     names: tuple[str, ...] = ()
 
     def planted(self) -> list[tuple[str, Callable]]:
@@ -221,8 +221,8 @@ class Step:
             if not same(answer, other):
                 yield case, answer, other
 
-    def told(self, case: tuple) -> str:
-        """Where a function is wrong, in words; nothing without `names`."""
+    def place(self, case: tuple) -> str:
+        """Return the arguments for which a function is wrong, in words; nothing without `names`."""
         arguments = ", ".join(f"{name} = {value}" for name, value in zip(self.names, case))
         return f"wrong for {arguments}: " if arguments else ""
 
@@ -234,13 +234,13 @@ class Step:
         except Mistake:
             return False
 
-    def judge(self, function, right: tuple) -> None:
+    def check(self, function, right: tuple) -> None:
         """Raise Mistake, or what `function` itself raised, unless it gives the results of a
         function in `right` and leaves its arguments as they are. The first cases find most
         mistakes; all are asked where these find none."""
         first = replace(self, cases=[*islice(self.cases, FIRST_CASES)])
-        for step in (first, self):
-            step.compare(function, right)
+        for comparison in (first, self):
+            comparison.compare(function, right)
         if first.changes_arguments(function):
             raise Mistake(CHANGED_ARGUMENT)
 
@@ -260,13 +260,13 @@ class Step:
             shapes = [list(one.shape) for one in (answer, wanted) if isinstance(one, torch.Tensor)]
             if len(shapes) == 2 and shapes[0] != shapes[1]:
                 raise Mistake(
-                    f"{self.told(case)}your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
+                    f"{self.place(case)}your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
                 )
         for part in self.parts:
             part.compare(function, right)
         some = f"right in {len(answers) - len(wrong)} of {len(answers)} cases. "
         some = some if 2 * len(wrong) < len(answers) else ""
-        raise Mistake(some + self.told(wrong[0][0]) + self.otherwise)
+        raise Mistake(some + self.place(wrong[0][0]) + self.otherwise)
 
     def changes_arguments(self, function) -> bool:
         """Return whether `function` changes what it is given."""
@@ -287,23 +287,19 @@ class Exercise:
     """A checker of a function: called with the learner's it prints one line and returns whether the
     answer is right.
 
-    The steps are judged in their order; `also_right` are functions with other results that are
+    The comparisons are made in their order; `also_right` are functions with other results that are
     right as well. `manner` raises Mistake for a function whose results are right but which the
     exercise does not allow.
     """
 
-    def __init__(self, reference, *steps: Step, also_right: tuple = (), manner=None):
-        self.reference, self.steps, self.also_right, self.manner = (
-            reference,
-            steps,
-            also_right,
-            manner,
-        )
+    def __init__(self, reference, *comparisons: Comparison, also_right: tuple = (), manner=None):
+        self.reference, self.comparisons = reference, comparisons
+        self.also_right, self.manner = also_right, manner
         self.__doc__ = f"Checks a function like `{reference.__name__}`: {reference.__doc__}"
 
     @checker
     def __call__(self, function):
-        for step in self.steps:
-            step.judge(as_function(function), (self.reference, *self.also_right))
+        for comparison in self.comparisons:
+            comparison.check(as_function(function), (self.reference, *self.also_right))
         if self.manner:
             self.manner(function)

@@ -249,11 +249,9 @@ def _schedules(mine) -> str:
 def _decodes(mine, lab, prompts: int) -> str:
     """The tiny models: the package's tokens and rounds; what the reader's decoder accepts,
     and how fast it is."""
-    drafter, draft, said = (
-        lab.drafter("dspark"),
-        mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"]),
-        [],
-    )
+    drafter = lab.drafter("dspark")
+    draft = mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"])
+    said = []
     for domain, texts in lab.prompts.items():
         committed, seconds, plain_seconds = [], 0.0, 0.0
         for text in texts[:prompts]:
@@ -302,10 +300,8 @@ def _shares(mine) -> str:
         engine = small_engine.SmallEngine(
             target, drafters["dspark"], slots=2, longest=2, temperature=1.0, generator=path
         )
-        engine.waiting, engine.sps = (
-            [*enumerate(map(list, prompts))],
-            lambda tokens: 1 / tokens**0.7,
-        )
+        engine.waiting = [*enumerate(map(list, prompts))]
+        engine.sps = lambda tokens: 1 / tokens**0.7
         while engine.waiting or engine.running:
             mine.step(engine)
         return tuple(engine.answers[0]), tuple(engine.answers[1])

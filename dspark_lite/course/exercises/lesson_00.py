@@ -3,7 +3,7 @@
 import torch
 
 from dspark_lite.decoding import Generation, Round
-from .checking import Exercise, Mistake, Step, finished
+from .checking import Exercise, Mistake, Comparison, finished
 from .my_dspark import speculate
 from .random_cases import Cases, number, numbers
 
@@ -28,7 +28,7 @@ class WatchedModel:
         return self.table[ids.long().cumsum(1) % VOCABULARY]
 
 
-class DecodingStep(Step):
+class DecodingComparison(Comparison):
     """A step of functions like `speculate`: compared are the ids that they return and how often the big model has run."""
 
     def result(self, function, case: tuple):
@@ -104,7 +104,7 @@ def matching(guess, want):
 
 check_speculate = Exercise(
     speculate,
-    DecodingStep(
+    DecodingComparison(
         Cases([(seed, [seed % 7, 3, 1], 12, 2 + seed % 3) for seed in range(6)], model_case),
         {
             "you counted all the guesses that match. After the first wrong one the others follow a text that does not exist: count up to "
@@ -220,7 +220,7 @@ def _mean(of_round, choose=_rounds):
 
 check_accepted_length = Exercise(
     accepted_length,
-    Step(
+    Comparison(
         Cases([(example_answers(),)], answers_case),
         {
             "you averaged the accepted drafts; the token that the target adds counts too": _mean(

@@ -1,6 +1,6 @@
 """Checkers of lesson 01: the time of a pass on a GPU, by its data sheet, and the speed-up of a round."""
 
-from .checking import Exercise, Step
+from .checking import Exercise, Comparison
 from .random_cases import Cases, between, number
 
 
@@ -33,7 +33,7 @@ def data_sheet(generator):
 
 check_pass_seconds = Exercise(
     pass_seconds,
-    Step(
+    Comparison(
         Cases(DATA_SHEETS, data_sheet),
         {
             "reading and multiplying overlap: the pass takes as long as the longer of the two, not as both together": lambda k, n, b, r, o: (
@@ -93,7 +93,7 @@ def timed_round(generator):
 
 check_speedup = Exercise(
     speedup,
-    Step(
+    Comparison(
         Cases(
             [(4.0, 2.0, 6.0, 5.0), (3.0, 7.0, 4.0, 6.0), (1.5, 4.0, 6.0, 5.0)],
             timed_round,

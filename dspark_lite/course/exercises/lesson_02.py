@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from dspark_lite.decoding.sampling import residual
-from .checking import Exercise, Mistake, Step
+from .checking import Exercise, Mistake, Comparison
 from .random_cases import Cases, distributions, number, numbers
 from .verifying import check_verify as check_verify
 from .verifying import in_use as in_use
@@ -35,7 +35,7 @@ def keep_probability(p, q):
 
 check_keep = Exercise(
     keep_probability,
-    Step(
+    Comparison(
         Cases([(P, Q)], pair),
         {
             "p and q are swapped: a token that the target wants more often than it is offered is always kept": lambda p, q: (
@@ -92,7 +92,7 @@ def replacement(p, q):
 
 check_residual = Exercise(
     replacement,
-    Step(
+    Comparison(
         Cases([(P, Q)], pair),
         {
             "it is not renormalised: a distribution sums to 1": lambda p, q: (p - q).clamp(min=0),
@@ -148,7 +148,7 @@ TARGET = torch.tensor(
     [[0.4, 0.3, 0.2, 0.1], [0.1, 0.5, 0.15, 0.25], [0.3, 0.1, 0.5, 0.1], [0.25, 0.35, 0.1, 0.3]]
 )
 DRAFT = torch.tensor([[0.3, 0.1, 0.4, 0.2], [0.3, 0.2, 0.4, 0.1], [0.1, 0.4, 0.2, 0.3]])
-BONUS = Step(
+BONUS = Comparison(
     Cases([(TARGET, DRAFT, 3)], partial(block_case, whole=True)),
     {
         "that is the bonus from the wrong row: row g - 1 judged the last draft, the bonus comes from row g after it": lambda p, q, k: (
@@ -168,7 +168,7 @@ BONUS = Step(
     },
     "after a whole block the next token comes from the target's last row",
 )
-CORRECTION = Step(
+CORRECTION = Comparison(
     Cases(
         [(TARGET, DRAFT, 1), (TARGET, DRAFT, 0), (TARGET, DRAFT, 2)],
         partial(block_case, whole=False),

@@ -3,7 +3,7 @@
 import torch
 
 from dspark_lite.decoding.sampling import residual
-from .checking import Exercise, Step
+from .checking import Exercise, Comparison
 from .keep import kept_source, own_file
 from .my_dspark import forget
 from .random_cases import Cases, number, numbers
@@ -46,7 +46,7 @@ def verified_block(generator):
 
 check_forget = Exercise(
     forget,
-    Step(
+    Comparison(
         Cases([(7, 3), (7, 7), (7, 0), (5, 1), (7, 6)], verified_block),
         {
             "the small LM never read its own last draft; it has one position less to forget": lambda g, a: (
@@ -115,7 +115,7 @@ def ended_round(generator):
 
 check_still_unread = Exercise(
     still_unread,
-    Step(
+    Comparison(
         Cases(
             [
                 ([1, 2, 3], [1, 4]),

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from .checking import Exercise, Mistake, Step, Unfinished
+from .checking import Exercise, Mistake, Comparison, Unfinished
 from .my_dspark import Draft, block_pass
 from .random_cases import Cases, distributions, number
 
@@ -40,7 +40,7 @@ def pairs_case(generator):
 
 check_kept = Exercise(
     kept,
-    Step(
+    Comparison(
         Cases([PAIRS], pairs_case),
         {
             "this is how often both drafts are kept; a first draft that is kept alone counts, too.": lambda joint, q1, q2: (
@@ -179,11 +179,9 @@ def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask, kin
     """`block_pass` with other tokens, another start, another mask or a mask of another `kind`."""
 
     def pass_over(draft, anchor):
-        first, seen, x = (
-            start(draft),
-            mask(draft).to(kind),
-            draft.w["embed_tokens.weight"][ids(draft, anchor)],
-        )
+        first = start(draft)
+        seen = mask(draft).to(kind)
+        x = draft.w["embed_tokens.weight"][ids(draft, anchor)]
         for n, context in enumerate(draft.context):
             y = draft.norm(x, f"layers.{n}.input_layernorm")
             queries = draft.norm(
@@ -235,7 +233,7 @@ class WatchedMasks(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-class PassStep(Step):
+class PassComparison(Comparison):
     """A step of functions like `block_pass`: the mask is looked at, too."""
 
     def result(self, function, case: tuple):
@@ -250,7 +248,7 @@ class PassStep(Step):
 
 check_block_pass = Exercise(
     block_pass,
-    PassStep(
+    PassComparison(
         Cases([(SmallDraft(4, 6), 3), (SmallDraft(3, 2, seed=1), 5)], pass_case, count=100),
         {
             "hole 1: the anchor is missing; slot 0 holds a mask, so the block does not know which token it continues.": passing(

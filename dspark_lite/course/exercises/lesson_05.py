@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
 from . import verifying
-from .checking import Exercise, Mistake, Step, as_values, checker, finished, same
+from .checking import Exercise, Mistake, Comparison, as_values, checker, finished, same
 from .my_dspark import transition_bias
 from .random_cases import RANDOM_CASES, SEED, Cases, drawn, number
 from .verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw, target_texts, verify
@@ -47,7 +47,7 @@ def bias_case(generator):
 
 check_transition_bias = Exercise(
     transition_bias,
-    Step(
+    Comparison(
         Cases([BIAS_CASE], bias_case),
         {
             "W1 and W2 are swapped: this scores which token came before, not which comes next. W1 reads the token before.": of_factors(

@@ -2,7 +2,7 @@
 
 import torch
 
-from .checking import Exercise, Mistake, Step, same
+from .checking import Exercise, Mistake, Comparison, same
 from .random_cases import Cases, number
 
 
@@ -45,7 +45,7 @@ def pairs_case(generator):
 
 check_pairs = Exercise(
     pairs,
-    Step(
+    Comparison(
         Cases([(torch.tensor([7, 3, 9, 4, 8]), torch.arange(10.0).view(5, 2))], pairs_case),
         {
             "each feature stands beside its own token, which it already knows; pair it with the token after it, i + 1.": lambda ids, features: (
@@ -176,7 +176,7 @@ def chain_case(seed, anchor, gamma):
 
 check_draft_chain = Exercise(
     draft_chain,
-    Step(
+    Comparison(
         Cases(
             [chain_case(1, 4, 6), chain_case(2, 7, 7), chain_case(3, 0, 5)],
             lambda generator: chain_case(
@@ -319,7 +319,7 @@ def learns_through_all_passes(function) -> None:
 
 check_chain_loss = Exercise(
     chain_loss,
-    Step(
+    Comparison(
         Cases([loss_case(1, 0.8), loss_case(2, 0.5), loss_case(3, 0.0)], decayed_case),
         {
             "that is teacher forcing: every pass reads the target's feature. While it drafts it will not have them, only the first.": unrolling(
@@ -396,7 +396,7 @@ def ended_round(generator):
 
 check_survives = Exercise(
     survives,
-    Step(
+    Comparison(
         Cases([cells(3, 5, 2), cells(20, 7, 0), cells(31, 5, 5)], ended_round),
         {
             "you kept the cells of accepted drafts. Their tokens are right, but they were made from the drafter's own output; they enter "

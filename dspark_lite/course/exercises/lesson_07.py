@@ -5,7 +5,7 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 
 from dspark_lite.decoding import Round
 
-from .checking import Exercise, Mistake, Step, boolean, same
+from .checking import Exercise, Mistake, Comparison, boolean, same
 from .random_cases import Cases, number, numbers
 
 
@@ -47,13 +47,12 @@ def packed_case(generator):
     return anchors, length, gamma, query, torch.arange(length + blocks * gamma)
 
 
-SLOTS, KEYS = (
-    torch.arange(6)[:, None],
-    torch.arange(5 + 6),
-)  # three blocks of two slots after a context of five tokens
+# Three blocks of two slots after a context of five tokens.
+SLOTS = torch.arange(6)[:, None]
+KEYS = torch.arange(5 + 6)
 check_sees = Exercise(
     sees,
-    Step(
+    Comparison(
         Cases([(torch.tensor([1, 3, 4]), 5, 2, SLOTS, KEYS)], packed_case),
         {
             "the anchor's own context position is visible: when the block is drafted the target has not read the anchor yet, "
@@ -155,7 +154,7 @@ def label_case(generator):
 
 check_acceptance = Exercise(
     acceptance,
-    Step(
+    Comparison(
         Cases([LABEL_CASE, IMPOSSIBLE_CASE], label_case),
         {
             "this is 1 - TV / 2. TV is half the L1 distance already, so the chance is 1 - TV = 1 - L1 / 2.": lambda p, q: (
@@ -242,7 +241,7 @@ def constant_label(p, q):
     return acceptance(p, q).detach()
 
 
-def losing(
+def loss_with(
     text=text_loss,
     match=target_loss,
     label=constant_label,
@@ -267,7 +266,7 @@ def losing(
 
 def dspark_loss(draft_logits, target_logits, labels, counted, confidence, factors):
     """The loss of K blocks: cross-entropy, L1 and the confidence's binary cross-entropy, weighed and added."""
-    return losing()(draft_logits, target_logits, labels, counted, confidence, factors)
+    return loss_with()(draft_logits, target_logits, labels, counted, confidence, factors)
 
 
 FACTORS = {"cross_entropy": 0.2, "l1": 0.7, "confidence": 0.5}
@@ -322,10 +321,10 @@ def trains_the_right_parts(function) -> None:
 
 
 WRONG_GRADIENTS = {
-    "the confidence's label moves the drafter: it is a constant for the optimiser, so detach it": losing(
+    "the confidence's label moves the drafter: it is a constant for the optimiser, so detach it": loss_with(
         label=acceptance
     ),
-    "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone": losing(
+    "its L1 term does not reach the drafter: you detached the distance itself; detach the label alone": loss_with(
         match=lambda *case: target_loss(*case).detach()
     ),
 }
@@ -334,54 +333,54 @@ WRONG_GRADIENTS = {
 def part_alone(name, sentence):
     """A step in which the factors of the other two losses are 0."""
     factors = dict.fromkeys(FACTORS, 0.0) | {name: 1.0}
-    return Step([(*LOSS_CASE[:-1], factors)], {}, sentence, one_number)
+    return Comparison([(*LOSS_CASE[:-1], factors)], {}, sentence, one_number)
 
 
 check_dspark_loss = Exercise(
     dspark_loss,
-    Step(
+    Comparison(
         Cases([LOSS_CASE], loss_case),
         {
-            "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.": losing(
+            "the L1 term is halved; the loss is the L1 distance itself, and its factor does the rest.": loss_with(
                 match=lambda log_q, p, labels: target_loss(log_q, p, labels) / 2
             ),
-            "the L1 term is averaged over the vocabulary; it is a sum.": losing(
+            "the L1 term is averaged over the vocabulary; it is a sum.": loss_with(
                 match=lambda log_q, p, labels: (p - log_q.exp()).abs().mean(-1)
             ),
             "the second loss is a KL divergence; it is the L1 distance, the sum of |p - q|.": (
-                losing(match=lambda log_q, p, labels: (p * (p.log() - log_q)).sum(-1)),
-                losing(match=lambda log_q, p, labels: (log_q.exp() * (log_q - p.log())).sum(-1)),
+                loss_with(match=lambda log_q, p, labels: (p * (p.log() - log_q)).sum(-1)),
+                loss_with(match=lambda log_q, p, labels: (log_q.exp() * (log_q - p.log())).sum(-1)),
             ),
             "the confidence's label is 1 - L1; the chance of acceptance is 1 - L1 / 2.": (
-                losing(label=lambda p, q: 1 - distance(p, q)),
-                losing(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1)),
+                loss_with(label=lambda p, q: 1 - distance(p, q)),
+                loss_with(label=lambda p, q: (1 - distance(p, q)).clamp(0, 1)),
             ),
             "the second loss compares logits; L1 is the distance of probabilities, so take a softmax of both first.": lambda *case: (
-                losing(match=lambda *_: (case[0] - case[1]).abs().sum(-1))(*case)
+                loss_with(match=lambda *_: (case[0] - case[1]).abs().sum(-1))(*case)
             ),
             "the confidence's label is hard, a 0 or a 1; it is the chance of acceptance, a number between them.": (
-                losing(label=lambda p, q: (p.argmax(-1) == q.argmax(-1)).float()),
-                losing(label=lambda p, q: acceptance(p, q).round()),
-                lambda *case: losing(
+                loss_with(label=lambda p, q: (p.argmax(-1) == q.argmax(-1)).float()),
+                loss_with(label=lambda p, q: acceptance(p, q).round()),
+                lambda *case: loss_with(
                     label=lambda p, q: (q.argmax(-1) == case[2]).float(),
                 )(*case),
             ),
-            "the confidence's label is the survival of the whole prefix; it is the chance at a slot itself, so multiply nothing.": losing(
+            "the confidence's label is the survival of the whole prefix; it is the chance at a slot itself, so multiply nothing.": loss_with(
                 label=lambda p, q: acceptance(p, q).cumprod(-1)
             ),
-            "the cross-entropy is with all of the target's distribution; it is with the text: -log q of its one token.": losing(
+            "the cross-entropy is with all of the target's distribution; it is with the text: -log q of its one token.": loss_with(
                 text=lambda log_q, p, labels: -(p * log_q).sum(-1)
             ),
-            "the cross-entropy has the wrong sign: it is -log q.": losing(
+            "the cross-entropy has the wrong sign: it is -log q.": loss_with(
                 text=lambda *case: -text_loss(*case)
             ),
-            "the cross-entropy is of the target's distribution; the drafter is to be trained, so take -log q of the token.": losing(
+            "the cross-entropy is of the target's distribution; the drafter is to be trained, so take -log q of the token.": loss_with(
                 text=lambda log_q, p, labels: text_loss(p.log(), p, labels)
             ),
-            "the slots that count weigh alike; weighted_loss gives earlier positions more weight.": losing(
+            "the slots that count weigh alike; weighted_loss gives earlier positions more weight.": loss_with(
                 mean=lambda losses, counted: (losses * counted).sum() / counted.sum()
             ),
-            "slots that do not count are in the mean; hand `counted` to weighted_loss.": losing(
+            "slots that do not count are in the mean; hand `counted` to weighted_loss.": loss_with(
                 mean=lambda losses, counted: weighted_loss(losses, torch.ones_like(counted))
             ),
             "the factors are missing: multiply each of the three losses by its own.": lambda *case: (
@@ -390,29 +389,29 @@ check_dspark_loss = Exercise(
             "the confidence's loss is missing; three losses are added.": lambda *case: dspark_loss(
                 *case[:-1], case[-1] | {"confidence": 0.0}
             ),
-            "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.": losing(
+            "the confidence goes through a sigmoid twice: binary_cross_entropy_with_logits takes the logits as they are.": loss_with(
                 read=torch.sigmoid
             ),
-            "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.": losing(
+            "F.cross_entropy takes logits and applies the softmax itself; you gave it probabilities.": loss_with(
                 text=lambda log_q, p, labels: text_loss(
                     torch.log_softmax(log_q.exp(), -1), p, labels
                 )
             ),
-            "the losses are plain means over all slots; average each with weighted_loss.": losing(
+            "the losses are plain means over all slots; average each with weighted_loss.": loss_with(
                 mean=lambda losses, counted: losses.mean()
             ),
             "the factors are typed in; take them from the argument `factors`, here they are others than the recipe's.": lambda *case: (
                 dspark_loss(*case[:-1], {"cross_entropy": 0.1, "l1": 0.9, "confidence": 1.0})
             ),
-            'a loss is one number before weighted_loss gets it; reduction="none" keeps one for each slot.': losing(
+            'a loss is one number before weighted_loss gets it; reduction="none" keeps one for each slot.': loss_with(
                 judge=lambda logits, label, reduction: binary_cross_entropy_with_logits(
                     logits, label
                 )
             ),
-            "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.": losing(
+            "the confidence is given as logits, not as probabilities; take F.binary_cross_entropy_with_logits.": loss_with(
                 judge=binary_cross_entropy
             ),
-            "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.": losing(
+            "your answer has shape [3, 7]; the loss is one number: add over slots and blocks, then divide.": loss_with(
                 mean=lambda losses, counted: losses * counted
             ),
             NO_TENSOR: lambda *case: dspark_loss(*case).item(),
@@ -497,7 +496,7 @@ def rounds_case(generator):
 
 check_refusals = Exercise(
     refusals,
-    Step(
+    Comparison(
         Cases([(REFUSED,), (WHOLE,), (ENDED,)], rounds_case),
         {
             "where an accepted draft ends the answer, nothing was refused and `tokens` has no entry at `accepted`: leave such a round out.": (
@@ -589,17 +588,15 @@ def head_case(generator):
     logits, wanted, tokens, counted, _, _ = loss_case(generator)
     vocab = logits.shape[-1]
     anchors = torch.randint(vocab, (len(tokens), 1), generator=generator)
-    batch, table = (
-        (logits, wanted, torch.cat([anchors, tokens], 1), counted),
-        torch.randn(vocab, vocab, generator=generator),
-    )
+    batch = (logits, wanted, torch.cat([anchors, tokens], 1), counted)
+    table = torch.randn(vocab, vocab, generator=generator)
     return unpacked, lambda previous: table[previous], batch
 
 
 head_loss = losing_head()
 check_head_loss = Exercise(
     head_loss,
-    Step(
+    Comparison(
         Cases([(unpacked, lambda previous: HEAD_TABLE[previous], HEAD_BATCH)], head_case),
         {
             "the head is given the token that the slot predicts; it reads the one before, tokens[:, :-1].": losing_head(

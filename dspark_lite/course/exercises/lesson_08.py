@@ -3,7 +3,7 @@
 import torch
 
 from . import hunt
-from .checking import Exercise, Mistake, Step, as_truth, checker, finished
+from .checking import Exercise, Mistake, Comparison, as_truth, checker, finished
 from .random_cases import Cases, number
 
 
@@ -74,7 +74,7 @@ def largest(ours, theirs):
 
 check_first_difference = Exercise(
     first_difference,
-    Step(
+    Comparison(
         Cases(TRACES, traces_case),
         {
             "that is the tensor with the largest error. Errors grow on their way; the first one names the place.": by(
@@ -226,7 +226,7 @@ def logits_case(generator):
 
 check_is_tie = Exercise(
     is_tie,
-    Step(
+    Comparison(
         Cases(
             [*((*tie, 0.08) for tie in TIES), (EXACT, 0, 1, 0.5), (EXACT, 1, 0, 0.5)], logits_case
         ),

@@ -7,16 +7,14 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.scheduling.calibration import ece, survived
-from .checking import Exercise, Step, one_number
+from .checking import Exercise, Comparison, one_number
 from .my_dspark import survival
 from .random_cases import Cases, number, numbers
 
 
-W1, PROJ, BIAS = (
-    "markov_head.markov_w1.weight",
-    "confidence_head.proj.weight",
-    "confidence_head.proj.bias",
-)
+W1 = "markov_head.markov_w1.weight"
+PROJ = "confidence_head.proj.weight"
+BIAS = "confidence_head.proj.bias"
 
 
 def surviving(
@@ -62,7 +60,7 @@ def drafted_case(generator):
 
 check_survival = Exercise(
     survival,
-    Step(
+    Comparison(
         Cases([block(0), block(1)], drafted_case),
         {
             "that is the confidence of each position by itself. It holds given that all before survived; a prefix survives only "
@@ -125,7 +123,7 @@ def bins_case(generator):
 
 check_ece = Exercise(
     calibration_error,
-    Step(
+    Comparison(
         Cases([BINS], bins_case),
         {
             "every bin weighs the same. A bin with ten blocks would count as much as one with a thousand: weigh by count.": of_gaps(
@@ -257,7 +255,7 @@ GRID = np.geomspace(
 )  # upwards and downwards: a fit that says nothing takes the first, whichever it is
 check_sequential = Exercise(
     sequential,
-    Step(
+    Comparison(
         Cases([(*miscalibrated(), grid, ece) for grid in (GRID, GRID[::-1])], head_case, count=200),
         {
             "survival before position 1 is 1, not 0: with 0 every prediction is 0, whatever the temperature.": carrying(

@@ -4,7 +4,7 @@ import torch
 
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
-from .checking import Exercise, Step
+from .checking import Exercise, Comparison
 from .my_dspark import algorithm_1
 from .random_cases import Cases, between, number
 
@@ -37,7 +37,7 @@ def admitted_case(generator):
 
 check_theta = Exercise(
     expected_throughput,
-    Step(
+    Comparison(
         Cases(
             [
                 ([], 2, RAGGED),
@@ -239,7 +239,7 @@ def step_case(generator):
 
 check_algorithm_1 = Exercise(
     algorithm_1,
-    Step(
+    Comparison(
         Cases(SCHEDULES, step_case),
         {
             "those are the lengths with the highest theta of all. A place after the first fall is reached because of survivals that were "
@@ -329,7 +329,7 @@ def machine_case(generator):
 
 check_least_survival = Exercise(
     least_survival,
-    Step(
+    Comparison(
         Cases(
             [
                 (32.0, 2.0, 0.5, 8, 64, 40.0),
@@ -421,7 +421,7 @@ def lagged_case(generator):
 
 check_lagged = Exercise(
     lagged_lengths,
-    Step(
+    Comparison(
         Cases([(OLD, CURRENT, STAIRS), (OLD_4, CURRENT_4, STEEP)], lagged_case),
         {
             "the budget comes from the current survivals, which know what was drawn: that is the retrospective choice. Take it "

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .checking import Exercise, Mistake, Step, boolean
+from .checking import Exercise, Mistake, Comparison, boolean
 from .random_cases import Cases, between, number
 from .small_engine import SmallEngine as SmallEngine
 from .small_engine import before, index_tensors, may_see, own
@@ -48,7 +48,7 @@ def tokens_case(generator):
 
 check_indices = Exercise(
     index_tensors,
-    Step(
+    Comparison(
         Cases([(torch.tensor([7, 3, 5]), torch.tensor([2, 4, 1]))], tokens_case),
         {
             "the two are swapped: return request first, then position.": lambda s, c: index_tensors(
@@ -94,10 +94,8 @@ check_indices = Exercise(
 
 
 REQUEST, POSITION = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([2, 3, 1, 2, 3])
-CACHED_REQUEST, CACHED_POSITION = (
-    torch.tensor([0, -1, 0, 1]),
-    torch.tensor([0, 0, 1, 0]),
-)  # -1: a key that is nobody's any more
+CACHED_REQUEST = torch.tensor([0, -1, 0, 1])  # -1: a key of a request that has left
+CACHED_POSITION = torch.tensor([0, 0, 1, 0])
 MASK_CASE = (
     REQUEST,
     POSITION,
@@ -116,7 +114,7 @@ def keys_case(generator):
 
 check_mask = Exercise(
     may_see,
-    Step(
+    Comparison(
         Cases([MASK_CASE], keys_case),
         {
             "a token sees keys after it in its own request. Drafts that come later would decide about it; also ask for "
@@ -196,7 +194,7 @@ def paying(verified=7, requests=1.0, endless=True):
 
 check_stops_paying = Exercise(
     stops_paying,
-    Step(
+    Comparison(
         Cases(
             [
                 (32.0, 2.0, 0.5, 5.0, 0.2),

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from .checking import Exercise, Mistake, Step, Unfinished, finished
+from .checking import Exercise, Mistake, Comparison, Unfinished, finished
 from .random_cases import Cases, number
 
 
@@ -45,7 +45,7 @@ def tallies_case(generator):
 
 check_resampled_gain = Exercise(
     resampled_gain,
-    Step(
+    Comparison(
         Cases([(OURS, THEIRS, np.array([0, 0, 2]))], tallies_case),
         {
             "both are read on the rows that `index` names, repeated ones as often as they stand there: that is what pairs them.": (
@@ -163,7 +163,7 @@ def known_verdict(answer):
 
 check_verdict = Exercise(
     verdict,
-    Step(
+    Comparison(
         Cases([(bounds,) for bounds in BOUNDS], bounds_case),
         {
             "a claim holds where *all* of its intervals lie above zero; one that does is not enough.": judged(

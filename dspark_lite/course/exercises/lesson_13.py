@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .checking import Exercise, Mistake, Step, Unfinished, as_function, checker
+from .checking import Exercise, Mistake, Comparison, Unfinished, as_function, checker
 from .lesson_11 import frontier_case, throughput_at
 from .random_cases import Cases, number, numbers
 
@@ -32,7 +32,7 @@ def times_case(generator):
 
 check_lag = Exercise(
     lag_needed,
-    Step(
+    Comparison(
         Cases(TIMES, times_case),
         {
             "a lag is a whole number of steps, and rounded down the newest confidences would be there too late: round up.": (
@@ -209,7 +209,7 @@ def buying(count, none=math.inf):
 
 check_machines = Exercise(
     machines_for,
-    Step(
+    Comparison(
         Cases(PROMISES, promise_case),
         {
             "a part of a machine cannot be bought, and rounded down the last users have none: round up.": (

@@ -5,7 +5,7 @@ import torch
 
 from dspark_lite.losslessness.toys import toy_models
 from . import patients
-from .checking import Exercise, Mistake, Step, as_truth, checker, finished, one_number
+from .checking import Exercise, Mistake, Comparison, as_truth, checker, finished, one_number
 from .random_cases import Cases, distributions, number, numbers
 
 
@@ -29,7 +29,7 @@ def played_case(generator):
 
 check_by_round = Exercise(
     by_round,
-    Step(
+    Comparison(
         Cases(PLAYED, played_case),
         {
             "a round that an answer does not have counts as no draft accepted; leave it out of the mean.": lambda answers: [
@@ -177,7 +177,7 @@ with torch.no_grad():
     MEMORY_CASES += [(Memory(recall), *MEMORY_CASES[0][1:]) for recall in MEMORIES.values()]
 check_same_block = Exercise(
     same_block,
-    Step(
+    Comparison(
         Cases(MEMORY_CASES, memory_case),
         {
             "a cache that keeps the drafted block looks right as long as nothing is drafted: draft a block between the two pieces.": pieced(
@@ -233,7 +233,7 @@ def cells_case(generator):
 
 check_excess = Exercise(
     excess,
-    Step(
+    Comparison(
         Cases(CELLS, cells_case),
         {
             "divide by p, what is expected if nothing is wrong; the test does not know the other distribution.": lambda p, wrong, draws: (

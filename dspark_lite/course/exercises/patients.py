@@ -218,10 +218,8 @@ def refused_kept(service: Service) -> Service:
     def extend(self, state, token_ids, features):
         self.extend_context(state, features if target.verified is None else target.verified)
 
-    target, drafter = (
-        altered(service.target, verify=verify),
-        altered(service.drafter, extend=extend),
-    )
+    target = altered(service.target, verify=verify)
+    drafter = altered(service.drafter, extend=extend)
     target.verified = None
     return replace(service, target=target, drafter=drafter)
 

@@ -47,13 +47,11 @@ class SmallEngine:
     """
 
     def __init__(self, target, drafter, slots, longest, stop=(), temperature=0.0, generator=None):
-        self.target, self.drafter, self.slots, self.longest, self.stop = (
-            target,
-            drafter,
-            slots,
-            longest,
-            stop,
-        )
+        self.target = target
+        self.drafter = drafter
+        self.slots = slots
+        self.longest = longest
+        self.stop = stop
         self.temperature, self.generator = temperature, generator
         self.waiting, self.running, self.answers = [], {}, {}
         self.sps, self.chances, self.passes, self.prompts = lambda tokens: 1.0, {}, [], {}

@@ -125,10 +125,8 @@ def generate_with_tree(
     check_request(target, input_ids, max_new_tokens, temperature)
     stop = stop_set(target, stop_token_ids)
     step, cache = target.prefill(input_ids, drafter.taps)
-    anchor, state = (
-        draw(probabilities(step.logits[:, -1], temperature), generator),
-        drafter.begin(input_ids, step.features),
-    )
+    anchor = draw(probabilities(step.logits[:, -1], temperature), generator)
+    state = drafter.begin(input_ids, step.features)
     answer = Generation([anchor.item()])
     while len(answer.token_ids) < max_new_tokens and answer.token_ids[-1] not in stop:
         tree = grow(drafter, state, anchor, nodes)

@@ -17,11 +17,10 @@ from .style import (
 from .token_boxes import inch_canvas, rounded_box
 
 DRAFT_LENGTHS = range(1, 17)
-KEEPS, FORGETS, NOT_READ = (
-    (ACCEPTED, "-", "white"),
-    (REJECTED, "-", "white"),
-    (GREY, ":", GREY),
-)  # edge, line, letters
+# Edge, line and letters of a box.
+KEEPS = (ACCEPTED, "-", "white")
+FORGETS = (REJECTED, "-", "white")
+NOT_READ = (GREY, ":", GREY)
 
 
 def reading_again(passes: dict[str, list[tuple[int, int]]]):

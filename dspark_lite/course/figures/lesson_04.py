@@ -22,10 +22,8 @@ from .style import (
 )
 from .token_boxes import arrow, inch_canvas, shown, token_labels, tower_box
 
-CONTEXT, BLOCK = (
-    BLUE,
-    DRAFTER_STYLES["dflash"][0],
-)  # what comes from the target, and what DFlash computes
+CONTEXT = BLUE  # what comes from the target
+BLOCK = DRAFTER_STYLES["dflash"][0]  # what DFlash computes
 
 
 def attention_picture(context: int, gamma: int):
@@ -109,10 +107,8 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
     first table is the target's, and each title says how much lies on pairs below 0.5 % in it."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
     tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
-    highest, first_table = (
-        max(float(table.max()) for table in tables.values()),
-        next(iter(tables.values())),
-    )
+    highest = max(float(table.max()) for table in tables.values())
+    first_table = next(iter(tables.values()))
     for axes, (title, table) in zip(panels, tables.items()):
         axes.imshow(table, cmap="Blues", vmin=0, vmax=highest)
         for row, values in enumerate(table.tolist()):

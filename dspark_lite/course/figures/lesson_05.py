@@ -26,10 +26,8 @@ def accepted_length_figure(ours: dict, paper: dict, measured_over: str):
             style = {**drafter_style(name), "linestyle": "none"}
             draw_estimates(axes, [index - 0.1], [ours[name][domain]], style)
             axes.plot(index + 0.1, paper[name][domain], **hollow(style, "none"))
-        here, there = (
-            ours[second][domain].value / ours[first][domain].value,
-            paper[second][domain] / paper[first][domain],
-        )
+        here = ours[second][domain].value / ours[first][domain].value
+        there = paper[second][domain] / paper[first][domain]
         axes.set_title(
             f"{domain}: {drafter_style(second)['label']} {here - 1:+.1%}\n(paper {there - 1:+.0%})",
         )

@@ -126,11 +126,9 @@ def position_weight_figure(
     """Draw, by draft position: the weights of the losses {whose: weights}, the share of rounds that reach it, and its share of
     the first position's gain in accepted length. The title names the weights nearest to that gain in the mean."""
     fig, axes = figure()
-    position, styles, own = (
-        range(1, len(reached) + 1),
-        (("s", "--"), ("D", ":")),
-        drafter_style("dspark"),
-    )
+    position = range(1, len(reached) + 1)
+    styles = (("s", "--"), ("D", ":"))
+    own = drafter_style("dspark")
     for values, (marker, line) in zip(weights.values(), styles):
         axes.plot(position, values, color=BLACK, marker=marker, linestyle=line)
     axes.plot(position, reached, color=own["color"], linewidth=1)
@@ -161,10 +159,8 @@ def loss_curves(log: list[dict]):
     names = [name for name in log[0] if name != "step"]
     fig, panels = figure(len(names), width=3.6, height=2.9, squeeze=False)
     for axes, name in zip(panels[0], names):
-        values, steps = (
-            np.array([entry[name] for entry in log]),
-            [entry["step"] + 1 for entry in log],
-        )
+        values = np.array([entry[name] for entry in log])
+        steps = [entry["step"] + 1 for entry in log]
         means = np.convolve(values, np.ones(window) / window, "valid")
         axes.plot(steps, values, color=SKY, linewidth=0.8, alpha=0.7, label="each step")
         axes.plot(steps[len(log) - len(means) :], means, color=BLUE, label=f"mean of {window}")

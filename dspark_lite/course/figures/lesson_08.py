@@ -99,11 +99,8 @@ def numbered(axes, x: float, y: float, number: int, text: str) -> None:
 def layout_picture():
     """Draw a block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three
     mistakes are made: in the taps, in the layout, in the draft's cache."""
-    wide, context, slots = (
-        0.62,
-        2,
-        4,
-    )  # inches of a column, tokens of the context that are drawn, slots of the block
+    wide = 0.62  # inches of a column
+    context, slots = 2, 4  # tokens of the context that are drawn, slots of the block
     panel = wide * (context + slots + 1) + 0.5
     fig, axes = inch_canvas(2 * panel, 3.2)
     top, bottom = -0.62, -1.55  # of the arrows

@@ -80,10 +80,8 @@ def decay(observations: dict[str, Observations], device: str):
     fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
     off = 0.0
     for axes, (domain, found) in zip(panels, observations.items()):
-        predicted, outcome = (
-            survivals(found.logits),
-            survived(found.accepted, found.logits.shape[1]),
-        )
+        predicted = survivals(found.logits)
+        outcome = survived(found.accepted, found.logits.shape[1])
         off = max(off, np.abs(predicted.mean(0) - outcome.mean(0)).max())
         position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
         axes.plot(
@@ -231,10 +229,8 @@ def figure_6(lab_confidence: LabConfidence | None = None):
     """Draw reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
     together. Blocks come from prompts that the calibration was not fitted on. A lab's blocks are drawn beside them, by its own
     calibration."""
-    found, mine = (
-        pooled(confidence_results.observations()),
-        lab_confidence and pooled(lab_confidence.observations),
-    )
+    found = pooled(confidence_results.observations())
+    mine = lab_confidence and pooled(lab_confidence.observations)
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
     for row, (when, temperatures) in zip(
         panels, (("before", None), ("after", confidence_results.stored_sts().temperatures))
@@ -332,10 +328,8 @@ def figure_5():
     domains = list(dict.fromkeys(row["domain"] for row in swept["rows"]))
     fig, panels = figure(len(domains), 2, width=3.0, height=2.4, sharex=True, sharey="row")
     for bars, line, domain in zip(*panels, domains):
-        rows, theirs = (
-            [row for row in swept["rows"] if row["domain"] == domain],
-            paper.threshold_sweep(domain),
-        )
+        rows = [row for row in swept["rows"] if row["domain"] == domain]
+        theirs = paper.threshold_sweep(domain)
         x, ours = (np.array([row[name] for row in rows]) for name in ("threshold", "accepted"))
         rejected = [row["rejected"] for row in rows]
         style = domain_style(domain)

@@ -369,11 +369,9 @@ def board(
     )
     _draw_grid(grid, alive, lengths)
     draw_theta(curve, theta)
-    stop, top, value = (
-        int(schedule(alive, cost_table).sum()),
-        int(theta.argmax()),
-        value_of(alive, lengths, cost_table),
-    )
+    stop = int(schedule(alive, cost_table).sum())
+    top = int(theta.argmax())
+    value = value_of(alive, lengths, cost_table)
     if top != stop:
         mark(curve, top, theta[top], "retrospective", "the top")
     where = "Algorithm 1 stops" if top != stop else "Algorithm 1 stops, at the top"

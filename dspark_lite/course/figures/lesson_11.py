@@ -522,11 +522,9 @@ def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
 def _draw_anchor(axes, anchor: dict, side: int) -> None:
     """Draw a level at which the paper compares: equal throughput, and the gain in speed of each user, written left (-1) or
     right (1)."""
-    theirs, ours, level = (
-        anchor["sla_tps"],
-        anchor["dspark_tps_at_mtp_throughput"],
-        anchor["mtp_throughput"],
-    )
+    theirs = anchor["sla_tps"]
+    ours = anchor["dspark_tps_at_mtp_throughput"]
+    level = anchor["mtp_throughput"]
     arrow(axes, (theirs, level), (ours, level), BLACK)
     axes.annotate(
         f"{anchor['annotated_tps_gain_pct']:+.0f} %",

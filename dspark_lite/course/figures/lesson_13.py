@@ -215,10 +215,8 @@ def drift_series(found, phases):
     """Draw tokens per round (above) and ECE (below) of a Drift while traffic shifts, with a line at each change and a diamond where
     the calibration that is kept online has changed."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
-    at, begins = (
-        np.array(found.at),
-        np.concatenate([[0], np.cumsum([phase.blocks for phase in phases])]),
-    )
+    at = np.array(found.at)
+    begins = np.concatenate([[0], np.cumsum([phase.blocks for phase in phases])])
     for number, (domain, times, _) in enumerate(phases):
         rows = np.array(found.phase) == number
         above.plot(

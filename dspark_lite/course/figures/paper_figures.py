@@ -168,10 +168,8 @@ def figure_3():
     for axes, domain in zip(panels, DOMAINS):
         lengths = [Length(draft, domain) for draft in DEPTHS.values()]
         draw(axes, list(DEPTHS), lengths, drafter_style("dspark"))
-        style, rival = (
-            {**drafter_style("dflash"), "linestyle": "none"},
-            Length(FULL_DFLASH, domain),
-        )
+        style = {**drafter_style("dflash"), "linestyle": "none"}
+        rival = Length(FULL_DFLASH, domain)
         draw(axes, [FULL_DEPTH], [rival], style, line="none")
         level = {"color": style["color"], "linewidth": 1}
         axes.axhline(rival.value(), **level)

@@ -8,13 +8,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .style import ACCEPTED, BLACK, GREY, NEXT
 
-RACE_WIDTH, MARGIN, RACE_TOP, RACE_LINE, RACE_LETTERS = (
-    760,
-    14,
-    38,
-    19,
-    13,
-)  # pixels; an answer begins at RACE_TOP
+# Pixels; an answer begins at RACE_TOP.
+RACE_WIDTH, MARGIN, RACE_TOP = 760, 14, 38
+RACE_LINE, RACE_LETTERS = 19, 13
 STRIDE = 3  # plain passes from frame to frame
 TICK, PAUSE = 280, 3500  # milliseconds of a frame: while they run, and of the finished race
 

@@ -27,13 +27,8 @@ STILL = {  # the roles of a light page
     "none": "none",
 }
 WIDE, NARROW = {"columns": 9, "cell": 78}, {"columns": 5, "cell": 67}
-EDGE, TOP, BOX, UNDER, GAP = (
-    3,
-    36,
-    28,
-    40,
-    14,
-)  # pixels: margin, first row, a box, the room under it, between rows
+EDGE, TOP = 3, 36  # pixels: the margin, the first row
+BOX, UNDER, GAP = 28, 40, 14  # pixels: a box, the room under it, between rows
 MONO, LETTER = 12, 7.23  # pixels of a token's letters, and how wide one is
 
 
@@ -163,10 +158,8 @@ def _draw_still(axes, s: SimpleNamespace) -> None:
         if getattr(s, "tip", False):
             axes.plot(xs[-1], ys[-1], marker="o", ms=4, color=colour, alpha=alpha)
     elif s.kind == "token":
-        box, letters = (
-            {"kind": "rect", "round": 5, "thick": 2},
-            "paper" if s.fill == "ink" else "ink",
-        )
+        box = {"kind": "rect", "round": 5, "thick": 2}
+        letters = "paper" if s.fill == "ink" else "ink"
         _draw_still(axes, SimpleNamespace(**{**vars(s), **box}))
         middle = {"x": s.x + s.width / 2, "y": s.y + 18.5, "anchor": "middle", "fill": letters}
         text = {"kind": "text", "size": MONO, "mono": True, **middle}

@@ -43,11 +43,9 @@ POLICY_STYLES = {  # name: (label, colour, marker)
     "lagged": ("lagged budget", PURPLE, "P"),
     "convex": ("Algorithm 1, convex view", SKY, "v"),
 }
-ACCEPTED, REJECTED, NEXT = (
-    GREEN,
-    RED,
-    BLUE,
-)  # a draft kept, a draft refused, the token the target adds
+ACCEPTED = GREEN  # a draft that was accepted
+REJECTED = RED  # a draft that was rejected
+NEXT = BLUE  # the token that the target adds
 plt.rcParams.update(
     {
         "figure.dpi": 110,

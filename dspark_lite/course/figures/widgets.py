@@ -23,10 +23,8 @@ except ImportError:  # a picture or a text stands in a player's place, and the l
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WEB = "application/vnd.dspark.web+json"
-LINE, LETTERS_PER_INCH = (
-    0.22,
-    15,
-)  # inches of a line of small print, and how many of its letters an inch holds
+LINE = 0.22  # inches of a line of small print
+LETTERS_PER_INCH = 15  # of small print
 
 
 def explore(

@@ -29,10 +29,8 @@ def up_to_a_fork(
     answer = generate(
         target, None, prompt_ids, max_new_tokens=max_new_tokens, stop_token_ids=()
     ).token_ids
-    text, best = (
-        torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1),
-        (-1.0, 0),
-    )
+    text = torch.cat([prompt_ids, torch.tensor([answer], device=prompt_ids.device)], 1)
+    best = (-1.0, 0)
     for length in range(prompt_ids.shape[1], text.shape[1]):
         anchor = text[:, length]
         step, cache = target.prefill(text[:, :length], drafter.taps)

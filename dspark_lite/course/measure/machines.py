@@ -73,7 +73,7 @@ NO_HOST = Host(0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassTime:
     """Seconds of a pass: `fixed`, `per_request` for each request, `per_token` for each token after
     the first `free` ones."""
 
@@ -89,16 +89,16 @@ class Pass:
         )
 
 
-NO_PASS = Pass(0.0, 0.0, 0.0)
+NO_PASS = PassTime(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTime:
     """A step of an engine: a pass of the drafter that computes `drafted` tokens for each request,
     and one of the target."""
 
-    verify: Pass
-    draft: Pass = NO_PASS
+    verify: PassTime
+    draft: PassTime = NO_PASS
     drafted: int = 0
 
     def seconds(self, requests: float, tokens: float) -> float:
@@ -151,10 +151,10 @@ class Machine:
     name: str
     kind: str
     source: str
-    steps: dict[str, Step]
+    steps: dict[str, StepTime]
     most: int | None = None
 
-    def step(self, way: str) -> Step:
+    def step(self, way: str) -> StepTime:
         """Return the step of a way to decode. Raise RequestError for one that is not known of this
         machine."""
         if way not in self.steps:
@@ -178,13 +178,13 @@ def read_bytes(shape: dict) -> int:
 
 def roofline_pass(
     device: Device, read: float, keys_values: float, operations: float, host: Host = NO_HOST
-) -> Pass:
+) -> PassTime:
     """Return a pass on a GPU that reads `read` bytes once and `keys_values` bytes for each request,
     and does `operations` for each token: time = max(bytes / bandwidth, operations / peak) of the
     weights, and bytes / bandwidth of the caches."""
     bandwidth, peak = REACHED_BANDWIDTH * device.bandwidth, REACHED_PEAK * device.operations
     reading, per_token = read / bandwidth, operations / peak
-    return Pass(
+    return PassTime(
         host.per_step + reading,
         host.per_request + keys_values / bandwidth,
         per_token,
@@ -192,14 +192,14 @@ def roofline_pass(
     )
 
 
-def target_pass(device: Device, shape: dict, context: float, host: Host) -> Pass:
+def target_pass(device: Device, shape: dict, context: float, host: Host) -> PassTime:
     """Return the pass of a Qwen3 of this shape, whose requests have `context` tokens cached."""
     read = read_bytes(shape)
     cached = context * kv_bytes(SimpleNamespace(**shape), shapes.ITEM)
     return roofline_pass(device, read, cached, 2 * read / shapes.ITEM, host)
 
 
-def dspark_pass(device: Device, context: float) -> Pass:
+def dspark_pass(device: Device, context: float) -> PassTime:
     """Return the drafting pass of the released DSpark: its layers over a block in parallel, then
     its Markov head, whose table is read at each position."""
     shape = shapes.config("dspark")
@@ -210,7 +210,7 @@ def dspark_pass(device: Device, context: float) -> Pass:
     )
 
 
-def mtp_pass(device: Device, context: float) -> Pass:
+def mtp_pass(device: Device, context: float) -> PassTime:
     """Return the drafting pass of an MTP-1 for Qwen3-4B, which nobody released: one layer of the
     target, its LM head, and the projection of two vectors to one (drafters/mtp.py)."""
     shape = {**shapes.config("target"), "num_hidden_layers": 1}
@@ -242,9 +242,9 @@ def gpu(name: str, *, context: int = CONTEXT, host: Host = VLLM) -> Machine:
         "data sheet; shapes of the released models"
         + ("; host as vLLM's published steps" if host == VLLM else ""),
         {
-            "plain": Step(verify),
-            "mtp": Step(verify, mtp_pass(device, context), 1),
-            "dspark": Step(verify, dspark_pass(device, context), drafts["block_size"]),
+            "plain": StepTime(verify),
+            "mtp": StepTime(verify, mtp_pass(device, context), 1),
+            "dspark": StepTime(verify, dspark_pass(device, context), drafts["block_size"]),
         },
         floor((device.memory - held - shapes.CUDA) / cached),
     )
@@ -261,12 +261,12 @@ def paper_machine(model: str = "DeepSeek-V4-Flash") -> Machine:
     request, this is the machine on which scheduling gains most.
     """
     requests, slope, fixed_part = paper_line(model)
-    verify = Pass(fixed_part, 0.0, slope / 2)
+    verify = PassTime(fixed_part, 0.0, slope / 2)
     return Machine(
         f"{model}, at most",
         "derived",
         "the paper's Figure 8, MTP-1, fitted line; all of a request's seconds counted as tokens'",
-        {"mtp": Step(verify), "dspark": Step(verify)},
+        {"mtp": StepTime(verify), "dspark": StepTime(verify)},
         floor(requests[-1]),
     )
 
@@ -280,7 +280,7 @@ def paper_line(model: str) -> tuple[np.ndarray, float, float]:
     return requests, float(slope), float(fixed_part)
 
 
-def fit_pass(requests, tokens, seconds) -> tuple[Pass, np.ndarray]:
+def fit_pass(requests, tokens, seconds) -> tuple[PassTime, np.ndarray]:
     """Return the three numbers nearest to measured steps [n], none below zero, by the relative
     error, and these errors [n]."""
     from scipy.optimize import nnls  # slow to import, and needed here only
@@ -288,7 +288,7 @@ def fit_pass(requests, tokens, seconds) -> tuple[Pass, np.ndarray]:
     seconds = np.asarray(seconds, dtype=float)
     shape = np.column_stack([np.ones(len(seconds)), requests, tokens]) / seconds[:, None]
     found, _ = nnls(shape, np.ones(len(seconds)))
-    return Pass(*map(float, found)), shape @ found - 1
+    return PassTime(*map(float, found)), shape @ found - 1
 
 
 def fit_host(device: Device, shape: dict, context: float, requests, seconds) -> Host:
@@ -358,7 +358,7 @@ class Replayed(NamedTuple):
     committed: float
 
 
-def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0) -> Replayed:
+def play(step: StepTime, policy: str, load: int, records: Records, *, seed: int = 0) -> Replayed:
     """Replay recorded answers with `load` requests always under way: the next answer takes the
     place of one that ends.
 
@@ -382,12 +382,12 @@ def play(step: Step, policy: str, load: int, records: Records, *, seed: int = 0)
     return Replayed(model.shares, float(proposed / requests), float(committed / requests))
 
 
-def tokens_per_request(step: Step) -> float:
+def tokens_per_request(step: StepTime) -> float:
     """Return what a request costs, drafting included, in verified tokens."""
     return (step.draft.per_request + step.verify.per_request) / step.verify.per_token
 
 
-def scheduled_on_average(step: Step, load: float, record: Record) -> tuple[float, float]:
+def scheduled_on_average(step: StepTime, load: float, record: Record) -> tuple[float, float]:
     """Return the drafts that Algorithm 1 verifies for a request, and the fraction by which its
     tokens a second are above those of whole blocks, where `load` requests share a step whose
     blocks are those of the record in equal shares.
@@ -401,7 +401,7 @@ def scheduled_on_average(step: Step, load: float, record: Record) -> tuple[float
         replace(part, fixed=part.fixed * requests / load, free=part.free * requests / load)
         for part in (step.verify, step.draft)
     )
-    long = Step(verify, draft, step.drafted)
+    long = StepTime(verify, draft, step.drafted)
     costs = long.costs(requests, requests * (record.gamma + 1))
     lengths = schedule(survival(record.logits.sigmoid()), costs).numpy()
 
@@ -454,10 +454,8 @@ def compare(
         return np.concatenate([rates[:, :, None], gains], 2)  # [resamples, policies, 1 + gains]
 
     groups = [shares[domains == domain] for domain in np.unique(domains)]
-    (values,), ends = (
-        rates_and_gains([group[None] for group in groups]),
-        interval_of(rates_and_gains, groups),
-    )
+    [values] = rates_and_gains([group[None] for group in groups])
+    ends = interval_of(rates_and_gains, groups)
     rows = {}
     for index, (policy, replayed) in enumerate(found.items()):
         estimates = [Estimate(*map(float, three)) for three in zip(values[index], *ends[:, index])]

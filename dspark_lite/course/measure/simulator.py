@@ -101,13 +101,11 @@ class EngineModel:
             raise RequestError(
                 f"the step costs do not cover {slots} requests; measure more, or take fewer slots"
             )
-        self.record, self.costs, self.policy, self.prefill, self.now = (
-            record,
-            costs,
-            start_policy(policy),
-            prefill,
-            0.0,
-        )
+        self.record = record
+        self.costs = costs
+        self.policy = start_policy(policy)
+        self.prefill = prefill
+        self.now = 0.0
         self.answer = np.full(slots, -1)
         self.written, self.rounds = np.zeros(slots, dtype=int), np.zeros(slots, dtype=int)
         self.arrived, self.first_token = np.zeros(slots), np.zeros(slots)
@@ -163,11 +161,9 @@ class EngineModel:
         kept = np.minimum(record.accepted[block], lengths)
         committed = np.minimum(kept + 1, record.tokens[answer] - written)
         accepted = np.minimum(kept, committed)  # as in Round: no draft behind an answer's end
-        report.requests, report.proposed, report.accepted = (
-            len(rows),
-            int(lengths.sum()),
-            int(accepted.sum()),
-        )
+        report.requests = len(rows)
+        report.proposed = int(lengths.sum())
+        report.accepted = int(accepted.sum())
         report.verified, report.committed = report.proposed + len(rows), int(committed.sum())
         report.seconds["round"] = self.costs.seconds(len(rows), report.verified)
         self.now += report.seconds["round"]

@@ -68,10 +68,8 @@ class StepCosts:
                 f"the step costs cover 1 to {int(self.requests[-1])} requests; {requests} were asked for, so "
                 "measure more"
             )
-        most, covered = (
-            tokens[-1] if isinstance(tokens, range) else tokens,
-            requests * self.tokens_per_request[-1],
-        )
+        most = tokens[-1] if isinstance(tokens, range) else tokens
+        covered = requests * self.tokens_per_request[-1]
         if most > covered:
             raise RequestError(
                 f"the step costs of {requests} requests cover up to {int(covered)} tokens; {most} were asked "

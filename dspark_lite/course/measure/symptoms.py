@@ -189,10 +189,8 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
 
     kept, number = whole["accepted"], all_rounds["round"]
     # drafts 2 to gamma; those that were judged
-    later, reached = (
-        np.maximum(kept - 1, 0),
-        np.clip(np.minimum(kept, gamma - 1), 0, None),
-    )
+    later = np.maximum(kept - 1, 0)
+    reached = np.clip(np.minimum(kept, gamma - 1), 0, None)
     last = whole[kept >= gamma - 1]
     return {
         "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
@@ -229,10 +227,8 @@ def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
     token before it."""
     drafter, anchor = service.drafter, ids[:, -1]
     features = service.target.prefill(ids[:, :-1], drafter.taps)[0].features
-    blanked, another = (
-        torch.cat([features[:, :-1], 0 * features[:, -1:]], 1),
-        (anchor + 1) % service.target.vocab_size,
-    )
+    blanked = torch.cat([features[:, :-1], 0 * features[:, -1:]], 1)
+    another = (anchor + 1) % service.target.vocab_size
 
     def block(features, anchor):
         return drafter.block_hidden(drafter.begin(ids[:, :-1], features), anchor)

@@ -46,10 +46,8 @@ def sweep(
             for least in thresholds:
                 found = []
                 for index, text in enumerate(texts):
-                    key, room = (
-                        prompt_key(least, domain, index, text),
-                        room_for(lab, lab.encode(text), lab.max_new_tokens),
-                    )
+                    key = prompt_key(least, domain, index, text)
+                    room = room_for(lab, lab.encode(text), lab.max_new_tokens)
                     if key not in journal:
                         journal.add(
                             key,

@@ -14,14 +14,10 @@ from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, surv
 from dspark_lite.scheduling.cost_table import CostTable
 
 CONFIDENCE_FOLDER = ROOT / "assets" / "measurements" / "confidence"
-STS_FILE, COST_TABLE = (
-    CONFIDENCE_FOLDER / "tiny-dspark-sts.json",
-    CONFIDENCE_FOLDER / "tiny-target-sps.json",
-)
-CALIBRATION, SWEEP = (
-    CONFIDENCE_FOLDER / "calibration.json",
-    CONFIDENCE_FOLDER / "threshold_sweep.json",
-)
+STS_FILE = CONFIDENCE_FOLDER / "tiny-dspark-sts.json"
+COST_TABLE = CONFIDENCE_FOLDER / "tiny-target-sps.json"
+CALIBRATION = CONFIDENCE_FOLDER / "calibration.json"
+SWEEP = CONFIDENCE_FOLDER / "threshold_sweep.json"
 STEPS = CONFIDENCE_FOLDER / "tiny-target-steps.json"
 WRITTEN_BY = "make confidence"
 # of a position
@@ -189,10 +185,8 @@ def _over_prompts(statistics) -> list[Estimate]:
         )
 
     everyone = np.arange(len(prompts))
-    values, (low, high) = (
-        of_chosen([everyone[None]])[0],
-        interval_of(of_chosen, [everyone], resamples=100),
-    )
+    values = of_chosen([everyone[None]])[0]
+    low, high = interval_of(of_chosen, [everyone], resamples=100)
     return [
         Estimate(float(value), float(value - half), float(value + half))
         for value, half in zip(values, (high - low) / 2)

@@ -72,12 +72,10 @@ def drift(
     seed: int = 0,
 ) -> Drift:
     """Play traffic past a calibration: draw blocks from one half of a domain's prompts, measure ECE on the other half."""
-    rng, online, found, seen = (
-        np.random.default_rng(seed),
-        OnlineSTS(sts, window=window, every=EVERY),
-        Drift(),
-        0,
-    )
+    rng = np.random.default_rng(seed)
+    online = OnlineSTS(sts, window=window, every=EVERY)
+    found = Drift()
+    seen = 0
     for number, (domain, times, blocks) in enumerate(phases):
         (logits, accepted), (judged, outcome) = halves(observations[domain])
         fresh = fit_sts(times * logits, accepted)

@@ -39,10 +39,8 @@ LAB_SIZES = (
 )
 LAB_LOADS = (1, 4, 8)  # requests under way
 # steps of a load that are counted, and those before them that are not
-LOAD_STEPS, LOAD_WARM_UP = (
-    12,
-    4,
-)
+LOAD_STEPS = 12
+LOAD_WARM_UP = 4
 LOAD_TOKENS = 96  # of an answer under load
 
 

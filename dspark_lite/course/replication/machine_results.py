@@ -13,7 +13,17 @@ from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.result_files import read, reference
 from dspark_lite.scheduling.calibration import STS, Observations
 from ..measure import machines as model
-from ..measure.machines import GPUS, NO_HOST, VLLM, Host, Machine, Pass, Records, Replayed, Step
+from ..measure.machines import (
+    GPUS,
+    NO_HOST,
+    VLLM,
+    Host,
+    Machine,
+    PassTime,
+    Records,
+    Replayed,
+    StepTime,
+)
 from ..measure.simulator import Record
 from . import confidence_results, serving_results
 from .drift import WRONG_HEADS
@@ -46,7 +56,7 @@ def this_cpu() -> Machine:
         CPU,
         "measured",
         "the engine's steps at 1 to 64 requests (make serving); beyond, the line goes on",
-        {way: Step(cpu_fit(way)[0]) for way in ("plain", "mtp", "dspark")},
+        {way: StepTime(cpu_fit(way)[0]) for way in ("plain", "mtp", "dspark")},
     )
 
 
@@ -66,7 +76,7 @@ def cpu_scatter() -> dict[str, float]:
     }
 
 
-def cpu_fit(way: str) -> tuple[Pass, np.ndarray]:
+def cpu_fit(way: str) -> tuple[PassTime, np.ndarray]:
     """Return the three numbers of the engine's measured steps on this CPU, and the relative errors [n]: of "plain" decoding, "mtp" or
     "dspark"."""
     costs = serving_results.engine_costs(way)
@@ -185,7 +195,7 @@ def _played(machine: Machine, policy: str, load: int) -> Replayed:
 
 @cache
 def _played_at_one_second(policy: str, load: int) -> Replayed:
-    return model.play(Step(Pass(1.0, 0.0, 0.0)), policy, load, records())
+    return model.play(StepTime(PassTime(1.0, 0.0, 0.0)), policy, load, records())
 
 
 # Wrong heads: confidences that a scheduler believes too much or too little.
