@@ -13,7 +13,8 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.sampling import RandomSource, accept, residual
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, survival, throughput, top_k
-from dspark_lite.course.figures import lesson_03, widgets
+from dspark_lite.course.exercises.checking import NOT_DONE
+from dspark_lite.course.figures import lesson_03, style, widgets
 from tools.site import pages
 
 LESSONS = [path for path in pages.own_files() if path.endswith(".ipynb")]
@@ -263,10 +264,33 @@ MOVING = "In a running notebook this figure moves."
     [
         (MOVING, "x = 1", MOVING),
         ("<Figure size 3x4>", "picture = mine(1)", "A picture: A heading"),
+        ("Figure.", "picture = mine(1)", "A picture: A heading"),
     ],
 )
 def test_pictures_of_widgets_and_of_unknown_functions_are_described_too(says, code, told):
     assert alt(page_of(picture(says), code=code).cells[-1]) == told
+
+
+def test_a_figure_says_its_titles_its_axes_and_its_lines():
+    fig, (left, right) = style.figure(2)
+    left.plot([1, 2], label="plain")
+    left.plot([2, 1], label="DSpark")
+    left.set(title="Speed, measured", xlabel="requests", ylabel="tokens a second")
+    left.legend()
+    words = repr(fig)
+    style.plt.close(fig)
+    assert words == (
+        "Figure. Speed, measured; tokens a second against requests; shown: plain, DSpark."
+    )
+
+
+def test_an_exercise_has_a_door_in_place_of_what_its_checker_says_of_dots():
+    page = lesson(nbformat.v4.new_output("stream", name="stdout", text=f"{NOT_DONE}\n"), code="done = ...")
+    page.cells[-1].metadata["tags"] = ["exercise"]
+    pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
+    (door,) = page.cells[-1].outputs
+    links = re.findall('href="([^"]*)"', door.data["text/html"])
+    assert links == [f"{pages.COLAB}/notebooks/03_a.ipynb", "../docs/install.html"]
 
 
 def test_a_widget_with_numbers_gets_a_place_before_its_picture():
@@ -316,7 +340,7 @@ def test_every_committed_lesson_becomes_a_page(path):
     ]
     pages.lesson_page(page, path, set(pages.own_files()))
     alts = [alt(cell) for cell in pages.code_cells(page) if "image" in cell.metadata["mystnb"]]
-    assert alts and all(len(one) > 15 for one in alts)
+    assert (alts or path.startswith(pages.MORE)) and all(len(one) > 15 for one in alts)
     assert sum(map(len, drawn)) < 1_000_000
     scripts = (ROOT / "tools/site/static/widgets.js").read_text()
     names = {json.loads(widget)["drawing"] for widget in drawn} - {"living_round", *pages.BETS}

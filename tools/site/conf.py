@@ -81,9 +81,9 @@ def as_text(app, what, name, obj, options, lines):
 
 
 def is_borrowed(app, what, name, obj, skip, options):
-    """Return True for members that a class inherits from PyTorch, so that Sphinx skips them; their
-    docstrings have another markup."""
-    return True if getattr(obj, "__module__", "").startswith("torch.") else None
+    """Return True for members that a class inherits from PyTorch or matplotlib, so that Sphinx skips
+    them; their docstrings have another markup."""
+    return True if getattr(obj, "__module__", "").startswith(("torch.", "matplotlib.")) else None
 
 
 def link_lesson(app, pagename, templatename, context, doctree):
