@@ -167,7 +167,6 @@ def ask(lesson: Path, cells: list, rules: Rules) -> Findings:
     takes too long, or that replaces what it stands on, is left out by a second process, which goes
     on from what the first one has said."""
     findings, skipped = Findings(), []
-    PROCESSES.set_forkserver_preload(["tools.kit.grading"])
     from .grading import serve  # imports torch, which totals do not need
 
     while True:
@@ -287,6 +286,9 @@ def mark_all(found: list[Submission], asked: Path | None, rules: Rules) -> list[
     for submission in found:
         read(submission, asked)
     usual = Counter(submission.lesson for submission in found if submission.lesson).most_common(1)
+    numbers = {submission.lesson.name[:2] for submission in found if submission.lesson}
+    checkers = [f"dspark_lite.course.exercises.lesson_{number}" for number in sorted(numbers)]
+    PROCESSES.set_forkserver_preload(["tools.kit.grading", *checkers])
     rows = {}
     for submission in found:
         submission.lesson = submission.lesson or (usual[0][0] if usual else None)

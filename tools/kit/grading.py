@@ -17,7 +17,7 @@ import tempfile
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -34,7 +34,8 @@ EXERCISES = "dspark_lite.course.exercises"
 OURS = ("dspark_lite",)
 # What a reader finds in no student edition.
 WITHHELD = tuple(
-    str(ROOT / place) for place in ("notebooks/solutions", "notebooks/src", "tools/kit")
+    f"{ROOT / place}{os.sep}"
+    for place in ("notebooks/solutions", "notebooks/src", "tools/kit/hidden", "tools/kit/solutions")
 )
 # What an exercise's cell keeps of its checker's word; the lines that put the course's function in
 # the place of a wrong one ask for it.
@@ -43,6 +44,10 @@ DONE = "done"
 
 class Replaced(Exception):
     """A part of torch or of the course is another one now; the message names it."""
+
+
+class Again(BaseException):
+    """This process is spoilt; another one is to go on. No `except Exception` holds it up."""
 
 
 @contextmanager
@@ -95,20 +100,20 @@ class Ground:
         self.before = now
 
 
-def watch(notice: Callable[[str], None]) -> None:
-    """Tell `notice` of every file that is opened where a student edition has none, and let the
-    opening fail as it would there."""
+def watching(notice: Callable[[str], None]) -> Callable[[str, tuple], None]:
+    """Return an audit hook that tells `notice` of each program that is started and of each file
+    that is opened where a student edition has none; the opening fails as it would there."""
 
     def hook(event: str, arguments: tuple) -> None:
-        if event == "open" and isinstance(arguments[0], (str, os.PathLike)):
-            path = os.path.abspath(os.fspath(arguments[0]))
-            if isinstance(path, str) and path.startswith(WITHHELD):
+        if event == "open" and isinstance(arguments[0], str):
+            path = os.path.abspath(arguments[0])
+            if path.startswith(WITHHELD):
                 notice(f"opens {os.path.relpath(path, ROOT)}")
                 raise FileNotFoundError(2, "no such file in the student edition", path)
         if event in ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"):
             notice(f"starts a program: {str(arguments[0])[:80]}")
 
-    sys.addaudithook(hook)
+    return hook
 
 
 def execute(statement: Statement, scope: dict) -> str:
@@ -210,7 +215,7 @@ class Marking:
                 self.send("noticed", call, f"replaces {replaced} while it is checked")
                 self.send("verdict", name, call, right, said)
                 self.send("again", "")
-                raise SystemExit from None
+                raise Again from None
             except Exception as error:
                 right, said = False, f"the checker raised {type(error).__name__}: {error}"
             self.send("verdict", name, call, right, said)
@@ -225,7 +230,6 @@ class Marking:
         sys.modules[self.module.__name__] = self.shown
         setattr(sys.modules[EXERCISES], self.module.__name__.rpartition(".")[2], self.shown)
         self.ground = Ground()
-        watch(lambda sentence: self.send("noticed", self.step, sentence))
         for statement in self.program:
             self.step = statement.step
             if self.step not in self.task["skipped"]:
@@ -241,8 +245,9 @@ class Marking:
         calls = dict(self.calls)
         for name in courses_own(statement, self.answers):
             self.send("noticed", self.step, f"uses the course's own {name}")
-        failed = execute(statement, self.scope)
-        self.failed = failed or self.failed
+        failed, before = execute(statement, self.scope), self.failed
+        self.failed = failed or before
+        said = "; ".join(filter(None, [failed, before]))
         for name in statement.checkers if failed else ():
             if self.calls.get(name, 0) == calls.get(name, 0):
                 self.calls[name] = calls.get(name, 0) + 1
@@ -255,11 +260,7 @@ class Marking:
         except Replaced as replaced:
             self.send("noticed", self.step, f"replaces {replaced}; the statement was left out")
             self.send("again", self.step)
-            raise SystemExit from None
-
-    def missing(self, failed: str) -> str:
-        """Return why a checker could not be asked."""
-        return failed if failed == self.failed or not self.failed else f"{failed}; {self.failed}"
+            raise Again from None
 
     def ask_anyway(self, exercise) -> None:
         """Ask about an exercise whose checker the notebook does not call."""
@@ -286,6 +287,8 @@ def serve(pipe, task: str) -> None:
     """Mark one submission and send what there is to say through the pipe, as JSON."""
     sys.stdin = open(os.devnull)
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
+    marking = Marking(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode()))
+    sys.addaudithook(watching(lambda said: marking.send("noticed", marking.step, said)))
+    with tempfile.TemporaryDirectory() as folder, suppress(Again):
         os.environ["DSPARK_MINE"] = os.path.join(folder, "my_dspark.py")
-        Marking(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode())).run()
+        marking.run()

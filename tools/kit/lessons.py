@@ -65,6 +65,12 @@ def code_exercises(notebook) -> list[CodeExercise]:
     return list(found.values())
 
 
+def by_hand(notebook) -> list[str]:
+    """Return the headings of a lesson's exercises that have no checker: a person marks them."""
+    checked = {exercise.heading for exercise in code_exercises(notebook)}
+    return [heading for heading in headings(notebook) if heading not in checked]
+
+
 def headings(notebook) -> list[str]:
     """Return the headings of a lesson's exercises, in their order."""
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import write_text
-from .lessons import EXERCISE, code_exercises, headings
+from .lessons import EXERCISE, by_hand, code_exercises, headings
 
 COLUMNS = [
     "student",
@@ -24,7 +24,10 @@ COLUMNS = [
 ]
 # The points of exercises that a person marks, by kind; docs/teaching/README.md says for what.
 BY_HAND = {"think": 2, "open": 4}
-PLACEHOLDER = "*Write your answer in place of this line. It is handed in with the notebook.*"
+# The cell that a student edition has for an answer in words.
+PLACE = "**Your answer to exercise {number}**"
+PLACE_LINE = re.compile(re.escape(PLACE).replace(r"\{number\}", r"\d+"))
+PLACEHOLDER = "*Write it in place of this line; it is handed in with the notebook.*"
 RULE = """What your notebook calls "Correct." is a point. The grader runs your exercises again, in the notebook's order, with all that they
 use: functions, constants and imports of yours from any cell. Where an exercise is wrong, the course's function stands in for it
 afterwards, as in the lesson, so a mistake costs its own point and no other. There are four exceptions. A code exercise is also asked on
@@ -69,26 +72,24 @@ def paragraphs(text: str) -> list[str]:
 
 
 def answers_in_words(notebook, lesson) -> dict[str, str]:
-    """Return what a reader has written below each exercise: paragraphs that the lesson does not
-    have, and below open exercises the cells of code."""
-    theirs = {cell.cell_type: set() for cell in lesson.cells}
+    """Return what a reader has written below each exercise that a person marks: paragraphs and
+    cells of code that the lesson does not have."""
+    theirs, heading, found = {"code": set(), "markdown": set()}, "", {}
     for cell in lesson.cells:
-        theirs[cell.cell_type] |= {cell.source.strip(), *paragraphs(cell.source)}
-    heading, found = "", {}
+        if cell.cell_type in theirs:
+            theirs[cell.cell_type] |= {cell.source.strip(), *paragraphs(cell.source)}
     for cell in notebook.cells:
-        if cell.cell_type == "code":
-            own = cell.source.strip() not in theirs["code"] and heading.endswith("(open)")
-            code = f"```python\n{cell.source.strip()}\n```"
-            found.setdefault(heading, []).extend([code] if own and cell.source.strip() else [])
+        if cell.cell_type == "code" and cell.source.strip() not in theirs["code"]:
+            found.setdefault(heading, []).append(f"```python\n{cell.source.strip()}\n```")
         for part in paragraphs(cell.source) if cell.cell_type == "markdown" else []:
-            if re.match("#{1,4} ", part) and any(part in text for text in theirs["markdown"]):
-                heading = (EXERCISE.findall(part) or [""])[0]
-                continue
-            text = re.sub(r"^\*\*Your answer.*\*\*$", "", part, flags=re.M)
-            text = text.replace(PLACEHOLDER, "").strip()
-            if text and not any(text in known for known in theirs["markdown"]):
+            lines = [line for line in part.splitlines() if not PLACE_LINE.fullmatch(line)]
+            text = "\n".join(lines).replace(PLACEHOLDER, "").strip()
+            if text in theirs["markdown"] or EXERCISE.match(text):
+                if text.startswith("#"):
+                    heading = (EXERCISE.findall(text) or [""])[0]
+            elif text and not any(text in known for known in theirs["markdown"]):
                 found.setdefault(heading, []).append(text)
-    return {heading: "\n\n".join(texts) for heading, texts in found.items() if heading and texts}
+    return {name: "\n\n".join(found[name]) for name in by_hand(lesson) if name in found}
 
 
 # Tables.

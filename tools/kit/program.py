@@ -144,7 +144,17 @@ def needed(program: list[Statement]) -> list[Statement]:
     """Return the statements that run, in their order: those of exercises, and what these need."""
     last = max((at for at, one in enumerate(program) if one.exercise), default=-1)
     program = program[: last + 1]
-    chosen, seen, wanted = {at for at, one in enumerate(program) if one.always}, set(), set()
+    imported = {
+        name
+        for one in program
+        if isinstance(one.node, (ast.Import, ast.ImportFrom))
+        for name in one.binds
+    }
+    chosen, seen, wanted = set(), set(), set()
+    for at, one in enumerate(program):
+        changes_module = one.readers and one.changes & imported  # torch.add = ...
+        if one.always or changes_module and not isinstance(one.node, ast.Expr):
+            chosen.add(at)
     while chosen - seen:
         at = (chosen - seen).pop()
         seen.add(at)
