@@ -251,9 +251,7 @@ class Marking:
         for name in statement.checkers if failed else ():
             if self.calls.get(name, 0) == calls.get(name, 0):
                 self.calls[name] = calls.get(name, 0) + 1
-                self.send(
-                    "verdict", name, f"{name} {self.calls[name]}", False, self.missing(failed)
-                )
+                self.send("verdict", name, f"{name} {self.calls[name]}", False, said)
                 self.scope[DONE] = False
         try:
             self.ground.check() if statement.readers else self.ground.settle()
