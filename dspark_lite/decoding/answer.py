@@ -10,7 +10,7 @@ from ..common.errors import RequestError
 from ..common.timing import Moment, clock
 from .checks import check_models, check_request, stop_set, until_stop
 from .proposal import Proposal, draft_length
-from .sampling import Verdict, draw, probabilities, undefined
+from .sampling import Verdict, draw_at, probabilities, undefined
 from .sequence import NOT_FINITE, Outcome, Sequence
 from .target import within_memory
 
@@ -49,6 +49,14 @@ class Generation:
     rounds: list[Round] = field(default_factory=list)
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+
+    def add(self, outcome: Outcome, stop: set[int], seconds: tuple[float, float]) -> None:
+        """Add the tokens of a round, up to a stop token. `seconds` are for drafting and
+        verifying."""
+        tokens = until_stop(outcome.tokens, stop)
+        self.token_ids += tokens
+        drafts, accepted = outcome.drafts, outcome.accepted
+        self.rounds.append(Round(len(drafts), accepted, len(tokens), drafts, tokens, *seconds))
 
     @property
     def accepted_length(self) -> float:
@@ -112,7 +120,7 @@ class AnsweredPrompt(Sequence):
         arrived = clock(target.device)
         output, cache = target.prefill(input_ids, drafter.taps if drafter else ())
         logits = output.logits[:, -1]
-        anchor = draw(probabilities(logits, temperature), generator)  # [1]
+        anchor = draw_at(probabilities(logits, temperature), temperature, generator)  # [1]
         token, failed = torch.cat([anchor, undefined(logits)]).tolist()
         if failed:
             raise RequestError(NOT_FINITE.format("target's logits"))
@@ -156,17 +164,6 @@ class AnsweredPrompt(Sequence):
             raise RequestError(NOT_FINITE.format("target's logits"))
         if self.drafter:
             self.drafter.see_committed(self.state, [[self.answer.token_ids[-1], *outcome.tokens]])
-        tokens = until_stop(outcome.tokens, self.stop)
-        self.answer.token_ids += tokens
-        self.answer.rounds.append(
-            Round(
-                len(outcome.drafts),
-                outcome.accepted,
-                len(tokens),
-                outcome.drafts,
-                tokens,
-                *self.observe.seconds(),
-            )
-        )
+        self.answer.add(outcome, self.stop, self.observe.seconds())
         self.answer.decode_seconds = time.perf_counter() - self.began
         return [outcome]
