@@ -231,7 +231,7 @@ claims({"the last that went in is in row three, the next the sixth draft of row 
 
 # %% tags=["folded"]
 # @title The scheduler board
-from dspark_lite.course.figures import style, web, widgets
+from dspark_lite.course.figures import style, widgets
 from dspark_lite.course.replication.block_replay import stored_steps
 from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, retrospective, threshold
 
@@ -260,7 +260,7 @@ def draw_board(requests, table, policy, step):
 panel = widgets.explore(
     draw_board, table=widgets.menu("cost table", [*tables]),
     requests=widgets.slider("requests", 24, 1, 64), policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
-    step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
+    step=widgets.slider("step of the record", 20, LAG, 60), frames={"requests": [1, 4, 8, 16, 24, 32, 48, 64]})
 
 # %% [markdown]
 # The more requests, the fewer drafts for each. Now give the machine tiles of 16 tokens: a tile that is begun is paid for whole.

@@ -33,8 +33,7 @@ LINK = re.compile(
 )
 PICTURE = "image/png"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
-BETS = {"bet", "score"}  # drawings that a page makes itself, without a picture
-OWN = BETS | {"living_round", "race"}  # drawings with controls of their own
+PICTURELESS = {"bet", "score"}  # drawings without a picture
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -122,15 +121,14 @@ def with_widget(output) -> list:
         return [output]
     given = output.metadata.pop(WEB)
     place = nbformat.v4.new_output("display_data", {"text/html": drawing_place(given)})
-    return [place] if json.loads(given)["drawing"] in BETS else [place, output]
+    return [place] if json.loads(given)["drawing"] in PICTURELESS else [place, output]
 
 
 def drawing_place(given: str) -> str:
     """Return the place, in HTML, in which a page's scripts draw; `given` is the JSON of a drawing's
     name and its numbers."""
-    drawn, kind, named = json.loads(given), "course-widget", ""
-    if drawn["drawing"] in OWN:
-        kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
+    drawn, named = json.loads(given), ""
+    kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
     if drawn["drawing"] == "bet":
         named = f' data-bet="{html.escape(drawn["numbers"]["name"])}"'
     safe = given.replace("</", "<\\/")
