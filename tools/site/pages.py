@@ -33,7 +33,7 @@ LINK = re.compile(
 )
 PICTURE = "image/png"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
-PICTURELESS = {"bet", "score"}  # drawings without a picture
+PICTURELESS = {"bet", "score", "drafter_game", "scheduler_game"}  # drawings without a picture
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -345,6 +345,11 @@ def bets_place() -> str:
     """Return the place in which a page draws the score of all bets."""
     numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
     return drawing_place(json.dumps({"drawing": "score", "numbers": numbers}))
+
+
+def game_place(name: str, scene: dict) -> str:
+    """Return the place in which a page plays a game."""
+    return drawing_place(json.dumps({"drawing": name, "numbers": scene}, ensure_ascii=False))
 
 
 def race_place() -> str:

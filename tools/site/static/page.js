@@ -1,6 +1,7 @@
 // What every page loads: players come to life where the page has one, and a figure is enlarged by a tap.
 
 import * as bets from "./bet.js";
+import { mount as drafterGame } from "./drafter_game.js";
 import { button, html } from "./elements.js";
 import { frames } from "./frames.js";
 import { mount } from "./living_round.js";
@@ -10,6 +11,7 @@ const DRAWINGS = {
   living_round: mount,
   bet: bets.mount,
   score: bets.score,
+  drafter_game: drafterGame,
   frames,
   race,
 };
