@@ -387,6 +387,28 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 #
 # </details>
 #
+# ## Be the scheduler
+#
+# Two minutes: send drafts of recorded blocks. Algorithm 1 plays the same steps, on the machine of the moving picture. The number on a draft is
+# its survival in percent. Then play again and *peek*: see which drafts are kept before you choose. Appendix A's request is served beside
+# yours, after a peek by the policy that takes the top.
+
+# %%
+from dspark_lite.course.figures import scheduler_game
+
+game = scheduler_game.scheduler_game()
+
+# %% tags=["claim"]
+scene = scheduler_game.game_scene()
+says_0 = {name: sum(scene["test"][name]) / (scene["answers"] * len(scene["steps"])) for name in ("honest", "peeked")}
+rate = {name: sum(len(step["lengths"]) + sum(map(min, step[name], step["accepted"])) for step in scene["steps"])
+              / sum(scene["machine"] + len(step["lengths"]) + sum(step[name]) for step in scene["steps"]) for name in ("lengths", "accepted")}
+claims({"a peek makes faster than Algorithm 1": rate["accepted"] > 1.1 * rate["lengths"],
+        "and changes the test request's answers": abs(says_0["honest"] - 0.7) < 0.03 and abs(says_0["peeked"] - 0.85) < 0.03})
+
+# %% [markdown]
+# Peeking is faster, and all your drafts are kept. But survival no longer says how many are, and the text is no longer the target's.
+#
 # ## What the stop costs, and what engines do
 #
 # Let a draft of survival $s$ make the step longer by $\Delta$. Before it, $\theta = \tau / T$, with $T$ the step's time; after it,

@@ -6,12 +6,14 @@ import { button, html } from "./elements.js";
 import { frames } from "./frames.js";
 import { mount } from "./living_round.js";
 import { race } from "./race.js";
+import { mount as schedulerGame } from "./scheduler_game.js";
 
 const DRAWINGS = {
   living_round: mount,
   bet: bets.mount,
   score: bets.score,
   drafter_game: drafterGame,
+  scheduler_game: schedulerGame,
   frames,
   race,
 };
