@@ -231,7 +231,7 @@ claims({"the last that went in is in row three, the next the sixth draft of row 
 
 # %% tags=["folded"]
 # @title The scheduler board
-from dspark_lite.course.figures import style, web, widgets
+from dspark_lite.course.figures import style, widgets
 from dspark_lite.course.replication.block_replay import stored_steps
 from dspark_lite.scheduling import LAG, LaggedTopK, algorithm1, fixed, retrospective, threshold
 
@@ -260,7 +260,7 @@ def draw_board(requests, table, policy, step):
 panel = widgets.explore(
     draw_board, table=widgets.menu("cost table", [*tables]),
     requests=widgets.slider("requests", 24, 1, 64), policy=widgets.menu("policy", [(style.policy_style(name)["label"], name) for name in choices]),
-    step=widgets.slider("step of the record", 20, LAG, 60), web=("board", lambda: web.board_steps(tables)))
+    step=widgets.slider("step of the record", 20, LAG, 60), frames={"requests": [1, 4, 8, 16, 24, 32, 48, 64]})
 
 # %% [markdown]
 # The more requests, the fewer drafts for each. Now give the machine tiles of 16 tokens: a tile that is begun is paid for whole.
@@ -386,6 +386,28 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # Taking the top breaks this. Y2 gets in only if drafts behind it lift $\theta$ again, and Y3's survival was computed from the word Y2.
 #
 # </details>
+#
+# ## Be the scheduler
+#
+# Two minutes: send drafts of recorded blocks. Algorithm 1 plays the same steps, on the machine of the moving picture. The number on a draft is
+# its survival in percent. Then play again and *peek*: see which drafts are kept before you choose. Appendix A's request is served beside
+# yours, after a peek by the policy that takes the top.
+
+# %%
+from dspark_lite.course.figures import scheduler_game
+
+game = scheduler_game.scheduler_game()
+
+# %% tags=["claim"]
+scene = scheduler_game.game_scene()
+says_0 = {name: sum(scene["test"][name]) / (scene["answers"] * len(scene["steps"])) for name in ("honest", "peeked")}
+rate = {name: sum(len(step["lengths"]) + sum(map(min, step[name], step["accepted"])) for step in scene["steps"])
+              / sum(scene["machine"] + len(step["lengths"]) + sum(step[name]) for step in scene["steps"]) for name in ("lengths", "accepted")}
+claims({"a peek makes faster than Algorithm 1": rate["accepted"] > 1.1 * rate["lengths"],
+        "and changes the test request's answers": abs(says_0["honest"] - 0.7) < 0.03 and abs(says_0["peeked"] - 0.85) < 0.03})
+
+# %% [markdown]
+# Peeking is faster, and all your drafts are kept. But survival no longer says how many are, and the text is no longer the target's.
 #
 # ## What the stop costs, and what engines do
 #

@@ -873,7 +873,7 @@ if lab_confidence:
 # @title Move the load
 from functools import cache
 
-from dspark_lite.course.figures import web, widgets
+from dspark_lite.course.figures import widgets
 from dspark_lite.course.measure.serving_load import policy_of
 from dspark_lite.course.replication.serving_results import WAYS
 from dspark_lite.decoding.proposal import Proposal, chosen_lengths
@@ -912,8 +912,7 @@ def move(load, policy, step):
 panel = widgets.explore(
     move, {"load": 1}, {"policy": f"fixed {whole}"}, load=widgets.slider(figures.UNDER_WAY, min(24, busy), 1, busy),
     policy=widgets.menu("policy", [(figures.style(name)["label"], name) for name in sorted(WAYS, key=lambda name: name != "algorithm1") if name != "mtp"]),
-    step=widgets.slider("step", 3, LAG, 40),
-    web=("frontier", lambda: web.operating_points(measured, loads, [name for name in WAYS if name != "mtp"], point, one_step)))
+    step=widgets.slider("step", 3, LAG, 40), frames={"load": [load for load in (1, 4, 8, 16, 24, 32, 48, 64) if load <= busy]})
 
 # %% [markdown]
 # ### Exercise 7 · Traffic of your own (open)

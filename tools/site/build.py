@@ -15,6 +15,7 @@ import nbformat
 from sphinx.cmd.build import build_main
 
 from dspark_lite.common.files import ROOT, write_text
+from dspark_lite.course.figures import drafter_game, scheduler_game
 from dspark_lite.course.figures.scoreboard import benchmark
 from tools.site import pages
 
@@ -54,6 +55,10 @@ def write_sources(folder: Path) -> None:
             "hours": lambda: str(pages.hours(notebooks)),
             "race": pages.race_place,
             "bets": pages.bets_place,
+            "drafter_game": lambda: pages.game_place("drafter_game", drafter_game.game_scene()),
+            "scheduler_game": lambda: pages.game_place(
+                "scheduler_game", scheduler_game.game_scene()
+            ),
             "colab": lambda: pages.COLAB,
             "discussions": lambda: pages.DISCUSSIONS,
             "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",

@@ -36,8 +36,7 @@ PICTURE = "image/png"
 SOLUTIONS = "notebooks/solutions"
 MORE = "notebooks/more/"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
-BETS = {"bet", "score"}  # drawings that a page makes itself, without a picture
-OWN = BETS | {"living_round", "race"}  # drawings with controls of their own
+PICTURELESS = {"bet", "score", "drafter_game", "scheduler_game"}  # drawings without a picture
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -139,15 +138,14 @@ def with_widget(output) -> list:
         return [output]
     given = output.metadata.pop(WEB)
     place = nbformat.v4.new_output("display_data", {"text/html": drawing_place(given)})
-    return [place] if json.loads(given)["drawing"] in BETS else [place, output]
+    return [place] if json.loads(given)["drawing"] in PICTURELESS else [place, output]
 
 
 def drawing_place(given: str) -> str:
     """Return the place, in HTML, in which a page's scripts draw; `given` is the JSON of a drawing's
     name and its numbers."""
-    drawn, kind, named = json.loads(given), "course-widget", ""
-    if drawn["drawing"] in OWN:
-        kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
+    drawn, named = json.loads(given), ""
+    kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
     if drawn["drawing"] == "bet":
         named = f' data-bet="{html.escape(drawn["numbers"]["name"])}"'
     safe = given.replace("</", "<\\/")
@@ -365,6 +363,11 @@ def bets_place() -> str:
     """Return the place in which a page draws the score of all bets."""
     numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
     return drawing_place(json.dumps({"drawing": "score", "numbers": numbers}))
+
+
+def game_place(name: str, scene: dict) -> str:
+    """Return the place in which a page plays a game."""
+    return drawing_place(json.dumps({"drawing": name, "numbers": scene}, ensure_ascii=False))
 
 
 def race_place() -> str:
