@@ -188,7 +188,9 @@ def test_a_figure_says_its_titles_its_axes_and_its_lines():
 
 
 def test_an_exercise_has_a_door_in_place_of_what_its_checker_says_of_dots():
-    page = lesson(nbformat.v4.new_output("stream", name="stdout", text=f"{NOT_DONE}\n"), code="done = ...")
+    page = lesson(
+        nbformat.v4.new_output("stream", name="stdout", text=f"{NOT_DONE}\n"), code="done = ..."
+    )
     page.cells[-1].metadata["tags"] = ["exercise"]
     pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
     (door,) = page.cells[-1].outputs
