@@ -36,7 +36,7 @@ export function mount(place, { source, given, words, gamma, rounds, others }) {
     ends = [];
     text.replaceChildren();
     add(...given.map((one) => word(one)));
-    says.textContent = `The author is the target (${source}). Guess how it goes on; capitals and commas do not matter.`;
+    says.textContent = `The author is the target: ${source}. Guess how it goes on; capitals and commas do not matter.`;
     reached.replaceChildren();
     send.disabled = field.disabled = false;
   }

@@ -28,7 +28,7 @@ export function bars(rows) {
     const track = html("span", { className: "track", ariaHidden: "true" }, html("span", { className: `fill ${paint}` }));
     track.firstChild.style.width = `${100 * Math.min(1, share)}%`;
     if (mark !== undefined) {
-      track.append(html("span", { className: "mark" }));
+      track.append(html("span", { className: "goal" }));
       track.lastChild.style.left = `${100 * Math.min(1, mark)}%`;
     }
     return [html("span", { textContent: name }), track, html("span", { textContent: words })];
