@@ -111,7 +111,9 @@ collects the right ones in `my_dspark.py`, and `python course.py progress` says 
 
 ## To hand a lesson in
 
-Save its notebook and hand in that file. {rule}
+Save its notebook and hand in that file.
+
+{rule}
 """
 
 
