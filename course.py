@@ -54,13 +54,13 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     ),
     "run": (
         "execute every lesson and measure the drafters",
-        "tools/notebooks",
+        "tools/notebooks/run_course.py",
         "course",
         ["-m", "tools.notebooks.run_course"],
     ),
     "record": (
         "the same, and keep the minutes that the lessons took",
-        "tools/notebooks",
+        "tools/notebooks/run_course.py",
         "course",
         ["-m", "tools.notebooks.run_course", "--record"],
     ),
@@ -73,13 +73,13 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
     "notebooks": (
         "build the lessons from their sources",
-        "tools/notebooks",
+        "tools/notebooks/build.py",
         "course",
         ["-m", "tools.notebooks.build"],
     ),
     "figures": (
         "the paper's figures and tables, from assets/measurements",
-        "tools/notebooks",
+        "tools/notebooks/figures.py",
         "course",
         ["-m", "tools.notebooks.figures"],
     ),
@@ -348,7 +348,8 @@ def main() -> None:
         install(stamp)
         folder = "notebooks" if needs == "notebooks" else "."
         code = start([python(environment()), *command, *arguments], folder)
-        if name in TABLES and "--check" not in arguments:
+        tables = (ROOT / "tools" / "notebooks" / "readme.py").exists()
+        if name in TABLES and tables and "--check" not in arguments:
             code = start([python(environment()), "-m", "tools.notebooks.readme"]) or code
         must(code)
     else:

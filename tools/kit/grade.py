@@ -288,7 +288,8 @@ def mark_all(found: list[Submission], asked: Path | None, rules: Rules) -> list[
     usual = Counter(submission.lesson for submission in found if submission.lesson).most_common(1)
     numbers = {submission.lesson.name[:2] for submission in found if submission.lesson}
     checkers = [f"dspark_lite.course.exercises.lesson_{number}" for number in sorted(numbers)]
-    PROCESSES.set_forkserver_preload(["tools.kit.grading", *checkers])
+    if PROCESSES.get_start_method() == "forkserver":
+        PROCESSES.set_forkserver_preload(["tools.kit.grading", *checkers])
     rows = {}
     for submission in found:
         submission.lesson = submission.lesson or (usual[0][0] if usual else None)

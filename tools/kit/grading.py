@@ -108,8 +108,9 @@ def watching(notice: Callable[[str], None]) -> Callable[[str, tuple], None]:
         if event == "open" and isinstance(arguments[0], str):
             path = os.path.abspath(arguments[0])
             if path.startswith(WITHHELD):
-                notice(f"opens {os.path.relpath(path, ROOT)}")
-                raise FileNotFoundError(2, "no such file in the student edition", path)
+                place = os.path.relpath(path, ROOT)
+                notice(f"opens {place}")
+                raise FileNotFoundError(2, "no such file in the student edition", place)
         if event in ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"):
             notice(f"starts a program: {str(arguments[0])[:80]}")
 

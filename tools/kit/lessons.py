@@ -68,7 +68,8 @@ def code_exercises(notebook) -> list[CodeExercise]:
 def by_hand(notebook) -> list[str]:
     """Return the headings of a lesson's exercises that have no checker: a person marks them."""
     checked = {exercise.heading for exercise in code_exercises(notebook)}
-    return [heading for heading in headings(notebook) if heading not in checked]
+    in_words = [heading for heading in headings(notebook) if not heading.endswith("(code)")]
+    return [heading for heading in in_words if heading not in checked]
 
 
 def headings(notebook) -> list[str]:

@@ -30,10 +30,14 @@ PLACE_LINE = re.compile(re.escape(PLACE).replace(r"\{number\}", r"\d+"))
 PLACEHOLDER = "*Write it in place of this line; it is handed in with the notebook.*"
 RULE = """What your notebook calls "Correct." is a point. The grader runs your exercises again, in the notebook's order, with all that they
 use: functions, constants and imports of yours from any cell. Where an exercise is wrong, the course's function stands in for it
-afterwards, as in the lesson, so a mistake costs its own point and no other. There are four exceptions. A code exercise is also asked on
-cases with other numbers. The course's own function, handed in as yours, is no answer. A notebook that replaces parts of torch or of the
-course is marked without those lines. What takes longer than the time limit, a minute unless you are told otherwise, is not waited for.
-Answers in words are read by a person: write them below the exercise, where the notebook has a place for them."""
+afterwards, as in the lesson, so a mistake costs its own point and no other. There are four exceptions:
+
+- A code exercise is also asked on cases with other numbers.
+- The course's own function, handed in as yours, is no answer.
+- The solutions are not there when a notebook is marked, and lines that replace parts of torch or of the course are left out.
+- What takes longer than the time limit, a minute unless you are told otherwise, is not waited for.
+
+A person reads answers in words. Write them below the exercise, where the notebook has a place for them."""
 
 
 def exercises(lesson) -> list[tuple[str, str, int]]:

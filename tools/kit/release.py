@@ -21,6 +21,7 @@ from pathlib import Path
 
 import nbformat
 
+from course import COMMANDS
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
@@ -44,6 +45,12 @@ PARTS = (
     "notebooks/",
     "tools/__init__.py",
     "tools/errors.py",
+    "tools/gpu.py",
+    "tools/hub_server.py",
+    "tools/judges/",
+    "tools/measure/",
+    "tools/notebooks/__init__.py",
+    "tools/notebooks/figures.py",
     "tools/kit/__init__.py",
     "tools/kit/project.py",
 )
@@ -80,6 +87,17 @@ def unpack(scope, true, shown):
     linecache.cache[scope["__file__"]] = len(visible), None, visible.splitlines(keepends=True), scope["__file__"]
     exec(compile(source, scope["__file__"], "exec"), scope)
 '''
+MAKEFILE = """# What course.py does, for those who say make.
+PYTHON ?= python3
+# Byte code is written when a module is first imported.
+unexport PYTHONDONTWRITEBYTECODE
+COMMANDS := {commands}
+
+.PHONY: $(COMMANDS)
+
+$(COMMANDS):
+\t$(PYTHON) course.py $@ $(ARGS)
+"""
 README = """# {title}
 
 The student edition, version {version}: lessons without answers. You need Python 3.10 to 3.13; then, in this folder,
@@ -93,7 +111,9 @@ collects the right ones in `my_dspark.py`, and `python course.py progress` says 
 
 ## To hand a lesson in
 
-Save its notebook and hand in that file. {rule}
+Save its notebook and hand in that file.
+
+{rule}
 """
 
 
@@ -246,6 +266,8 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
         "rule": RULE,
     }
     write_text(out / "README.md", README.format(**told))
+    commands = [name for name, (_, needs, *_) in COMMANDS.items() if (out / needs).exists()]
+    write_text(out / "Makefile", MAKEFILE.format(commands=" ".join(commands)))
     files = sorted(path for path in out.rglob("*") if path.is_file())
     places = {path.relative_to(out).as_posix(): path.read_bytes() for path in files}
     sums = [f"{hashlib.sha256(held).hexdigest()}  {name}" for name, held in places.items()]
