@@ -420,8 +420,8 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 # **speculate while $\tau > (T_\text{draft} + T_\text{verify}) / T_\text{plain}$, measured at your load.** The right side is the length of a
 # round in plain steps, each of which writes one token.
 #
-# Invert the first printed line: with nothing verified a round already lasts 1/⟦vain_alone:.2f⟧ = ⟦least_alone:.1f⟧ plain steps alone, and
-# 1/⟦vain:.2f⟧ = ⟦least_full:.1f⟧ on the full server. **Below that many tokens per round nothing can save you, however cleverly you cut.**
+# Invert the first printed line: with nothing verified a round already lasts $1/⟦vain_alone:.2f⟧ = ⟦least_alone:.1f⟧$ plain steps alone, and
+# $1/⟦vain:.2f⟧ = ⟦least_full:.1f⟧$ on the full server. **Below that many tokens per round nothing can save you, however cleverly you cut.**
 # [Which drafter, and when not to](../docs/which_drafter.md) is the page to keep.
 #
 # ### Exercise 3 · Five services (think)
