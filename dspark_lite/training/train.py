@@ -437,8 +437,10 @@ def update(
     FloatingPointError, in all processes and before any parameter moves, if a loss or the gradient
     is not finite; with a scaled loss (float16) the scaler skips such gradients.
     """
-    own = tuple(tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch)
-    numerator, weight, record = loss_module(own, progress)
+    share = tuple(
+        tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch
+    )
+    numerator, weight, record = loss_module(share, progress)
     total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
     total = total.clamp(min=1e-6)  # a batch with nothing to predict
     scaler.scale(numerator * accelerator.num_processes / total).backward()

@@ -368,24 +368,24 @@ def cells(cached, gamma, accepted):
     Before the round the cache held `cached` cells. Each pass has left one, the first from the feature that waited; the last draft, which no
     pass has read, has none.
     """
-    kept = min(accepted, gamma - 1)
+    survivors = min(accepted, gamma - 1)
     return (
         [True] * (cached + 1) + [False] * (gamma - 1),
-        [True] * (cached + 1 + kept) + [False] * (gamma - 1 - kept),
+        [True] * (cached + 1 + survivors) + [False] * (gamma - 1 - survivors),
     )
 
 
 def survives(from_target, committed):
     """Of each cell of the cache, whether it stays after a round."""
-    return [target and kept for target, kept in zip(from_target, committed)]
+    return [target and token for target, token in zip(from_target, committed)]
 
 
 def marks(answer):
     """One True or False per cell."""
-    found = torch.as_tensor(answer)
-    if found.dtype != torch.bool:
+    cells = torch.as_tensor(answer)
+    if cells.dtype != torch.bool:
         raise Mistake("return True or False for each cell, not places or a number of cells.")
-    return found
+    return cells
 
 
 def ended_round(generator):

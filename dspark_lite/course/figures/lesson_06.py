@@ -87,19 +87,21 @@ def cache_cells(from_target: list[bool], committed: list[bool], stays: list[bool
     cached = sum(from_target) - 1
     names = ["text's"] * cached + ["anchor's"]
     names += [f"draft {k}'s" for k in range(1, len(from_target) - cached)]
-    targets, own = ("target's", CONTEXT, "white"), ("its own", BLOCK, BLACK)
+    targets, drafter_look = ("target's", CONTEXT, "white"), ("its own", BLOCK, BLACK)
     rows = {
-        "feature in\nthe pair": [targets if target else own for target in from_target],
+        "feature in\nthe pair": [targets if target else drafter_look for target in from_target],
         "token in\nthe pair": [
-            ("in text", "white", BLACK) if kept else ("refused", "white", REJECTED)
-            for kept in committed
+            ("in text", "white", BLACK) if survives else ("refused", "white", REJECTED)
+            for survives in committed
         ],
     }
     if stays is not None:
         entered = {True: ("enters", CONTEXT, "white"), False: None}
         rows["next round"] = [
-            (targets if target else own) if kept else entered[committed[k] and not target]
-            for k, (kept, target) in enumerate(zip(stays, from_target))
+            (targets if target else drafter_look)
+            if survives
+            else entered[committed[k] and not target]
+            for k, (survives, target) in enumerate(zip(stays, from_target))
         ]
     wide, label, line = 0.66, 0.85, 0.42
     fig, axes = inch_canvas(label + wide * len(names) + 0.05, 0.55 + line * len(rows))
@@ -164,7 +166,7 @@ def here_and_paper(here: dict, paper: dict, domain: str):
         axes.set(xlabel="draft position", ylim=(0.3, 1.02))
         axes.set_ylabel("accepted, given that\nall before were")
         axes.label_outer()
-    label_ends(ours, [last_point(found, drafter_style(name)) for name, found in here.items()])
+    label_ends(ours, [last_point(lengths, drafter_style(name)) for name, lengths in here.items()])
     label_ends(
         theirs,
         [
@@ -179,11 +181,19 @@ def passes_figure(curves: dict[str, tuple[list, list]]):
     """Draw chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one
     scale; titles say how far the lines end apart."""
     fig, panels = figure(len(curves), width=3.0, height=3.0, sharey=True)
-    for axes, (title, (given, own)) in zip(panels, curves.items()):
-        axes.plot(range(1, len(given) + 1), given, color=CONTEXT, marker="s", linestyle="--")
-        axes.plot(range(1, len(own) + 1), own, color=BLOCK, marker="o")
-        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.45, 0.75))
-        axes.set_title(f"{title}: {own[-1] - given[-1]:+.2f} at pass {len(own)}")
+    for axes, (title, (with_features, with_outputs)) in zip(panels, curves.items()):
+        axes.plot(
+            range(1, len(with_features) + 1),
+            with_features,
+            color=CONTEXT,
+            marker="s",
+            linestyle="--",
+        )
+        axes.plot(range(1, len(with_outputs) + 1), with_outputs, color=BLOCK, marker="o")
+        axes.set(xlabel="pass", xticks=range(1, len(with_outputs) + 1), ylim=(0.45, 0.75))
+        axes.set_title(
+            f"{title}: {with_outputs[-1] - with_features[-1]:+.2f} at pass {len(with_outputs)}"
+        )
         for line, (text, colour) in enumerate(
             (
                 ("reads the target's features", CONTEXT),

@@ -22,7 +22,7 @@ BOARD_LOAD = 24  # requests with which a drawing begins
 def rounded(values, digits: int = 4) -> list:
     """Return nested lists of numbers with `digits` significant digits."""
     if np.ndim(values):
-        return [rounded(one, digits) for one in values]
+        return [rounded(value, digits) for value in values]
     return float(f"{float(values):.{digits}g}")
 
 
@@ -31,21 +31,21 @@ def threshold_costs(
 ) -> dict:
     """Return, by domain and scaling, for each threshold: tokens accepted and wasted per round, and milliseconds a token for 1,
     2, ... requests."""
-    found = {}
+    drawn = {}
     for domain, blocks in recorded.items():
         for scaling, temperatures in (("calibrated", sts.temperatures), ("raw", 1.0)):
-            said = expit(blocks.logits / temperatures)
-            accepted, wasted = zip(*(replay(blocks, said, least) for least in SWEPT))
+            confidence = expit(blocks.logits / temperatures)
+            accepted, wasted = zip(*(replay(blocks, confidence, least) for least in SWEPT))
             cost = [
-                [token_milliseconds(table, requests, blocks, said, least) for least in SWEPT]
+                [token_milliseconds(table, requests, blocks, confidence, least) for least in SWEPT]
                 for requests in range(1, most_requests + 1)
             ]
-            found.setdefault(domain, {})[scaling] = {
+            drawn.setdefault(domain, {})[scaling] = {
                 "accepted": rounded(accepted),
                 "wasted": rounded(wasted),
                 "cost": rounded(cost),
             }
-    return {"thresholds": rounded(SWEPT), "blocks": found}
+    return {"thresholds": rounded(SWEPT), "blocks": drawn}
 
 
 def board_steps(tables: dict[str, CostTable]) -> dict:
@@ -60,8 +60,8 @@ def board_steps(tables: dict[str, CostTable]) -> dict:
     }
     speeds = {
         name: {
-            way: rounded(one.sps(1, range(one.max_batch_tokens + 1)), 6)
-            for way, one in (("table", table), ("hull", table.lower_hull()))
+            way: rounded(costs.sps(1, range(costs.max_batch_tokens + 1)), 6)
+            for way, costs in (("table", table), ("hull", table.lower_hull()))
         }
         for name, table in tables.items()
     }
@@ -101,10 +101,10 @@ def operating_points(
             for step in SERVED_STEPS:
                 lengths, accepted, alive = one_step(policy, load, step)
                 order, gamma = np.lexsort((-alive.sum(1), -lengths)), alive.shape[1]
-                kept = np.minimum(accepted, lengths)
+                committed_drafts = np.minimum(accepted, lengths)
                 served.setdefault(policy, {}).setdefault(load, {})[step] = [
                     lengths[order].tolist(),
-                    kept[order].tolist(),
+                    committed_drafts[order].tolist(),
                 ]
     return {
         "measured": {name: rounded(measured[name]) for name in modelled},

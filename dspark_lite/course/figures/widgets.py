@@ -93,23 +93,23 @@ def web_metadata(drawing: str, numbers: dict) -> dict:
 def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
     """Return a widget for the web edition, to be stored with its picture: a drawing, its numbers and its controls, in JSON. It
     is one text, because a notebook's file would give each number a line of its own."""
-    given = numbers()
-    controls = {**controls, **given.pop("controls", {})}
+    data = numbers()
+    controls = {**controls, **data.pop("controls", {})}
     shown = {name: web_control(control) for name, control in controls.items()}
-    found = {"drawing": drawing, "numbers": given, "controls": shown}
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    page = {"drawing": drawing, "numbers": data, "controls": shown}
+    return json.dumps(page, ensure_ascii=False, separators=(",", ":"))
 
 
 def web_control(control) -> dict:
     """Return the label, the value and the range of a slider, or the options of a menu as [label, value]."""
-    found = {"label": control.description, "value": control.value}
+    fields = {"label": control.description, "value": control.value}
     if hasattr(control, "options"):
         pairs = (
             option if isinstance(option, tuple) else (str(option), option)
             for option in control.options
         )
-        return {**found, "options": [list(pair) for pair in pairs]}
-    return {**found, "min": control.min, "max": control.max, "step": control.step}
+        return {**fields, "options": [list(pair) for pair in pairs]}
+    return {**fields, "min": control.min, "max": control.max, "step": control.step}
 
 
 def settings(values: dict, controls: dict, named) -> str:
