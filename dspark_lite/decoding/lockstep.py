@@ -5,8 +5,9 @@ from contextlib import contextmanager
 
 import torch
 
-from .answer import AnsweredPrompt, Generation, Stopwatch
+from .answer import Generation, Stopwatch
 from .proposal import Policy, Proposal, chosen_lengths, stack_proposals, start_policy
+from .rounds import AnsweredPrompt
 from .sequence import Outcome, Sequence
 
 NO_MEMORY = object()  # for a policy without a `memory`; None may be the memory of one that has it
