@@ -27,11 +27,13 @@ from .common.about import VERSION as __version__
 if TYPE_CHECKING:
     from .common.errors import CheckpointError, DSparkLiteError, RequestError
     from .course.measure.lab import Lab, setup
-    from .decoding import Generation, Round, generate, stream
+    from .decoding.answer import Generation, Round
+    from .decoding.lockstep import stream
+    from .decoding.rounds import generate
     from .fast import fast_path
     from .models.checkpoints import load_drafter, load_target
     from .models.custom_generate import CustomGenerate
-    from .scheduling import LaggedTopK, algorithm1, fixed, schedule, threshold
+    from .scheduling.policies import LaggedTopK, algorithm1, fixed, schedule, threshold
     from .scheduling.calibration import fit_sts
     from .scheduling.cost_table import CostTable
     from .serving.engine import Engine, Request
@@ -44,23 +46,23 @@ PLACES = {
     "CustomGenerate": ".models.custom_generate",
     "DSparkLiteError": ".common.errors",
     "Engine": ".serving.engine",
-    "Generation": ".decoding",
+    "Generation": ".decoding.answer",
     "Lab": ".course.measure.lab",
-    "LaggedTopK": ".scheduling",
+    "LaggedTopK": ".scheduling.policies",
     "Request": ".serving.engine",
     "RequestError": ".common.errors",
-    "Round": ".decoding",
-    "algorithm1": ".scheduling",
+    "Round": ".decoding.answer",
+    "algorithm1": ".scheduling.policies",
     "fast_path": ".fast",
     "fit_sts": ".scheduling.calibration",
-    "fixed": ".scheduling",
-    "generate": ".decoding",
+    "fixed": ".scheduling.policies",
+    "generate": ".decoding.rounds",
     "load_drafter": ".models.checkpoints",
     "load_target": ".models.checkpoints",
-    "schedule": ".scheduling",
+    "schedule": ".scheduling.policies",
     "setup": ".course.measure.lab",
-    "stream": ".decoding",
-    "threshold": ".scheduling",
+    "stream": ".decoding.lockstep",
+    "threshold": ".scheduling.policies",
 }
 __all__ = [
     "CheckpointError",

@@ -735,15 +735,9 @@ def test_what_was_saved_of_another_recipe_is_forgotten_in_every_phase(planned, t
     def save(identity):
         for folder in ("phase_1", "phase_2"):
             model = torch.nn.Linear(1, 1)
-            training.save_progress(
-                tmp_path / "build" / folder / "progress.safetensors",
-                model,
-                [],
-                torch.amp.GradScaler("cpu", enabled=False),
-                1,
-                True,
-                identity,
-            )
+            scaler = torch.amp.GradScaler("cpu", enabled=False)
+            place = tmp_path / "build" / folder
+            training.Saves(place, model, [], scaler, identity).write_tensors(1, True)
             (tmp_path / "build" / folder / "log.jsonl").write_text("{}\n")
 
     def left():

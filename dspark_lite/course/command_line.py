@@ -89,8 +89,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         required=True, prog="dspark-lite", metavar="COMMAND", help=argparse.SUPPRESS
     )
-    for name, (says, run, options) in COMMANDS.items():
-        command = commands.add_parser(name, description=says)
+    for name, (description, run, options) in COMMANDS.items():
+        command = commands.add_parser(name, description=description)
         command.set_defaults(run=run)
         for option, settings in options.items():
             command.add_argument(option, **settings)
@@ -127,11 +127,11 @@ def _demo(options) -> None:
     result = decode(drafter=drafter, generator=lab.generator(), gamma=options.gamma)
     print(f"{prompt}\n\n{lab.decode(result.token_ids)}\n")
     for number, r in enumerate(result.rounds, 1):
-        kept, added = (
+        accepted, added = (
             lab.tokenizer.decode(tokens)
             for tokens in (r.draft_tokens[: r.accepted], r.tokens[r.accepted :])
         )
-        print(f"round {number:2}: {r.accepted} of {r.proposed} accepted  {kept!r} + {added!r}")
+        print(f"round {number:2}: {r.accepted} of {r.proposed} accepted  {accepted!r} + {added!r}")
     print(f"\n{options.drafter}: {_decoded(result)}, accepted length {result.accepted_length:.2f}")
     if drafter is not None:
         plain = decode(drafter=None, generator=lab.generator())
@@ -310,9 +310,9 @@ def _check_costs(options) -> dict:
             f"{options.check} does not say where it was measured, so nothing can be checked; measure it again with "
             "python -m dspark_lite profile"
         )
-    says = why_stale(costs.origin, lab.target)
-    print(says or f"the cost table was measured here: {lab.target.name} on {lab.device_name}")
-    return {**header(lab), "origin": costs.origin.fields(), "fits": says is None}
+    reason = why_stale(costs.origin, lab.target)
+    print(reason or f"the cost table was measured here: {lab.target.name} on {lab.device_name}")
+    return {**header(lab), "origin": costs.origin.fields(), "fits": reason is None}
 
 
 def _text_of(lab, names: list[str], folder: Path | None):
@@ -494,8 +494,8 @@ def _inspect(options) -> dict:
     targets = [target_shape(name) for name in options.target or []]
     summary = summarise(options.draft, targets[0].num_layers if targets else None)
     print(*summary.lines(), sep="\n")
-    found = [summary.fit(target) for target in targets]
-    for fit in found:
+    fits = [summary.fit(target) for target in targets]
+    for fit in fits:
         print(
             f"target      {fit.target}: {'fits' if fit.fits else 'does not fit'}"
             + (f"; {fit.reason}" if fit.reason else "")
@@ -504,8 +504,8 @@ def _inspect(options) -> dict:
         "form": summary.draft.publisher,
         "kind": summary.draft.kind.architecture,
         "bytes": summary.size,
-        "targets": [fit._asdict() for fit in found],
-        "fits": all(fit.fits for fit in found),
+        "targets": [fit._asdict() for fit in fits],
+        "fits": all(fit.fits for fit in fits),
     }
 
 
@@ -539,25 +539,25 @@ def _judge(options) -> dict:
 def _progress(options) -> dict:
     from .exercises.progress import progress, progress_file
 
-    found = progress()
+    score = progress()
     print(
         *(
             f"lesson {lesson}  {right:2} of {count:2}  {'#' * right}{'.' * (count - right)}"
-            for lesson, right, count in found
+            for lesson, right, count in score
         ),
         sep="\n",
     )
-    done, exercises = sum(right for _, right, _ in found), sum(count for *_, count in found)
+    done, exercises = sum(right for _, right, _ in score), sum(count for *_, count in score)
     print(f"{done} of {exercises} exercises that have a checker, from {progress_file().resolve()}")
-    return {"lessons": {lesson: {"passed": right, "of": count} for lesson, right, count in found}}
+    return {"lessons": {lesson: {"passed": right, "of": count} for lesson, right, count in score}}
 
 
 def _doctor(options) -> dict:
     from .measure.doctor import examine, machine_report
 
-    found = examine()
-    print(*machine_report(found), sep="\n")
-    return found
+    examination = examine()
+    print(*machine_report(examination), sep="\n")
+    return examination
 
 
 def _lessons(options) -> None:

@@ -174,8 +174,8 @@ def share_estimates(kept: np.ndarray, counted: np.ndarray, prompts: np.ndarray) 
         return share(above, below)
 
     return [
-        Estimate(*map(float, found))
-        for found in zip(shares([sums[None]])[0], *interval_of(shares, [sums]))
+        Estimate(*map(float, numbers))
+        for numbers in zip(shares([sums[None]])[0], *interval_of(shares, [sums]))
     ]
 
 

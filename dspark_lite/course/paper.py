@@ -96,9 +96,9 @@ def claim_values(name: str) -> list[float]:
 
 
 def _named(name: str) -> dict:
-    for found in numbers()["text_claims"]:
-        if found["claim"] == name:
-            return found
+    for claim in numbers()["text_claims"]:
+        if claim["claim"] == name:
+            return claim
     raise DSparkLiteError(
         f"the paper's numbers hold no claim {name!r}; see text_claims in paper_numbers.json"
     )
@@ -106,33 +106,34 @@ def _named(name: str) -> dict:
 
 def discrepancy(words: str) -> str:
     """Return the place where the paper contradicts itself that these words of its description name."""
-    (found,) = [text for text in numbers()["meta"]["discrepancies"] if words in text]
-    return found
+    (text,) = [text for text in numbers()["meta"]["discrepancies"] if words in text]
+    return text
 
 
 def threshold_sweep(domain: str) -> dict[str, np.ndarray]:
     """Return Figure 5, by "threshold": tokens "accepted" a step (bonus included), drafts "rejected" a step, and the acceptance
     "rate", accepted over both, as a fraction."""
     figure = numbers()["figure5"]
-    found = figure["values"][domain]
+    points = figure["values"][domain]
     return {
         "threshold": np.array(figure["x"]["values"]),
-        "accepted": np.array(found["accepted"]),
-        "rejected": np.array(found["rejected"]),
-        "rate": np.array(found["acceptance_rate_pct"]) / 100,
+        "accepted": np.array(points["accepted"]),
+        "rejected": np.array(points["rejected"]),
+        "rate": np.array(points["acceptance_rate_pct"]) / 100,
     }
 
 
 def calibration(position: int) -> dict:
     """Return Figure 6 at draft position 1, 3, 5 or 7: "before" and "after" as {"predicted", "observed"} by bin (before also the
     "count" of each), "ece_before" and "ece_after" as fractions, and "auc", as printed."""
-    found = numbers()["figure6"]["positions"][str(position)]
-    kept = {"before": ("predicted", "observed", "count"), "after": ("predicted", "observed")}
+    position_values = numbers()["figure6"]["positions"][str(position)]
+    columns = {"before": ("predicted", "observed", "count"), "after": ("predicted", "observed")}
     curves = {
-        when: {name: np.array(found[when][name]) for name in names} for when, names in kept.items()
+        when: {name: np.array(position_values[when][name]) for name in names}
+        for when, names in columns.items()
     }
     return {
         **curves,
-        **{f"ece_{when}": found["ece_pct"][when] / 100 for when in curves},
-        "auc": found["auc"],
+        **{f"ece_{when}": position_values["ece_pct"][when] / 100 for when in curves},
+        "auc": position_values["auc"],
     }

@@ -1,4 +1,4 @@
-"""An answer and the rounds that it was made in."""
+"""An answer, the rounds that it was made in, and the stopwatch that times them."""
 
 import time
 from contextlib import AbstractContextManager, nullcontext
@@ -6,13 +6,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..common.errors import RequestError
-from ..common.timing import Moment, clock
-from .checks import check_models, check_request, stop_set, until_stop
-from .proposal import Proposal, draft_length
-from .sampling import Verdict, draw_at, probabilities, undefined
-from .sequence import NOT_FINITE, Outcome, Sequence
-from .target import within_memory
+from ..common.timing import Moment
+from .checks import until_stop
+from .sequence import Outcome
 
 
 @dataclass
@@ -85,85 +81,3 @@ class Stopwatch:
         """Return the seconds from drafting to verification, and from then until now."""
         drafting = self.began["verify"].device_seconds_since(self.began["draft"])
         return drafting, time.perf_counter() - self.began["draft"].host - drafting
-
-
-class AnsweredPrompt(Sequence):
-    """One prompt [1, n] whose `answer` grows by the tokens of each round.
-
-    The constructor checks the request, reads the prompt and draws the first token. Options are
-    those of `generate`, and a `stopwatch` for those that share their rounds.
-    """
-
-    def __init__(
-        self,
-        target,
-        drafter,
-        input_ids,
-        *,
-        max_new_tokens,
-        temperature=0.0,
-        stop_token_ids=None,
-        generator=None,
-        gamma=None,
-        rule=None,
-        prepare=None,
-        stopwatch=None,
-    ):
-        check_models(target, drafter)
-        check_request(target, input_ids, max_new_tokens, temperature)
-        self.max_new_tokens, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
-        if drafter:
-            draft_length(gamma, drafter.gamma)  # raises for a block that it does not draft
-        if prepare:
-            target, drafter, prepared_rule = prepare(target, drafter, gamma)
-            rule = prepared_rule if rule is None else rule
-        arrived = clock(target.device)
-        output, cache = target.prefill(input_ids, drafter.taps if drafter else ())
-        logits = output.logits[:, -1]
-        anchor = draw_at(probabilities(logits, temperature), temperature, generator)  # [1]
-        token, failed = torch.cat([anchor, undefined(logits)]).tolist()
-        if failed:
-            raise RequestError(NOT_FINITE.format("target's logits"))
-        self.answer = Generation(token_ids=[token])
-        self.began = clock(target.device)
-        self.answer.prefill_seconds = self.began - arrived
-        state = None
-        if drafter:  # counts as decoding: plain decoding does without
-            with within_memory(f"the context of {drafter.name}"):
-                state = drafter.begin(input_ids, output.features)
-            drafter.see_committed(state, [[token]])
-        super().__init__(
-            target,
-            drafter,
-            cache,
-            state,
-            anchor,
-            temperature,
-            generator,
-            gamma,
-            rule,
-            observe=stopwatch or Stopwatch(target.device),
-        )
-
-    @property
-    def finished(self) -> bool:
-        """Return whether the answer has its last token."""
-        tokens = self.answer.token_ids
-        return len(tokens) >= self.max_new_tokens or tokens[-1] in self.stop
-
-    @property
-    def room(self) -> list[int]:
-        """One token less than the answer lacks: the round draws the last one itself."""
-        return [self.max_new_tokens - len(self.answer.token_ids) - 1]
-
-    def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:
-        """Commit the round and add its tokens to the answer, up to a stop token. Raise RequestError
-        if the target's logits are not finite."""
-        (outcome,) = super().commit(block, logits, verdict)
-        if outcome.failed:
-            raise RequestError(NOT_FINITE.format("target's logits"))
-        if self.drafter:
-            self.drafter.see_committed(self.state, [[self.answer.token_ids[-1], *outcome.tokens]])
-        self.answer.add(outcome, self.stop, self.observe.seconds())
-        self.answer.decode_seconds = time.perf_counter() - self.began
-        return [outcome]

@@ -7,7 +7,7 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from .answer import AnsweredPrompt, Generation, Stopwatch
+from .answer import Generation, Stopwatch
 from .checks import check_models, check_request, stop_set
 from .proposal import (
     Policy,
@@ -17,6 +17,7 @@ from .proposal import (
     stack_proposals,
     start_policy,
 )
+from .rounds import AnsweredPrompt
 from .rows import Rows, can_share_passes
 from .sampling import Verdict, draw_at, probabilities, undefined
 from .sequence import NOT_FINITE, Outcome, Sequence

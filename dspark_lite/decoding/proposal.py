@@ -243,5 +243,5 @@ def chosen_lengths(
 
 def _name(policy) -> str:
     """Return the name of a policy for an error: the function that made it, or its class."""
-    made = policy.choose if isinstance(policy, Memoryless) else policy
-    return getattr(made, "__qualname__", type(made).__name__).partition(".<locals>")[0]
+    source = policy.choose if isinstance(policy, Memoryless) else policy
+    return getattr(source, "__qualname__", type(source).__name__).partition(".<locals>")[0]

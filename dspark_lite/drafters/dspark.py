@@ -97,14 +97,14 @@ class Backbone(Draft):
         rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
         for layer in self.layers:
             y, attention = layer.input_layernorm(x), layer.self_attn
-            own, queries = attention.keys_values(y, rope), attention.queries(y, rope)
+            block, queries = attention.keys_values(y, rope), attention.queries(y, rope)
             past = attention.keys_values(context, context_rope)
             if mask is None:
                 hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n]
-                mixed = packed_attention(queries, past, own, hidden_from, attention.scale)
+                mixed = packed_attention(queries, past, block, hidden_from, attention.scale)
             else:
                 # keys, values: [B, m, n + K * g, d]
-                keys, values = (torch.cat(pair, 2) for pair in zip(past, own))
+                keys, values = (torch.cat(pair, 2) for pair in zip(past, block))
                 mixed = attend(queries, keys, values, mask, attention.scale)
             mixed = mixed.transpose(1, 2).flatten(2)  # [B, K * g, n * d]
             x = layer.after_attention(x, attention.o_proj(mixed))

@@ -69,10 +69,15 @@ def _compiled(method, backend: str):
     # dynamo stores compilations with the code object, which all objects of a class share.
     # Without guards each object needs its own code object.
     code = method.__func__.__code__.replace()
-    own = types.FunctionType(code, method.__func__.__globals__, closure=method.__func__.__closure__)
+    function = types.FunctionType(
+        code, method.__func__.__globals__, closure=method.__func__.__closure__
+    )
     options = {"guard_filter_fn": lambda guards: [False] * len(guards)}
     return torch.compile(
-        types.MethodType(own, method.__self__), fullgraph=True, backend=backend, options=options
+        types.MethodType(function, method.__self__),
+        fullgraph=True,
+        backend=backend,
+        options=options,
     )
 
 
@@ -88,11 +93,11 @@ def column_major(model: torch.nn.Module) -> torch.nn.Module:
         return model
     shared = {id(tensor): tensor for tensor in tensors}
     # The copy begins without prepared passes.
-    made = {
+    emptied = {
         id(vars(model)[name]): {} for name in ("prepared", "prepared_for") if name in vars(model)
     }
     try:
-        second = copy.deepcopy(model, shared | made)
+        second = copy.deepcopy(model, shared | emptied)
     except (TypeError, RuntimeError) as error:
         raise RequestError(
             f"a {type(model).__name__} cannot be copied ({error}), as the fast path does on a CPU: decode without it"

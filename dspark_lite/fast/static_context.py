@@ -33,7 +33,7 @@ class StaticContext:
         """Grow the storage to at least `needed` entries, and keep its content."""
         if needed <= self.capacity:
             return
-        held = self.pairs if self.capacity else []
+        full = self.pairs if self.capacity else []
         self.capacity = max(MIN_CAPACITY, 1 << (needed - 1).bit_length())
         self.pairs = [
             tuple(part.new_zeros(*part.shape[:2], self.capacity, part.shape[3]) for part in pair)
@@ -41,8 +41,8 @@ class StaticContext:
         ]
         self.like = [tuple(part[:, :, :0] for part in pair) for pair in self.pairs]
         self.entries, self._first = torch.arange(self.capacity, device=self.device), {}
-        if held:
-            self.take_over(held, self.length)
+        if full:
+            self.take_over(full, self.length)
 
     def take_over(self, pairs: list[tuple[torch.Tensor, torch.Tensor]], length: int) -> None:
         """Replace the text by the first `length` keys and values of every layer, [1, m, n, d]."""

@@ -51,13 +51,13 @@ class Path(RandomSource):
 
     def accepted_prefix_length(self, keep):
         """Choose lengths [B] of accepted prefixes; draft k is kept with probability keep[:, k]."""
-        kept = []
+        lengths = []
         for row in keep.double():
             alive = torch.cat([torch.ones(1, dtype=torch.double), row.cumprod(0)])
             # The probability that the prefix ends exactly after k.
             ends = alive - torch.cat([alive[1:], torch.zeros(1, dtype=torch.double)])
-            kept.append(self._choose(ends.clamp(min=0).tolist()))
-        return torch.tensor(kept, device=keep.device)
+            lengths.append(self._choose(ends.clamp(min=0).tolist()))
+        return torch.tensor(lengths, device=keep.device)
 
 
 def outcomes(work):

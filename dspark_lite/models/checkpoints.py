@@ -416,8 +416,8 @@ def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
     The text is the target's all the same.
     """
     reasons, scaling = [], _positions(target).get("rope_type", "default")
-    own = _positions(draft).get("rope_type") if isinstance(draft, Target) else None
-    if scaling not in ("default", "proportional", own):
+    drafter_scaling = _positions(draft).get("rope_type") if isinstance(draft, Target) else None
+    if scaling not in ("default", "proportional", drafter_scaling):
         reasons.append(
             f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
             "far into it"
@@ -438,8 +438,8 @@ def other_head(drafter, target) -> list[str]:
     head = target_weights(target).get("lm_head.weight")
     if head is None or not isinstance(drafter, DSpark) or drafter.d2t is not None:
         return []
-    own, head = drafter.lm_head.weight[:4096].float(), head[:4096].float()
-    if (own - head).norm() <= OTHER_HEAD * head.norm():
+    draft_head, head = drafter.lm_head.weight[:4096].float(), head[:4096].float()
+    if (draft_head - head).norm() <= OTHER_HEAD * head.norm():
         return []
     return [
         f"has an LM head of other weights than {target.name}: the text stays exact, and few drafts are accepted if it was made for another "

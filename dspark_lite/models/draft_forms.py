@@ -204,17 +204,17 @@ def _read(name: str, config: dict, num_target_layers: int | None) -> PublishedDr
     form = _form(name, config)
     if form.publisher == SPECULATORS:
         config = config | {LAYERS: _layer_fields(name, config.get(LAYERS) or {})}
-    given = {ours: first_value(config, *paths) for ours, paths in form.fields.items()}
+    renamed = {ours: first_value(config, *paths) for ours, paths in form.fields.items()}
     fields = (
         form.defaults
         | flattened(config)
-        | {ours: value for ours, value in given.items() if value is not None}
+        | {ours: value for ours, value in renamed.items() if value is not None}
         | form.fixed
     )
     if form.publisher == SPECULATORS:
         _check_speculators(name, form, config, fields)
         layers = fields.get("num_target_layers") or num_target_layers
-        taps = given.get("target_layer_ids")
+        taps = renamed.get("target_layer_ids")
         if not taps and form.default_taps and layers:
             taps = form.default_taps(layers)
         if not taps:

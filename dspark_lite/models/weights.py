@@ -36,7 +36,7 @@ def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
     models = [network(model) for model in (target, drafter) if model is not None]
     # On the meta device every address is 0, so a tensor of the same name counts as shared.
     shared = {name: weight.data_ptr() for name, weight in target_weights(target).items()}
-    own = [
+    draft_weights = [
         value
         for model in models[1:]
         for name, value in model.named_parameters()
@@ -48,7 +48,7 @@ def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
     )
     return {
         "target": sum(value.nbytes for value in (*models[0].parameters(), *models[0].buffers())),
-        "drafter": sum(value.nbytes for value in own)
+        "drafter": sum(value.nbytes for value in draft_weights)
         + sum(value.nbytes for model in models[1:] for value in model.buffers()),
         "keys and values": token_bytes * tokens,
     }

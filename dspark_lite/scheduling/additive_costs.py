@@ -88,8 +88,8 @@ class AdditiveCosts:
                 f"{requests} and {most} were asked for, so measure more"
             )
         fixed_part = self.bias_seconds + np.interp(requests, self.bs_probes, self.alpha_seconds)
-        found = fixed_part + np.interp(np.asarray(tokens), self.m_probes, self.theta_seconds)
-        return torch.from_numpy(found) if isinstance(tokens, range) else float(found)
+        seconds = fixed_part + np.interp(np.asarray(tokens), self.m_probes, self.theta_seconds)
+        return torch.from_numpy(seconds) if isinstance(tokens, range) else float(seconds)
 
     def sps(self, requests: int, tokens: float | range) -> float | torch.Tensor:
         """Return the steps per second, 1 / seconds."""
@@ -120,18 +120,18 @@ class AdditiveCosts:
             _rises(values, probes) for values, probes in ((requests, bs_probes), (tokens, m_probes))
         ]
         shapes = np.column_stack([np.ones(len(seconds)), *rises])
-        found, _ = nnls(shapes / seconds[:, None], np.ones(len(seconds)))
+        coefficients, _ = nnls(shapes / seconds[:, None], np.ones(len(seconds)))
         alpha, theta = (
             np.concatenate([[0.0], part.cumsum()])
-            for part in np.split(found[1:], [len(bs_probes) - 1])
+            for part in np.split(coefficients[1:], [len(bs_probes) - 1])
         )
-        bias = max(found[0], LEAST_BIAS * seconds.min())
+        bias = max(coefficients[0], LEAST_BIAS * seconds.min())
         return cls(bias, bs_probes, alpha, m_probes, theta, origin)
 
     def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
         """How far the sum is from measured steps, as shares of their seconds [n]."""
-        said = [self.seconds(int(r), float(m)) for r, m in zip(requests, tokens)]
-        return np.array(said) / np.asarray(seconds, dtype=float) - 1
+        predicted = [self.seconds(int(r), float(m)) for r, m in zip(requests, tokens)]
+        return np.array(predicted) / np.asarray(seconds, dtype=float) - 1
 
     def save(self, path: Path | str) -> None:
         """Write SGLang's file; the fields of the origin are ours, and SGLang passes over them."""

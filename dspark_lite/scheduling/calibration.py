@@ -71,21 +71,20 @@ def reliability(predicted, observed, bins: int = BINS) -> list[Bin | None]:
     predicted = np.asarray(predicted, dtype=np.float64)
     observed = np.asarray(observed, dtype=np.float64)
     place = np.minimum((predicted * bins).astype(int), bins - 1)
-    count, said, true = (
+    count, predicted_sum, observed_sum = (
         np.bincount(place, weights, bins) for weights in (None, predicted, observed)
     )
     return [
-        Bin(float(p / n), float(o / n), int(n)) if n else None for p, o, n in zip(said, true, count)
+        Bin(float(p / n), float(o / n), int(n)) if n else None
+        for p, o, n in zip(predicted_sum, observed_sum, count)
     ]
 
 
 def ece(predicted, observed, bins: int = BINS) -> float:
     """Return expected calibration error: the mean gap between prediction and outcome, bins weighted
     by their counts."""
-    held = [found for found in reliability(predicted, observed, bins) if found]
-    return sum(abs(found.predicted - found.observed) * found.count for found in held) / len(
-        predicted
-    )
+    filled = [bin for bin in reliability(predicted, observed, bins) if bin]
+    return sum(abs(bin.predicted - bin.observed) * bin.count for bin in filled) / len(predicted)
 
 
 def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:

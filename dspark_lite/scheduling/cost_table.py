@@ -112,17 +112,19 @@ class CostTable:
     def in_buckets(self, sizes) -> "CostTable":
         """What an engine pays that fills each pass up to the next of these `sizes`: the speed of
         that size, for every batch up to the largest that the table covers."""
-        held = sorted({size for size in sizes if size <= self.max_batch_tokens})
-        if not held or held[0] < 1:
+        sizes_covered = sorted({size for size in sizes if size <= self.max_batch_tokens})
+        if not sizes_covered or sizes_covered[0] < 1:
             raise RequestError(
                 f"no size of {list(sizes)} lies between 1 and {self.max_batch_tokens}, the batches that the cost table covers"
             )
         # The smallest batch that is filled up to each size
         begins = [
             1,
-            *(size + 1 for size in held[:-1]),
+            *(size + 1 for size in sizes_covered[:-1]),
         ]
-        return CostTable(begins, [self.sps(1, size) for size in held], held[-1], self.origin)
+        return CostTable(
+            begins, [self.sps(1, size) for size in sizes_covered], sizes_covered[-1], self.origin
+        )
 
     def save(self, path: Path | str) -> None:
         """Write SGLang's file; the fields of the origin are ours, and SGLang passes over them."""

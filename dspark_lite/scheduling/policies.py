@@ -117,12 +117,10 @@ class LaggedTopK:
 
 def resample_rows(survival: torch.Tensor, requests: int) -> torch.Tensor:
     """Resample the rows of survivals [R, g] evenly to `requests` rows."""
-    held = len(survival)
-    return (
-        survival[torch.arange(requests, device=survival.device) * held // requests]
-        if held != requests
-        else survival
-    )
+    rows = len(survival)
+    if rows == requests:
+        return survival
+    return survival[torch.arange(requests, device=survival.device) * rows // requests]
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:

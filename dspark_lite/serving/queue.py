@@ -77,6 +77,6 @@ class RequestQueue:
             if answer.id == request_id:
                 self.waiting.remove(answer)
                 self.end(answer, "aborted")
-        found = [answer for answer in self.ended if answer.id == request_id]
+        taken = [answer for answer in self.ended if answer.id == request_id]
         self.ended = [answer for answer in self.ended if answer.id != request_id]
-        return found[0] if found else None
+        return taken[0] if taken else None

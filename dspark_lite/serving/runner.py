@@ -43,9 +43,9 @@ class PerRequestRandom(RandomSource):
     def accepted_prefix_length(self, keep: torch.Tensor) -> torch.Tensor:
         """Toss coins [R, g]; return the number [R] of trues before the first false."""
         self.used = max(self.used, self.gamma)
-        kept = keep >= 1 if self.uniforms is None else self._next(keep.shape) < keep
+        heads = keep >= 1 if self.uniforms is None else self._next(keep.shape) < keep
         self.used = max(self.used, 2 * self.gamma)
-        return kept.long().cumprod(-1).sum(-1)
+        return heads.long().cumprod(-1).sum(-1)
 
 
 class StepWatch:
@@ -114,9 +114,11 @@ class Batch(Sequence):
         the next step overwrites the rest of a block."""
         if self.drafter:
             counts, (row, offset) = np.array(counts), spans(self.layout.counts)
-            kept = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(self.entering.device)
+            committed = torch.from_numpy(np.flatnonzero(offset < counts[row])).to(
+                self.entering.device
+            )
             state = self.runner.contexts.append_context(self.slots, self.starts, counts)
-            self.drafter.extend(state, self.entering[None, kept], self.features[:, kept])
+            self.drafter.extend(state, self.entering[None, committed], self.features[:, committed])
 
 
 def next_size(sizes, tokens: int) -> int:

@@ -43,20 +43,21 @@ class SlotStore:
         self, layer: int, slot_index: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> None:
         """Write keys and values [m, N, d] at slot_index [N] = slot * capacity + position."""
-        for held, new in ((self.keys, keys), (self.values, values)):
-            if held[layer] is None:
-                held[layer] = new.new_zeros(len(new), self.slots, self.capacity, new.shape[-1])
-            held[layer].flatten(1, 2).index_copy_(1, slot_index, new)
+        for buffers, new in ((self.keys, keys), (self.values, values)):
+            if buffers[layer] is None:
+                buffers[layer] = new.new_zeros(len(new), self.slots, self.capacity, new.shape[-1])
+            buffers[layer].flatten(1, 2).index_copy_(1, slot_index, new)
 
     def read(self, layer: int, rows, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the first `longest` keys and values [R, m, S, d] of the slots that `rows` selects."""
         return tuple(
-            held[layer][:, rows, :longest].transpose(0, 1) for held in (self.keys, self.values)
+            buffers[layer][:, rows, :longest].transpose(0, 1)
+            for buffers in (self.keys, self.values)
         )
 
     def whole(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values [1, m, slots * capacity, d] of all slots."""
-        return tuple(held[layer].flatten(1, 2)[None] for held in (self.keys, self.values))
+        return tuple(buffers[layer].flatten(1, 2)[None] for buffers in (self.keys, self.values))
 
     def rows(self, slots: list[int]):
         """Return an index that selects these slots. The first ones are a slice, which copies
@@ -69,9 +70,9 @@ class SlotStore:
 
     def clear(self, slot: int) -> None:
         """Zero a slot that may hold numbers that are not finite: they spread in spite of a mask."""
-        for held in (*self.keys, *self.values):
-            if held is not None:
-                held[:, slot] = 0
+        for buffer in (*self.keys, *self.values):
+            if buffer is not None:
+                buffer[:, slot] = 0
 
     def draft_context(self, slots: list[int], lengths: list[int]) -> "DraftView":
         """Return the context that a drafter drafts from, after `lengths` committed tokens of each
@@ -135,8 +136,8 @@ class Layout:
         capacity, keys = self.store.capacity, self.store.slots * self.store.capacity
 
         def visible(batch, head, query, key):
-            own = self.slot_index[query]
-            return sees(own // capacity, own % capacity, key // capacity, key % capacity)
+            index = self.slot_index[query]
+            return sees(index // capacity, index % capacity, key // capacity, key % capacity)
 
         return create_block_mask(
             visible, None, None, len(self.slot_index), keys, device=self.device

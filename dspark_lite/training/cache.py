@@ -69,12 +69,12 @@ class Shard:
     def row(self, index: int) -> list[torch.Tensor]:
         """Return features [n, taps * H] and last hidden states [n, H] of the shard's row `index`,
         in bfloat16."""
-        found = [
+        states = [
             self.slices[name][self.ends[index] : self.ends[index + 1]] for name in CACHED_TENSORS
         ]
-        if checksum(*found) != self.checksums[index]:
+        if checksum(*states) != self.checksums[index]:
             raise self._refused("is damaged")
-        return found
+        return states
 
     def _refused(self, reason: str) -> CheckpointError:
         return CheckpointError(
@@ -85,10 +85,10 @@ class Shard:
 
 def checksum(*tensors: torch.Tensor) -> int:
     """Return the CRC-32 of the bytes of tensors."""
-    found = 0
+    crc = 0
     for tensor in tensors:
-        found = zlib.crc32(tensor.contiguous().view(torch.uint8).numpy(), found)
-    return found
+        crc = zlib.crc32(tensor.contiguous().view(torch.uint8).numpy(), crc)
+    return crc
 
 
 def padded_ids(
@@ -185,7 +185,7 @@ def _check_identity(folder: Path, identity: dict) -> None:
 def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
     """Return the tensors of a shard: the rows' hidden states in bfloat16, end to end, and a
     checksum for each row."""
-    found = [None] * len(rows)
+    states = [None] * len(rows)
     order = sorted(range(len(rows)), key=lambda index: len(rows[index][0]), reverse=True)
     while order:
         longest = len(rows[order[0]][0])
@@ -196,12 +196,12 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
         last_hidden, features = target.last_hidden(ids.to(target.device), taps)
         for row, index in enumerate(group):
             length = len(rows[index][0])
-            found[index] = [
+            states[index] = [
                 part[row, :length].to("cpu", torch.bfloat16) for part in (features, last_hidden)
             ]
     return {
-        **{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*found))},
-        "checksums": torch.tensor([checksum(*parts) for parts in found]),
+        **{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*states))},
+        "checksums": torch.tensor([checksum(*parts) for parts in states]),
     }
 
 

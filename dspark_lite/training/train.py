@@ -368,26 +368,26 @@ def optimise(
     optimisers = make_optimisers(model, plan.learning_rate, plan.matrix_rate, plan.weight_decay)
     peaks = [group["lr"] for optimiser in optimisers for group in optimiser.param_groups]
     scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "float16")
-    path, log_path = folder / "progress.safetensors", folder / "log.jsonl"
-    step, finished = load_progress(path, model, optimisers, scaler)
-    log, saved_at = read_log(log_path, step), time.monotonic()
-    loss_module, *optimisers = accelerator.prepare(LossModule(model, loss_of), *optimisers)
+    saves = Saves(folder, model, optimisers, scaler, identity)
+    step, finished, log = saves.load()
     # With more time than before, a finished training goes on.
     finished = step >= plan.steps or finished and plan.time_over() == 1
-    with tqdm(
+    loss_module, *optimisers = accelerator.prepare(LossModule(model, loss_of), *optimisers)
+    bar = tqdm(
         total=plan.steps,
         initial=step,
         desc=title,
         unit="step",
         disable=not accelerator.is_main_process,
-    ) as bar:
+    )
+    with bar:
         while not finished:
             progress = plan.progress(step)
             groups = [group for optimiser in optimisers for group in optimiser.param_groups]
             for group, peak in zip(groups, peaks):
                 group["lr"] = peak * plan.rate(step, progress)
             try:
-                record = update(
+                losses = update(
                     accelerator, loss_module, optimisers, scaler, batch_at(step), progress
                 )
             except FloatingPointError as error:
@@ -395,22 +395,17 @@ def optimise(
                     f"{title} stops at step {step}, whose losses are no numbers any more ({error}); nothing of it is saved: train "
                     "with a smaller learning_rate, or a smaller matrix_rate where the recipe has one"
                 ) from None
-            log.append({"step": step, **{key: round(value, 5) for key, value in record.items()}})
+            log.append({"step": step, **{name: round(loss, 5) for name, loss in losses.items()}})
             step += 1
             finished = step >= plan.steps or plan.allowance is not None and progress == 1
+            if accelerator.is_main_process and (finished or saves.due()):
+                saves.write(step, finished, log)
+                if plan.allowance is not None:
+                    plan.allowance.keep()
             if step % KEPT_UPDATES == 0 and (library := c_library(device)):
                 library.malloc_trim(0)
             bar.update()
-            bar.set_postfix({key: f"{value:.3f}" for key, value in record.items()}, refresh=False)
-            if accelerator.is_main_process and (
-                finished or time.monotonic() - saved_at > SAVE_SECONDS
-            ):
-                # The log first: a resumed run drops what the log has beyond the save.
-                write_text(log_path, "".join(json.dumps(record) + "\n" for record in log))
-                save_progress(path, model, optimisers, scaler, step, finished, identity)
-                if plan.allowance is not None:
-                    plan.allowance.keep()
-                saved_at = time.monotonic()
+            bar.set_postfix({name: f"{loss:.3f}" for name, loss in losses.items()}, refresh=False)
     accelerator.wait_for_everyone()
     return log
 
@@ -437,8 +432,10 @@ def update(
     FloatingPointError, in all processes and before any parameter moves, if a loss or the gradient
     is not finite; with a scaled loss (float16) the scaler skips such gradients.
     """
-    own = tuple(tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch)
-    numerator, weight, record = loss_module(own, progress)
+    share = tuple(
+        tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch
+    )
+    numerator, weight, record = loss_module(share, progress)
     total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
     total = total.clamp(min=1e-6)  # a batch with nothing to predict
     scaler.scale(numerator * accelerator.num_processes / total).backward()
@@ -457,69 +454,91 @@ def update(
     return record
 
 
-def save_progress(
-    path: Path, model: nn.Module, optimisers, scaler, step: int, finished: bool, identity: str
-) -> None:
-    """Write parameters, the optimisers' moments, the loss scale, the number of updates and the
-    training's identity.
+class Saves:
+    """The saves of a training in `folder`: the last one in progress.safetensors, its log in
+    log.jsonl.
 
-    One safetensors file is moved into place; accelerate's `save_state` writes a folder of pickles,
-    not all at once.
+    A save holds the parameters of `model`, the moments of its `optimisers`, the loss scale, the
+    number of updates, and the training's `identity`. It is one safetensors file that is moved into
+    place; accelerate's `save_state` writes a folder of pickles, not all at once.
     """
-    tensors = {}
-    for name, parameter in trainable(model).items():
-        tensors[f"model.{name}"] = parameter.detach().contiguous()
-        for optimiser in optimisers:
-            for key, value in optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
-    metadata = {
-        "step": str(step),
-        "finished": json.dumps(finished),
-        "scaler": json.dumps(scaler.state_dict()),
-        "identity": identity,
-    }
-    write_tensors(path, tensors, metadata)
 
+    def __init__(self, folder: Path, model: nn.Module, optimisers, scaler, identity: str = ""):
+        self.path, self.log_path = folder / "progress.safetensors", folder / "log.jsonl"
+        self.model, self.optimisers, self.scaler = model, optimisers, scaler
+        self.identity, self.written_at = identity, time.monotonic()
 
-@torch.no_grad()
-def load_progress(path: Path, model: nn.Module, optimisers, scaler) -> tuple[int, bool]:
-    """Restore a save, and return its number of updates and whether the last update is among them.
+    def due(self) -> bool:
+        """Return whether the last save was written more than SAVE_SECONDS ago."""
+        return time.monotonic() - self.written_at > SAVE_SECONDS
 
-    Without a save, return (0, False). Raise CheckpointError for a damaged one and one of another
-    model.
-    """
-    if not path.exists():
-        return 0, False
-    optimiser_of = {
-        id(parameter): optimiser
-        for optimiser in optimisers
-        for group in optimiser.param_groups
-        for parameter in group["params"]
-    }
-    try:
-        with safe_open(path, "pt") as saved:
-            for name, parameter in trainable(model).items():
-                parameter.copy_(saved.get_tensor(f"model.{name}"))
-                moments = {
-                    key: saved.get_tensor(f"optimiser.{key}.{name}")
-                    for key in MOMENTS
-                    if f"optimiser.{key}.{name}" in saved.keys()
+    def write(self, step: int, finished: bool, log: list[dict]) -> None:
+        """Save the training after `step` updates; `finished` says whether it has ended."""
+        # The log first: a resumed training drops what the log has beyond the save.
+        write_text(self.log_path, "".join(json.dumps(record) + "\n" for record in log))
+        self.write_tensors(step, finished)
+        self.written_at = time.monotonic()
+
+    def write_tensors(self, step: int, finished: bool) -> None:
+        """Write progress.safetensors."""
+        tensors = {}
+        for name, parameter in trainable(self.model).items():
+            tensors[f"model.{name}"] = parameter.detach().contiguous()
+            for optimiser in self.optimisers:
+                for key, value in optimiser.state.get(parameter, {}).items():
+                    tensors[f"optimiser.{key}.{name}"] = value.detach().contiguous()
+        metadata = {
+            "step": str(step),
+            "finished": json.dumps(finished),
+            "scaler": json.dumps(self.scaler.state_dict()),
+            "identity": self.identity,
+        }
+        write_tensors(self.path, tensors, metadata)
+
+    def load(self) -> tuple[int, bool, list[dict]]:
+        """Restore the last save. Return its number of updates, whether the training had ended, and
+        its log.
+
+        Without a save, return (0, False, []). Raise CheckpointError for a damaged one and one of
+        another model.
+        """
+        if not self.path.exists():
+            return 0, False, []
+        try:
+            with safe_open(self.path, "pt") as saved:
+                self._restore(saved)
+                step, finished, scale = (
+                    json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler")
+                )
+            self.scaler.load_state_dict(scale)
+        except (SafetensorError, RuntimeError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise CheckpointError(
+                f"{self.path} cannot be resumed from ({reason}); delete its folder to train from the start"
+            ) from None
+        return step, finished, read_log(self.log_path, step)
+
+    @torch.no_grad()
+    def _restore(self, saved) -> None:
+        """Copy parameters and moments out of an open save."""
+        optimiser_of = {
+            id(parameter): optimiser
+            for optimiser in self.optimisers
+            for group in optimiser.param_groups
+            for parameter in group["params"]
+        }
+        for name, parameter in trainable(self.model).items():
+            parameter.copy_(saved.get_tensor(f"model.{name}"))
+            moments = {
+                key: saved.get_tensor(f"optimiser.{key}.{name}")
+                for key in MOMENTS
+                if f"optimiser.{key}.{name}" in saved.keys()
+            }
+            if moments:
+                optimiser_of[id(parameter)].state[parameter] = {
+                    key: value if key == "step" else value.to(parameter.device)
+                    for key, value in moments.items()
                 }
-                if moments:
-                    optimiser_of[id(parameter)].state[parameter] = {
-                        key: value if key == "step" else value.to(parameter.device)
-                        for key, value in moments.items()
-                    }
-            step, finished, scale = (
-                json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler")
-            )
-        scaler.load_state_dict(scale)
-        return step, finished
-    except (SafetensorError, RuntimeError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(
-            f"{path} cannot be resumed from ({reason}); delete its folder to train from the start"
-        ) from None
 
 
 def forget_others(folder: Path, identity: str) -> None:

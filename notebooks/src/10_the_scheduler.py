@@ -636,7 +636,7 @@ show_score("10")
 
 # %% tags=["folded"]
 # @title What does a verified token cost, against a request?
-from dspark_lite.course.measure.machines import Pass, Step, scheduled_on_average
+from dspark_lite.course.measure.machines import PassTime, StepTime, scheduled_on_average
 
 
 def turn(F, n):

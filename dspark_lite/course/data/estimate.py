@@ -80,14 +80,14 @@ def estimate(
     Raise CheckpointError if the target's config cannot be fetched.
     """
     config = target_config(recipe)
-    found = cost(recipe, config)
-    frozen = (found.frozen + found.tables) / 1e6
+    size = cost(recipe, config)
+    frozen = (size.frozen + size.tables) / 1e6
     lines = [
         f"{recipe.name}: {recipe.data.count:,} samples of {recipe.target}, {recipe.epochs} epochs, "
         f"{update_count(recipe):,} steps of {recipe.batch} samples",
         *cache_lines(recipe, config),
-        f"drafter        about {found.trained / 1e6:,.1f} M parameters trained, {frozen:,.1f} M frozen",
-        memory_line(recipe, found, device, processes),
+        f"drafter        about {size.trained / 1e6:,.1f} M parameters trained, {frozen:,.1f} M frozen",
+        memory_line(recipe, size, device, processes),
         time_line(recipe, config, device, processes),
     ]
     if minutes is not None:
@@ -181,16 +181,16 @@ def seconds(recipe: DraftRecipe, config: dict, device: torch.device, processes: 
     training take. An update also waits for the launches of its kernels, forward and backward: most
     of the time of a tiny drafter on a GPU.
     """
-    found, dtype, samples = cost(recipe, config), default_dtype(device), recipe.data.count
+    size, dtype, samples = cost(recipe, config), default_dtype(device), recipe.data.count
     precision = getattr(torch, precision_on(device, recipe.precision))
     turns = math.ceil(samples / min(most_at_once(device), chunk_size(recipe.data)))
-    token = dtype.itemsize * found.target / bytes_a_second(device)
+    token = dtype.itemsize * size.target / bytes_a_second(device)
     token += LAYER_SECONDS * config["num_hidden_layers"]
     read = update_count(recipe) * recipe.batch if recipe.features == "online" else samples
-    states = 2 * found.target_layers * read * sample_tokens(recipe)
+    states = 2 * size.target_layers * read * sample_tokens(recipe)
     rows = math.ceil(recipe.batch / processes)
     update = max(
-        rows * found.operations / operations_a_second(device, precision),
+        rows * size.operations / operations_a_second(device, precision),
         3 * LAYER_SECONDS * recipe.config.num_hidden_layers,
     )
     return Seconds(
@@ -202,10 +202,10 @@ def seconds(recipe: DraftRecipe, config: dict, device: torch.device, processes: 
 
 def time_line(recipe: DraftRecipe, config: dict, device: torch.device, processes: int) -> str:
     """Return a line on the time of a training on this device, in words."""
-    found = seconds(recipe, config, device, processes)
+    estimated = seconds(recipe, config, device, processes)
     states = "hidden states" if recipe.features == "online" else "the cache"
     return (
-        f"time           about {duration(found.answers)} for answers (in process), "
-        f"{duration(found.cache)} for {states}, {duration(found.updates)} for "
+        f"time           about {duration(estimated.answers)} for answers (in process), "
+        f"{duration(estimated.cache)} for {states}, {duration(estimated.updates)} for "
         f"{update_count(recipe):,} steps, on {device.type}"
     )

@@ -23,11 +23,11 @@ class Selector(DSpark):
         """Return drawn tokens [B, g], their logits [B, g, V] (-inf for a token that is no
         candidate) and their probabilities, as DSpark's does."""
         base = self.over_target(self.lm_head(hidden))  # [B, g, V]
-        kept, candidates = base.topk(min(CANDIDATES, base.shape[-1]), -1)  # [B, g, K]
+        scores, candidates = base.topk(min(CANDIDATES, base.shape[-1]), -1)  # [B, g, K]
         previous, state, drawn = anchor, self.markov_head.begin(hidden), []
         for k in range(hidden.shape[1]):
             bias, state = self.markov_head.step(previous, hidden[:, k], state)  # [B, V]
-            chosen = kept[:, k] + bias.gather(-1, candidates[:, k])
+            chosen = scores[:, k] + bias.gather(-1, candidates[:, k])
             logits = torch.full_like(base[:, k], -torch.inf).scatter(-1, candidates[:, k], chosen)
             probs = probabilities(logits, temperature)
             previous = draw(probs, generator)

@@ -178,7 +178,7 @@ class WindowCache(ContextCache):
         surplus = max(0, self.length - self.window)
         if surplus:
             for pairs in (self.keys, self.values):
-                pairs[:] = [held[:, :, surplus : self.length].clone() for held in pairs]
+                pairs[:] = [part[:, :, surplus : self.length].clone() for part in pairs]
             self.begun, self.length = self.begun + surplus, self.window
 
 

@@ -257,7 +257,11 @@ class Comparison:
         for case, answer, wanted in wrong:
             if isinstance(answer, Exception):
                 raise answer
-            shapes = [list(one.shape) for one in (answer, wanted) if isinstance(one, torch.Tensor)]
+            shapes = [
+                list(values.shape)
+                for values in (answer, wanted)
+                if isinstance(values, torch.Tensor)
+            ]
             if len(shapes) == 2 and shapes[0] != shapes[1]:
                 raise Mistake(
                     f"{self.place(case)}your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"

@@ -76,7 +76,7 @@ def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch
     """
     step, _ = target.prefill(ids, drafter.taps)
     anchor = step.logits[:, -1].argmax(-1)
-    found = {
+    tensors = {
         "taps of the target": step.features,
         "taps, projected": drafter.fc(step.features),
         "taps, normed": drafter.context(step.features),
@@ -98,17 +98,17 @@ def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch
     finally:
         hook.remove()
     for index, (attention, (keys, values)) in enumerate(zip(attentions, context)):
-        found |= {
+        tensors |= {
             f"layer {index + 1}: values": values.clone(),
             f"layer {index + 1}: keys, projected": attention.split(
-                attention.k_proj(found["taps, normed"])
+                attention.k_proj(tensors["taps, normed"])
             ),
             f"layer {index + 1}: keys, normed": normed[index],
             f"layer {index + 1}: keys, rotated": keys,
         }
         if not index:
-            found["layer 1: keys, rotated, of the first token"] = keys[:, :, :1]
-    found |= {
+            tensors["layer 1: keys, rotated, of the first token"] = keys[:, :, :1]
+    tensors |= {
         "block: embedded": drafter.embed(drafter.block_ids(anchor)),
         "block: after the last layer": last[0],
         "block: hidden states": hidden,
@@ -118,7 +118,7 @@ def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch
     after, _ = target.prefill(torch.cat([ids, anchor[None]], 1), drafter.taps)
     drafter.extend(cache, None, after.features[:, -1:])
     second = drafter.block_hidden(cache, after.logits[:, -1].argmax(-1))
-    return found | {"second block: hidden states": second}
+    return tensors | {"second block: hidden states": second}
 
 
 def largest_difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -141,11 +141,11 @@ def differences() -> dict[str, dict[str, float]]:
         return_dict=False,
     )
     ids = torch.tensor([ids])
-    ours, found = trace(target, healthy.drafter, ids), {}
+    ours, sizes = trace(target, healthy.drafter, ids), {}
     for name, mistake in MISTAKES.items():
         theirs = trace(target, mistake(healthy).drafter, ids)
-        found[name] = {tensor: largest_difference(ours[tensor], theirs[tensor]) for tensor in ours}
-    return found
+        sizes[name] = {tensor: largest_difference(ours[tensor], theirs[tensor]) for tensor in ours}
+    return sizes
 
 
 def differing(mistake: str) -> set[str]:
@@ -181,22 +181,22 @@ class Hunt:
             if tensor not in self.looks[program]:
                 self.looks[program].append(tensor)
             size = differences()[self._secret[program]][tensor]
-            said = f"differs by {size:.0e}" if size > ALLOWED else "equal"
+            answer = f"differs by {size:.0e}" if size > ALLOWED else "equal"
             print(
-                f"program {program}, look {self.looks[program].index(tensor) + 1}: {tensor:42} {said}"
+                f"program {program}, look {self.looks[program].index(tensor) + 1}: {tensor:42} {answer}"
             )
 
 
 def told(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
     """Return (tensor, whether it differs, causes that it rules out among those that the looks
     before left) of each look at a program with a mistake."""
-    left, found = set(MISTAKES), []
+    left, findings = set(MISTAKES), []
     for tensor in looks:
         seen = tensor in differing(cause)
         ruled_out = {other for other in left if (tensor in differing(other)) != seen}
-        found.append((tensor, seen, ruled_out))
+        findings.append((tensor, seen, ruled_out))
         left -= ruled_out
-    return found
+    return findings
 
 
 def report(looks: dict[int, list[str]], seed: int = SEED) -> None:

@@ -235,14 +235,14 @@ def _schedules(mine) -> str:
         seconds += (1, 8, 32, 128)[case % 4]  # a token more costs much, or hardly anything
         table = CostTable(range(1, len(seconds) + 1), 1 / seconds)
         wanted = schedule(survivals, table).tolist()
-        found = [
+        lengths = [
             int(length)
             for length in mine.algorithm_1(
                 survivals, lambda tokens, seconds=seconds: float(1 / seconds[tokens - 1])
             )
         ]
-        if found != wanted:
-            raise Mistake(f"lengths {found} where the paper's algorithm has {wanted}")
+        if lengths != wanted:
+            raise Mistake(f"lengths {lengths} where the paper's algorithm has {wanted}")
     return f"{RANDOM_CASES} random steps"
 
 
@@ -251,7 +251,7 @@ def _decodes(mine, lab, prompts: int) -> str:
     and how fast it is."""
     drafter = lab.drafter("dspark")
     draft = mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"])
-    said = []
+    sentences = []
     for domain, texts in lab.prompts.items():
         committed, seconds, plain_seconds = [], 0.0, 0.0
         for text in texts[:prompts]:
@@ -275,10 +275,10 @@ def _decodes(mine, lab, prompts: int) -> str:
                     "right and the drafts are not"
                 )
             committed += rounds
-        said.append(
+        sentences.append(
             f"{domain} {sum(committed) / len(committed):.2f} tokens per round, {plain_seconds / seconds:.1f} times plain decoding"
         )
-    return "; ".join(said)
+    return "; ".join(sentences)
 
 
 def _serves(mine) -> str:
@@ -311,7 +311,7 @@ def _shares(mine) -> str:
     first, second = (
         output_distribution(target, None, None, 2, prompt=prompt) for prompt in prompts
     )
-    wanted = {(one, two): p * q for one, p in first.items() for two, q in second.items()}
+    wanted = {(x, y): p * q for x, p in first.items() for y, q in second.items()}
     distance = total_variation(texts, wanted)
     if distance > EXACT:
         raise Mistake(
@@ -359,7 +359,7 @@ def own_or_course(*names: str):
 def _first_difference(found: list, wanted: list) -> int:
     """Return the place (from 1) at which two lists part."""
     return next(
-        (at for at, (one, other) in enumerate(zip(found, wanted), 1) if one != other),
+        (at for at, (ours, theirs) in enumerate(zip(found, wanted), 1) if ours != theirs),
         1 + min(len(found), len(wanted)),
     )
 

@@ -124,8 +124,8 @@ def _with_piece(text: str, name: str, source: str, edition: dict[str, Piece]) ->
     lines, pieces, order = text.split("\n"), split(text)[1], list(edition)
     rank, lesson = order.index(name), edition[name].lesson
     if name in pieces:
-        own = pieces[name]
-        return "\n".join([*lines[: own.start], source, *lines[own.end :]])
+        piece = pieces[name]
+        return "\n".join([*lines[: piece.start], source, *lines[piece.end :]])
     before = [piece for other, piece in pieces.items() if other in order[:rank]]
     after = [piece for other, piece in pieces.items() if other in order[rank + 1 :]]
     titles = (piece.comment for piece in edition.values() if piece.lesson == lesson)

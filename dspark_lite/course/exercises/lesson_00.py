@@ -210,7 +210,7 @@ def accepted_length(answers):
 
 def _rounds(answers) -> list[Round]:
     """The rounds of all answers."""
-    return [r for found in answers for r in found.rounds]
+    return [r for answer in answers for r in answer.rounds]
 
 
 def _mean(of_round, choose=_rounds):
@@ -233,20 +233,20 @@ check_accepted_length = Exercise(
                 _mean(lambda r: r.proposed + 1),
             ),
             "that is the mean of the answers' own means; let every round weigh the same, whichever answer it belongs to": lambda answers: (
-                sum(accepted_length([found]) for found in answers) / len(answers)
+                sum(accepted_length([answer]) for answer in answers) / len(answers)
             ),
             "you left out last rounds; a round that was cut short counts like any other": (
                 _mean(lambda r: r.committed, lambda answers: _rounds(answers)[:-1]),
                 _mean(
                     lambda r: r.committed,
-                    lambda answers: [r for found in answers for r in found.rounds[:-1]],
+                    lambda answers: [r for answer in answers for r in answer.rounds[:-1]],
                 ),
             ),
             "the first token of an answer comes from the prompt's own pass and belongs to no round": lambda answers: (
-                sum(len(found.token_ids) for found in answers) / len(_rounds(answers))
+                sum(len(answer.token_ids) for answer in answers) / len(_rounds(answers))
             ),
             "return one number over all answers, not one for each": lambda answers: [
-                accepted_length([found]) for found in answers
+                accepted_length([answer]) for answer in answers
             ],
             "that is the share of drafts accepted; divide by the number of rounds, not by the drafts proposed": lambda answers: (
                 sum(r.accepted for r in _rounds(answers))

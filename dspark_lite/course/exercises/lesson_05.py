@@ -285,7 +285,7 @@ def block_case(generator):
 def draws_as_the_reference(learners, case: tuple) -> bool:
     """Whether a learner's function drafts the right block, with the right q, from the same draws."""
     draft, hidden, anchor, temperature, seed = case
-    found = [
+    blocks = [
         as_block(
             function(
                 draft, hidden.clone(), anchor, temperature, torch.Generator().manual_seed(seed)
@@ -295,7 +295,7 @@ def draws_as_the_reference(learners, case: tuple) -> bool:
         )
         for function in (learners, draw_block)
     ]
-    return same(*map(as_values, found))
+    return same(*map(as_values, blocks))
 
 
 @checker

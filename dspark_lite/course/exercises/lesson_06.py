@@ -386,10 +386,10 @@ def staying(stays):
 
 def marks(answer):
     """One True or False per cell."""
-    found = torch.as_tensor(answer)
-    if found.dtype != torch.bool:
+    cells = torch.as_tensor(answer)
+    if cells.dtype != torch.bool:
         raise Mistake("return True or False for each cell, not places or a number of cells.")
-    return found
+    return cells
 
 
 def ended_round(generator):

@@ -308,13 +308,13 @@ def gradients(function) -> tuple[torch.Tensor, ...]:
 def trains_the_right_parts(function) -> None:
     """Raises Mistake unless the gradients are those of the reference."""
     try:
-        found = gradients(function)
+        computed = gradients(function)
     except RuntimeError:
         raise Mistake(LOST_GRADIENT) from None
     for sentence, wrong in WRONG_GRADIENTS.items():
-        if same(found, gradients(wrong)):
+        if same(computed, gradients(wrong)):
             raise Mistake(f"the value is right, but {sentence}")
-    if not same(found, gradients(dspark_loss)):
+    if not same(computed, gradients(dspark_loss)):
         raise Mistake(
             "the value is right, but its gradient is not; detach the label and nothing else"
         )
@@ -438,12 +438,12 @@ check_dspark_loss = Exercise(
 
 
 def refusing(
-    draft=lambda one: one.draft_tokens[one.accepted],
-    token=lambda one: one.tokens[one.accepted],
-    refused=lambda one: one.accepted < min(len(one.draft_tokens), len(one.tokens)),
+    draft=lambda r: r.draft_tokens[r.accepted],
+    token=lambda r: r.tokens[r.accepted],
+    refused=lambda r: r.accepted < min(len(r.draft_tokens), len(r.tokens)),
 ):
     """The pairs of `draft(round)` and `token(round)` of the rounds that `refused` holds to have a refusal."""
-    return lambda rounds: [(draft(one), token(one)) for one in rounds if refused(one)]
+    return lambda rounds: [(draft(r), token(r)) for r in rounds if refused(r)]
 
 
 def refusals(rounds):

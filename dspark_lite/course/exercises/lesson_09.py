@@ -211,7 +211,9 @@ def among_reached(logits, outcome, grid, error):
     columns = [
         (logits[reached[:, k], k], outcome[reached[:, k], k]) for k in range(logits.shape[1])
     ]
-    return [grid[np.argmin([error(expit(z / t), kept) for t in grid])] for z, kept in columns]
+    return [
+        grid[np.argmin([error(expit(z / t), survived) for t in grid])] for z, survived in columns
+    ]
 
 
 def one_for_all(logits, outcome, grid, error):

@@ -250,11 +250,15 @@ check_stops_paying = Exercise(
 def throughput_at(curve, least_speed):
     """The highest throughput of a frontier [n, 2], rows (speed of each user, throughput) joined by straight lines, at which each user
     still has `least_speed`; 0 where no load reaches it."""
-    found = [0.0, *(float(total) for speed, total in curve if speed >= least_speed)]
-    for (one, low), (other, high) in zip(curve, curve[1:]):
-        if min(one, other) < least_speed < max(one, other):
-            found.append(float(low + (one - least_speed) / (one - other) * (high - low)))
-    return max(found)
+    reached = [0.0, *(float(total) for speed, total in curve if speed >= least_speed)]
+    for (speed_before, low), (speed_after, high) in zip(curve, curve[1:]):
+        if min(speed_before, speed_after) < least_speed < max(speed_before, speed_after):
+            reached.append(
+                float(
+                    low + (speed_before - least_speed) / (speed_before - speed_after) * (high - low)
+                )
+            )
+    return max(reached)
 
 
 def frontier_case(generator):

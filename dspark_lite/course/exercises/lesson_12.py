@@ -236,8 +236,8 @@ def score(forecast, found) -> int:
         print(f"Not yet: {mistake}")
         return 0
     for claim, verdict in mine.items():
-        said = f"You said {verdict!r}: {BELIEFS.get((claim, verdict), '')}"
-        print(f"{claim}  {found[claim]}. {'As you said.' if verdict == found[claim] else said}")
+        reply = f"You said {verdict!r}: {BELIEFS.get((claim, verdict), '')}"
+        print(f"{claim}  {found[claim]}. {'As you said.' if verdict == found[claim] else reply}")
     right = sum(found[claim] == verdict for claim, verdict in mine.items())
     print(f"{right} of {len(CLAIMS)} right.")
     return right

@@ -163,11 +163,11 @@ def judge_run(learners, steps: int) -> None:
         )
     wanted = [None, None, *range(steps - 2)][:steps]
     if device.budgets != wanted:
-        told = ", ".join(
+        named = ", ".join(
             "whole" if budget is None else f"of step {budget}" for budget in device.budgets
         )
         raise Mistake(
-            f"the budgets of the steps are {told}; step t takes what the host made of step t - 2, and the first two verify "
+            f"the budgets of the steps are {named}; step t takes what the host made of step t - 2, and the first two verify "
             "whole blocks (None)"
         )
 

@@ -135,8 +135,8 @@ def without_effect(p, q, drafts, generator):
 def skipping(p, q, drafts, generator):
     """Goes on after a refusal: keeps each draft whose coin came up true, then draws from the last
     row of p."""
-    kept = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
-    return [*kept, draw(p[len(drafts)], generator)]
+    accepted = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
+    return [*accepted, draw(p[len(drafts)], generator)]
 
 
 def refusing(change):
@@ -267,12 +267,12 @@ def texts_of(rounds, block: int, target=TARGET) -> tuple[dict[tuple[int, ...], f
     """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their
     probability."""
     rounds = list(rounds)
-    found = summed(
+    distribution = summed(
         (text, probability * share)
         for tokens, probability in rounds
         for text, share in continued(tokens, block + 1, target)
     )
-    return found, sum(probability * len(tokens) for tokens, probability in rounds)
+    return distribution, sum(probability * len(tokens) for tokens, probability in rounds)
 
 
 def continued(tokens: list[int], length: int, target=TARGET) -> list[tuple[tuple[int, ...], float]]:
@@ -290,8 +290,8 @@ def exact(verify, block: int, tables=TABLES) -> bool:
     """Return whether rounds of `block` drafts give the target's own texts; False where `verify`
     raises."""
     try:
-        found = texts(verify, block, tables)[0]
-        return total_variation(found, target_texts(block, tables[0])) < EXACT
+        distribution = texts(verify, block, tables)[0]
+        return total_variation(distribution, target_texts(block, tables[0])) < EXACT
     except Exception:
         return False
 
@@ -300,16 +300,16 @@ def judge_verify(learners):
     """Raise Mistake unless a function like `verify` commits exactly what the target would write,
     as much as it can."""
     try:
-        found, length = visited(texts, learners)
+        distribution, length = visited(texts, learners)
     except IndexError:
         raise Mistake(
             "you read a row or a draft that does not exist: for g drafts p has the rows 0 to g, q and the drafts 0 to g - 1; "
             "after a whole block nothing was refused, so no row of q is needed"
         ) from None
-    distance, (_, possible) = total_variation(found, target_texts()), texts(verify)
+    distance, (_, possible) = total_variation(distribution, target_texts()), texts(verify)
     if distance > EXACT:
-        visit_again(texts, learners, [found])
-        known = matching_mistake(found, MISTAKES, lambda wrong: texts(wrong)[0])
+        visit_again(texts, learners, [distribution])
+        known = matching_mistake(distribution, MISTAKES, lambda wrong: texts(wrong)[0])
         if known == NEVER and branches(learners, REFUSED_SECOND) > len(TARGET):
             (known,) = LOST_RETURN
         if known == OFFERED:

@@ -56,11 +56,11 @@ def block_ends(
     owed = (weights[..., None] * target_probs - drafted).clamp(min=0).sum(-1)  # S_k, [B, g+1]
     possible = owed + (1 - weights)
     # Nothing owed and a full weight: both models agree here, and a later prefix is certain to be kept.
-    kept = torch.where(
+    weight = torch.where(
         possible > 0, owed / possible.clamp(min=torch.finfo(owed.dtype).tiny), 1.0
     ).clamp(max=1)
-    kept = torch.where(position == 0, 1.0, kept * (position <= lengths[:, None]))
-    return longest_kept(kept), weights, drafted
+    weight = torch.where(position == 0, 1.0, weight * (position <= lengths[:, None]))
+    return longest_kept(weight), weights, drafted
 
 
 def prefix_weights(

@@ -101,10 +101,10 @@ def verify_tree(target, cache, entering: torch.Tensor, tree: Tree, taps=()):
 def keep_path(target, cache, path: list[int], nodes: int) -> None:
     """Leaves the nodes of a path in the cache, side by side, and forgets the other branches."""
     begin = cache.get_seq_length() - nodes - 1
-    kept = torch.tensor(path, device=target.device) + begin
+    rows = torch.tensor(path, device=target.device) + begin
     for layer in cache.layers:
-        for held in (layer.keys, layer.values):
-            held[:, :, begin : begin + len(path)] = held[:, :, kept]
+        for part in (layer.keys, layer.values):
+            part[:, :, begin : begin + len(path)] = part[:, :, rows]
     target.roll_back(cache, nodes + 1 - len(path))
 
 

@@ -10,12 +10,12 @@ def overlap_panel(axes, p, q, names) -> None:
     """Draw two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green, the
     smaller of both), refused (orange, the excess of q) and owed (blue, the excess of p)."""
     x, p, q = np.arange(len(names)), np.asarray(p), np.asarray(q)
-    kept, owed, refused = np.minimum(p, q), np.maximum(p - q, 0), np.maximum(q - p, 0)
-    axes.bar(x, kept, color=ACCEPTED, label=f"kept: {kept.sum():.2f}")
+    common, owed, refused = np.minimum(p, q), np.maximum(p - q, 0), np.maximum(q - p, 0)
+    axes.bar(x, common, color=ACCEPTED, label=f"kept: {common.sum():.2f}")
     axes.bar(
         x,
         refused,
-        bottom=kept,
+        bottom=common,
         color="white",
         edgecolor=REJECTED,
         hatch="xxx",
@@ -24,7 +24,7 @@ def overlap_panel(axes, p, q, names) -> None:
     axes.bar(
         x,
         owed,
-        bottom=kept,
+        bottom=common,
         color="white",
         edgecolor=NEXT,
         hatch="///",
@@ -40,7 +40,7 @@ def overlap_panel(axes, p, q, names) -> None:
         [tick for tick in axes.get_yticks() if 0 <= tick <= min(top, 1.01)]
     )  # no probability is above 1
     axes.legend(ncols=2, loc="upper right")
-    axes.set_title(f"kept {kept.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}")
+    axes.set_title(f"kept {common.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}")
 
 
 def overlap_figure(p, q, names):

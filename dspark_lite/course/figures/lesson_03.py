@@ -27,19 +27,19 @@ def reading_again(passes: dict[str, list[tuple[int, int]]]):
     """Draw a panel per model with a bar per pass, {model: [(tokens read, of them read before)]}; the title has the share read
     again."""
     fig, panels = figure(rows=len(passes), width=5.2, height=2.1, squeeze=False)
-    for axes, (name, found) in zip(panels[:, 0], passes.items()):
-        read, before = (list(part) for part in zip(*found))
-        numbers = range(1, len(found) + 1)
+    for axes, (name, reads) in zip(panels[:, 0], passes.items()):
+        read, before = (list(part) for part in zip(*reads))
+        numbers = range(1, len(reads) + 1)
         axes.bar(numbers, before, 0.9, color=PALE, label="read by the pass before")
         axes.bar(
             numbers,
-            [all_of - again for all_of, again in found],
+            [all_of - again for all_of, again in reads],
             0.9,
             bottom=before,
             color=NEXT,
             label="new",
         )
-        axes.set(xlabel="pass", ylabel="tokens that go in", xlim=(0.4, len(found) + 0.6))
+        axes.set(xlabel="pass", ylabel="tokens that go in", xlim=(0.4, len(reads) + 0.6))
         axes.set_title(
             f"{name}: {sum(before) / sum(read):.0%} of what it reads, it has read before",
         )

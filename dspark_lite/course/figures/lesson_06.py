@@ -150,7 +150,7 @@ def here_and_paper(here: dict, paper: dict, domain: str):
         axes.set(xlabel="draft position", ylim=(0.3, 1.02))
         axes.set_ylabel("accepted, given that\nall before were")
         axes.label_outer()
-    label_ends(ours, [last_point(found, drafter_style(name)) for name, found in here.items()])
+    label_ends(ours, [last_point(lengths, drafter_style(name)) for name, lengths in here.items()])
     label_ends(
         theirs,
         [

@@ -252,7 +252,9 @@ def lengths_figure(lengths: dict[str, dict[str, float]], device: str):
     fig, axes = figure(width=5.6, height=3.2)
     domains = list(next(iter(lengths.values())))
     colours = (DRAFTER_STYLES["dflash"][0], GREY, DRAFTER_STYLES["dspark"][0])
-    values = {name: [found[domain] for domain in domains] for name, found in lengths.items()}
+    values = {
+        name: [by_domain[domain] for domain in domains] for name, by_domain in lengths.items()
+    }
     for bars in grouped_bars(axes, values, colours).values():
         axes.bar_label(bars, fmt="%.1f", fontsize=SMALL, padding=1)
     axes.set(xticks=range(len(domains)), xticklabels=domains)

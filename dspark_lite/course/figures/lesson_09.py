@@ -80,14 +80,14 @@ def decay(observations: dict[str, Observations], device: str):
     """Draw mean confidence, predicted survival and observed survival by position, a panel a domain."""
     fig, panels = figure(len(observations), width=2.8, height=2.9, sharey=True)
     off = 0.0
-    for axes, (domain, found) in zip(panels, observations.items()):
-        predicted = survivals(found.logits)
-        outcome = survived(found.accepted, found.logits.shape[1])
+    for axes, (domain, observed) in zip(panels, observations.items()):
+        predicted = survivals(observed.logits)
+        outcome = survived(observed.accepted, observed.logits.shape[1])
         off = max(off, np.abs(predicted.mean(0) - outcome.mean(0)).max())
         position, colour = np.arange(1, predicted.shape[1] + 1), domain_style(domain)["color"]
         axes.plot(
             position,
-            expit(found.logits).mean(0),
+            expit(observed.logits).mean(0),
             color=GREY,
             marker="D",
             linestyle=":",
@@ -102,7 +102,7 @@ def decay(observations: dict[str, Observations], device: str):
             markerfacecolor="none",
             label="survival, predicted",
         )
-        share = share_estimates(outcome, np.ones_like(outcome), found.prompts)
+        share = share_estimates(outcome, np.ones_like(outcome), observed.prompts)
         draw_estimates(
             axes,
             position,
@@ -133,23 +133,23 @@ def gaps(curve: list, drafts: int):
         height_ratios=[2, 1],
         FigureClass=DescribedFigure,
     )
-    said, true, count = np.array(curve).T
+    predicted, true, count = np.array(curve).T
     axes["curve"].plot([0, 1], [0, 1], color=GREY, linewidth=1)
-    axes["curve"].plot(said, true, color=BLUE, marker="o")
-    gap = 100 * (true - said)
+    axes["curve"].plot(predicted, true, color=BLUE, marker="o")
+    gap = 100 * (true - predicted)
     axes["curve"].set(
         title=f"The first {drafts} drafts survive as predicted, within {np.abs(gap).max():.1f} points",
         xlabel="predicted survival (mean of the bin)",
         ylabel="share that survived",
         ylim=(-0.03, 1.03),
     )
-    axes["gap"].bar(said, gap, 0.045, color=BLUE)
+    axes["gap"].bar(predicted, gap, 0.045, color=BLUE)
     zero_line(axes["gap"])
     axes["gap"].set(
         title=f"The gaps; weighted by blocks they are {np.average(np.abs(gap), weights=count):.1f} points",
         ylabel="survived − predicted\n(points)",
     )
-    axes["count"].bar(said, count, 0.045, color=GREY)
+    axes["count"].bar(predicted, count, 0.045, color=GREY)
     axes["count"].set(xlabel="predicted survival (mean of the bin)", ylabel="blocks")
     for panel in axes.values():
         panel.set_xlim(-0.03, 1.03)
@@ -162,9 +162,9 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
     fig, (left, right) = figure(2, width=4.1, height=3.2)
     left.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     for (label, curve), colour, marker in zip(curves.items(), (REJECTED, BLUE), "Xo"):
-        said, true, _ = np.array(curve).T
+        predicted, true, _ = np.array(curve).T
         left.plot(
-            said,
+            predicted,
             true,
             color=colour,
             marker=marker,
@@ -176,12 +176,12 @@ def one_temperature(curves: dict[str, list], errors: dict[str, float], floor: fl
     left.set(xlabel="predicted survival", ylabel="share that survived", xlim=(0, 1), ylim=(0, 1))
     left.set_title("Below the diagonal a head is too sure")
     left.legend(loc="upper left")
-    temperatures, found = search
-    right.plot(temperatures, 100 * np.asarray(found), color=BLUE)
-    best = int(np.argmin(found))
+    temperatures, ece_at = search
+    right.plot(temperatures, 100 * np.asarray(ece_at), color=BLUE)
+    best = int(np.argmin(ece_at))
     right.plot(
         temperatures[best],
-        100 * found[best],
+        100 * ece_at[best],
         color=BLUE,
         marker="o",
         label=f"least at T = {temperatures[best]:.2f}",
@@ -233,15 +233,15 @@ def figure_6(lab_confidence: LabConfidence | None = None):
     """Draw reliability of survival at positions 1, 3, 5, 7, before (upper row) and after the stored calibration, of all domains
     together. Blocks come from prompts that the calibration was not fitted on. A lab's blocks are drawn beside them, by its own
     calibration."""
-    found = pooled(confidence_results.observations())
+    pool = pooled(confidence_results.observations())
     mine = lab_confidence and pooled(lab_confidence.observations)
     fig, panels = figure(4, 2, width=2.4, height=2.4, sharex=True, sharey=True)
     for row, (when, temperatures) in zip(
         panels, (("before", None), ("after", confidence_results.stored_sts().temperatures))
     ):
-        predicted = survivals(found.logits, temperatures)
+        predicted = survivals(pool.logits, temperatures)
         for axes, position in zip(row, (1, 3, 5, 7)):
-            reliability_panel(axes, found, predicted[:, position - 1], position)
+            reliability_panel(axes, pool, predicted[:, position - 1], position)
             theirs = paper.calibration(position)
             axes.plot(theirs[when]["predicted"], theirs[when]["observed"], **PAPER_MARKERS)
             if lab_confidence:
@@ -251,7 +251,7 @@ def figure_6(lab_confidence: LabConfidence | None = None):
                     survivals(mine.logits, temperatures and lab_confidence.sts.temperatures),
                     position,
                 )
-            label_panel(axes, found, predicted[:, position - 1], position, theirs, when)
+            label_panel(axes, pool, predicted[:, position - 1], position, theirs, when)
         row[0].set_ylabel(when)
     for axes in panels[1]:
         axes.set_xlabel("predicted survival")
@@ -273,15 +273,10 @@ def figure_6(lab_confidence: LabConfidence | None = None):
 
 def lab_curve(axes, found: Observations, predicted: np.ndarray, position: int) -> None:
     """Draw the reliability of a lab's blocks at a position, predictions [N, g]; of a few hundred, so without intervals."""
-    curve = [
-        one
-        for one in reliability(
-            predicted[:, position - 1], found.accepted >= position, FIGURE_6_BINS
-        )
-        if one
-    ]
+    bins = reliability(predicted[:, position - 1], found.accepted >= position, FIGURE_6_BINS)
+    curve = [bin for bin in bins if bin]
     axes.plot(
-        [one.predicted for one in curve], [one.observed for one in curve], alpha=0.8, **LAB_LOOK
+        [bin.predicted for bin in curve], [bin.observed for bin in curve], alpha=0.8, **LAB_LOOK
     )
 
 
@@ -289,14 +284,14 @@ def reliability_panel(axes, found: Observations, predicted: np.ndarray, position
     """Draw the reliability curve of predictions [N] for a position, with intervals and a histogram along the lower edge."""
     outcome = found.accepted >= position
     curve = reliability(predicted, outcome, FIGURE_6_BINS)
-    held = [index for index, one in enumerate(curve) if one]
+    filled = [index for index, bin in enumerate(curve) if bin]
     member = np.minimum((predicted * FIGURE_6_BINS).astype(int), FIGURE_6_BINS - 1)[
         :, None
-    ] == np.array(held)  # [N, m]
-    said, _, count = np.array([curve[index] for index in held]).T
+    ] == np.array(filled)  # [N, m]
+    mean_confidence, _, count = np.array([curve[index] for index in filled]).T
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     axes.bar(
-        (np.array(held) + 0.5) / FIGURE_6_BINS,
+        (np.array(filled) + 0.5) / FIGURE_6_BINS,
         0.25 * count / count.max(),
         0.9 / FIGURE_6_BINS,
         color=GREY,
@@ -305,7 +300,7 @@ def reliability_panel(axes, found: Observations, predicted: np.ndarray, position
     true = share_estimates(member * outcome[:, None], member, found.prompts)
     draw_estimates(
         axes,
-        said,
+        mean_confidence,
         true,
         {"color": BLUE, "marker": "o", "markersize": 3.5, "linestyle": "", "capsize": 0},
     )
@@ -371,9 +366,9 @@ def _figure_5_legend(fig, axes) -> None:
 def step_tokens(length: np.ndarray, requests: int) -> np.ndarray:
     """Return the chance of each number of tokens, from 0, in a step that `requests` share: each brings its anchor and a random
     block of the lengths [N]."""
-    one, chances = np.bincount(length + 1) / len(length), np.ones(1)
+    chances_of_one, chances = np.bincount(length + 1) / len(length), np.ones(1)
     for _ in range(requests):
-        chances = np.convolve(chances, one)
+        chances = np.convolve(chances, chances_of_one)
     return chances
 
 

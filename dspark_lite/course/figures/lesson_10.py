@@ -420,8 +420,8 @@ def value_of(alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) 
     tokens = requests + int(lengths.sum())
     if tokens > cost_table.max_batch_tokens:
         return None
-    kept = torch.arange(gamma) < lengths[:, None]
-    return (requests + alive[kept].double().sum().item()) * cost_table.sps(requests, tokens)
+    verified = torch.arange(gamma) < lengths[:, None]
+    return (requests + alive[verified].double().sum().item()) * cost_table.sps(requests, tokens)
 
 
 def why(policy: str, alive: torch.Tensor, lengths: torch.Tensor, cost_table: CostTable) -> str:

@@ -54,10 +54,10 @@ def style(name: str) -> dict:
     if name in ("mtp", "plain"):
         return drafter_style(name)
     kind, _, number = name.partition(" ")
-    found = policy_style(kind)
+    look = policy_style(kind)
     return {
-        **found,
-        "label": "DSpark, " + SHORT_NAMES.get(name, f"{found['label']} {number}".strip()),
+        **look,
+        "label": "DSpark, " + SHORT_NAMES.get(name, f"{look['label']} {number}".strip()),
     }
 
 
@@ -218,7 +218,10 @@ BLOCK = (  # x, letter and kind of a request's tokens in the pass of the picture
 def engine_at_work():
     """Draw seats over steps, made up, with the engine's names."""
     fig, (above, axes) = plt.subplots(2, figsize=(6.6, 3.1), height_ratios=[0.5, 2.3])
-    rounds = [[Round(3, kept, kept + 1, [], [], 0.0, 0.0) for kept in row] for *_, row in MADE_UP]
+    rounds = [
+        [Round(3, accepted, accepted + 1, [], [], 0.0, 0.0) for accepted in row]
+        for *_, row in MADE_UP
+    ]
     journeys = [
         Journey(str(number), arrived, admitted, played, "length")
         for number, ((arrived, admitted, _), played) in enumerate(zip(MADE_UP, rounds))
@@ -496,17 +499,17 @@ def paper_frontier():
     """Draw the paper's fitted frontiers of its smaller model, and from the points at which it compares the gains in speed and in
     throughput (Figure 7)."""
     fig, axes = figure(width=5.6, height=3.5)
-    found = _draw_paper_model(axes, PAPER_MODELS[0], "-", side=1)
+    lines = _draw_paper_model(axes, PAPER_MODELS[0], "-", side=1)
     for series, ours in SERIES.items():
         axes.annotate(
             series,
-            max(found["frontier"][series], key=lambda point: point[1]),
+            max(lines["frontier"][series], key=lambda point: point[1]),
             (8, -2),
             textcoords="offset points",
             fontsize=SMALL,
             color=style(ours)["color"],
         )
-    for anchor in found["anchors"]:
+    for anchor in lines["anchors"]:
         speed, top = anchor["sla_tps"], anchor["dspark_throughput"]
         arrow(axes, (speed, anchor["mtp_throughput"]), (speed, top), BLACK)
         axes.annotate(
@@ -526,12 +529,12 @@ def paper_frontier():
 
 def _draw_paper_model(axes, model: str, line: str, side: int) -> dict:
     """Draw the paper's frontiers of a model and the levels that it compares; return its part of Figure 7."""
-    found = paper.numbers()["figure7"]["models"][model]
+    published = paper.numbers()["figure7"]["models"][model]
     for series, ours in SERIES.items():
-        axes.plot(*np.array(found["frontier"][series]).T, **_thin(ours, line))
-    for anchor in found["anchors"]:
+        axes.plot(*np.array(published["frontier"][series]).T, **_thin(ours, line))
+    for anchor in published["anchors"]:
         _draw_anchor(axes, anchor, side if anchor["sla_tps"] > ROOM_TO_THE_LEFT else 1)
-    return found
+    return published
 
 
 def _number_loads(axes, name: str, points: np.ndarray, side: int) -> None:
@@ -728,16 +731,16 @@ def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, di
 def draw_lab_load(lab_load: dict, stored: dict[str, dict[int, float]], stored_label: str):
     """Draw throughput over plain decoding by load: of a lab's small serving load (diamonds) and the stored one of the engine,
     {policy: {load: ratio}} (hollow)."""
-    found = {
+    measured = {
         (row["policy"], row["concurrency"]): row["tokens_per_second"] for row in lab_load["rows"]
     }
-    loads = sorted({load for _, load in found})
+    loads = sorted({load for _, load in measured})
     fig, axes = figure(width=6.4, height=3.2)
     for policy in ("fixed", "algorithm1"):
         look = policy_style(policy)
         axes.plot(
             loads,
-            [found[policy, load] / found["plain", load] for load in loads],
+            [measured[policy, load] / measured["plain", load] for load in loads],
             **{**look, "marker": "D", "label": f"{look['label']}, {lab_load['target']}"},
         )
         there = {load: ratio for load, ratio in stored[policy].items() if load <= loads[-1]}

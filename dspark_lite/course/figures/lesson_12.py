@@ -27,11 +27,11 @@ def draw_line(axes, place: float, found: Estimate, colour: str) -> None:
 def five_rows(rows: Sequence[tuple[Ratios, dict[str, Estimate], str]], device: str):
     """Draw claims in per cent: (claim, our fractions by label, verdict); the paper's are hollow, read off its table and figures."""
     places, labels, top, heads = [], [], 0.0, []
-    for claim, found, verdict in rows:
+    for claim, estimate, verdict in rows:
         heads.append((top, claim.says, verdict))
-        places += [top + 1 + number for number in range(len(found))]
-        labels += list(found)
-        top += len(found) + 1.4
+        places += [top + 1 + number for number in range(len(estimate))]
+        labels += list(estimate)
+        top += len(estimate) + 1.4
     fig, axes = figure(width=WIDTH, height=LINE * (top + 4.5))
     for number, (head, words, verdict) in enumerate(heads):
         axes.annotate(
@@ -58,8 +58,8 @@ def five_rows(rows: Sequence[tuple[Ratios, dict[str, Estimate], str]], device: s
         if number:
             axes.axhline(head - 0.6, color=GREY, linewidth=0.5)
     lines = iter(places)
-    for claim, found, _ in rows:
-        for label, ours in found.items():
+    for claim, estimate, _ in rows:
+        for label, ours in estimate.items():
             place = next(lines)
             draw_line(axes, place, ours, sign_colour(ours))
             axes.plot(
@@ -85,8 +85,8 @@ def gain_by_training(apart: list[Estimate], together: Estimate, what: str, devic
     """Draw a gain of single trainings, with intervals over prompts, above that of their mean, over prompts and trainings."""
     fig, axes = figure(width=WIDTH, height=LINE * (len(apart) + 6))
     words = ("the training that is shipped", "trained again", "and again")
-    for place, found in enumerate(apart):
-        draw_line(axes, place, found, GREY if place else BLUE)
+    for place, gain in enumerate(apart):
+        draw_line(axes, place, gain, GREY if place else BLUE)
     draw_line(axes, len(apart) + 0.3, together, BLACK)
     axes.axvspan(100 * apart[0].low, 100 * apart[0].high, color=BLUE, alpha=0.1, lw=0)
     zero_line(axes, axis="x")

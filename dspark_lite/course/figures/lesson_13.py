@@ -100,9 +100,9 @@ def two_lanes(runs: dict[str, list], steps: int, device: str):
         axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", loc="left")
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
-    says = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
+    labels = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
     handles = [
-        Patch(color=colour, label=says.get(part, part))
+        Patch(color=colour, label=labels.get(part, part))
         for part, colour in LANE_COLOURS.items()
         if part not in ("prefill", "schedule", "commit")
     ]
@@ -122,7 +122,7 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
     for axes, overlapped in zip(panels[:, 0], modes):
         lag = 2 if overlapped else 1
         starts, free = [0.0], 0.0  # of the device's steps; when the host is free
-        found = {}  # step: when the host has found the budget that its confidences give
+        ready = {}  # step: when the host has found the budget that its confidences give
         for step in range(steps):
             begin = starts[step]
             for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
@@ -131,11 +131,11 @@ def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...
             at = max(free, begin + whole)
             axes.barh(0, host, 0.62, left=at, color=PURPLE, edgecolor="white", linewidth=0.8)
             write(axes, at + host / 2, 0, str(step + 1), colour="white")
-            free = found[step] = at + host
-            waits = found[step + 1 - lag] if step + 1 >= lag else 0.0
+            free = ready[step] = at + host
+            waits = ready[step + 1 - lag] if step + 1 >= lag else 0.0
             starts.append(max(begin + whole, waits))
         for step in range(steps - lag):
-            arrow(axes, (found[step], 0.32), (starts[step + lag], 0.68), BLACK)
+            arrow(axes, (ready[step], 0.32), (starts[step + lag], 0.68), BLACK)
         took.append(starts[-1] - starts[-2])
         label = (
             "overlapped, budgets two steps old"
@@ -176,8 +176,8 @@ def search_in_time(draft: float, verify: float, host: float, aheads: tuple[float
             begin = step * whole
             for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
                 axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
-            said = f"s + {step}" if step else "s"
-            write(axes, begin + draft + verify / 2, 1, said, colour="white")
+            label = f"s + {step}" if step else "s"
+            write(axes, begin + draft + verify / 2, 1, label, colour="white")
         axes.barh(0, host, 0.62, left=draft, color=PURPLE)
         write(axes, draft + host / 2, 0, "search")
         for step in range(1, lag + 1):
@@ -225,9 +225,9 @@ def drift_series(found, phases):
             **{**domain_style(domain), "label": "_", "linestyle": "-"},
         )
         middle = (begins[number] + begins[number + 1]) / 2
-        says = domain + (f",\nhead {times:g} times as sure" if times != 1 else "")
+        label = domain + (f",\nhead {times:g} times as sure" if times != 1 else "")
         above.annotate(
-            says,
+            label,
             (middle, 1),
             (0, 3),
             xycoords=("data", "axes fraction"),
@@ -404,9 +404,9 @@ def tree_lengths(rows: list[dict]):
     """Draw tokens per round of the chain (a line) and of trees by their nodes, greedy and at temperature 1."""
     fig, panels = figure(2, width=4.2, height=3.0, sharey=True)
     for axes, temperature in zip(panels, (0.0, 1.0)):
-        found = [row for row in rows if row["temperature"] == temperature]
-        trees = [row for row in found if row["name"] == "tree"]
-        (chain,) = (row for row in found if row["name"] == "chain")
+        chosen = [row for row in rows if row["temperature"] == temperature]
+        trees = [row for row in chosen if row["name"] == "tree"]
+        (chain,) = (row for row in chosen if row["name"] == "chain")
         draw_estimates(
             axes,
             [row["nodes"] for row in trees],

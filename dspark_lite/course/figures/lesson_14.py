@@ -102,7 +102,10 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
     healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array(
-        [[standard_errors(one[name], healthy[name]) for name in columns] for one in rows.values()]
+        [
+            [standard_errors(patient[name], healthy[name]) for name in columns]
+            for patient in rows.values()
+        ]
     )
     fig, axes = figure(width=10.5, height=0.28 * len(rows) + 1.5)
     axes.imshow(
@@ -112,9 +115,9 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
         vmax=1.6 * SHADES,
         aspect="auto",
     )
-    for row, one in enumerate(rows.values()):
+    for row, patient in enumerate(rows.values()):
         for column, name in enumerate(columns):
-            value, clear = one[name].value, abs(far[row, column]) > CLEAR
+            value, clear = patient[name].value, abs(far[row, column]) > CLEAR
             text = entry(name, value)
             write(axes, column, row, text, size=MEDIUM, colour=BLACK if clear or not row else GREY)
     axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)

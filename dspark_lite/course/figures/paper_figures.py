@@ -95,7 +95,7 @@ def figure_2():
             theirs = acceptance_by_position(SEEDS[name], domain, PAPER)
             axes.plot(
                 np.arange(1, len(theirs) + 1) + shift,
-                [found.value for found in theirs],
+                [length.value for length in theirs],
                 **hollow(style),
             )
         axes.set(xticks=range(1, len(theirs) + 1), ylim=(0.3, 1.02))
@@ -140,9 +140,12 @@ def lengths_by_head_and_losses():
     fig, panels = figure(len(COLUMNS), width=2.6, height=3.4, sharey=True)
     for axes, (title, place) in zip(panels, PLACES.items()):
         for shift, (name, (label, *trainings)) in zip((-0.02, 0.02), lines.items()):
-            found = [Length(Draft(runs), place).estimate() for runs in trainings]
+            lengths = [Length(Draft(runs), place).estimate() for runs in trainings]
             draw_estimates(
-                axes, np.arange(len(found)) + shift, found, {**drafter_style(name), "label": label}
+                axes,
+                np.arange(len(lengths)) + shift,
+                lengths,
+                {**drafter_style(name), "label": label},
             )
         axes.set(
             xticks=(0, 1),
@@ -151,7 +154,7 @@ def lengths_by_head_and_losses():
             title=title,
         )
     panels[0].set_ylabel("accepted length\n(tokens per round)")
-    _, head, losses, _ = (found["all"] for found in experiments.head_and_losses().values())
+    _, head, losses, _ = (estimates["all"] for estimates in experiments.head_and_losses().values())
     fig.suptitle(
         f"In the mean the losses bring {losses.value:+.1%} without a head, the head {head.value:+.1%} with DSpark's losses"
     )

@@ -50,10 +50,14 @@ def race_frame(run: dict, passes: int, rounds: int) -> Image.Image:
         for k, text in enumerate(run["tokens"][: passes + 1])
     ]
     drafted, at = [(run["tokens"][0], "text")], 1
-    for number, (kept, committed) in enumerate(run["rounds"][:rounds], start=1):
+    for number, (accepted, committed) in enumerate(run["rounds"][:rounds], start=1):
         for place in range(committed):
             kind = (
-                "text" if number < rounds and passes < last else "kept" if place < kept else "added"
+                "text"
+                if number < rounds and passes < last
+                else "kept"
+                if place < accepted
+                else "added"
             )
             drafted.append((run["tokens"][at], kind))
             at += 1

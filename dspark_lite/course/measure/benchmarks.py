@@ -55,8 +55,8 @@ def _program(row: dict) -> str:
 
 
 def _instruction(row: dict) -> str:
-    given = _text(row, "input")
-    return _text(row, "instruction") + (f"\n\nInput:\n{given}" if given else "")
+    context = _text(row, "input")
+    return _text(row, "instruction") + (f"\n\nInput:\n{context}" if context else "")
 
 
 BENCHMARKS = {
@@ -144,11 +144,11 @@ def prompts_from_folder(name: str, folder: Path) -> list[str]:
     of strings."""
     path = Path(folder) / f"{name}.jsonl"
     if not path.is_file():
-        held = (
+        names = (
             ", ".join(sorted(other.name for other in path.parent.glob("*.jsonl")))
             or "no .jsonl file"
         )
-        raise DSparkLiteError(f"{path} is missing; the folder holds {held}")
+        raise DSparkLiteError(f"{path} is missing; the folder holds {names}")
     lines = path.read_bytes().splitlines()
     prompts = [
         _first_turn(line, f"{path}, line {number}")

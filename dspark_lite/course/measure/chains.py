@@ -12,7 +12,7 @@ def chances(target, drafter, ids: torch.Tensor, first: int) -> torch.Tensor:
     Chains start at the places from `first` on of texts ids [B, n] and read the text's tokens and
     their own output."""
     last_hidden, features = target.last_hidden(ids, drafter.taps)
-    end, found = ids.shape[1] - drafter.gamma, []
+    end, chances_by_pass = ids.shape[1] - drafter.gamma, []
     starts = torch.arange(first, end, device=ids.device).expand(len(ids), -1)  # [B, K]
     tokens = ids.unfold(1, drafter.gamma, 1)[:, first:end]  # [B, K, gamma]
     for k, hidden in enumerate(unrolled_hidden(drafter, features, ids, tokens, starts)):
@@ -21,8 +21,8 @@ def chances(target, drafter, ids: torch.Tensor, first: int) -> torch.Tensor:
             torch.softmax(drafter.lm_head(each).float(), -1)
             for each in (last_hidden[:, first + k : end + k], hidden)
         )
-        found.append(torch.minimum(p, q).sum(-1))
-    return torch.stack(found, -1)
+        chances_by_pass.append(torch.minimum(p, q).sum(-1))
+    return torch.stack(chances_by_pass, -1)
 
 
 def by_pass(all_found: list[torch.Tensor]) -> tuple[list[float], list[float]]:
@@ -32,10 +32,10 @@ def by_pass(all_found: list[torch.Tensor]) -> tuple[list[float], list[float]]:
     At the slot of pass k of a chain another chain begins, whose first pass reads the target's
     feature.
     """
-    given, own = [], []
-    for found in all_found:
-        gamma = found.shape[2]
+    with_features, with_outputs = [], []
+    for of_prompt in all_found:
+        gamma = of_prompt.shape[2]
         # the last gamma - 1 chains have no later chain to be compared with
-        own.append(found[:, : 1 - gamma].flatten(0, 1))
-        given.append(found[..., 0].unfold(1, gamma, 1).flatten(0, 1))
-    return torch.cat(given).mean(0).tolist(), torch.cat(own).mean(0).tolist()
+        with_outputs.append(of_prompt[:, : 1 - gamma].flatten(0, 1))
+        with_features.append(of_prompt[..., 0].unfold(1, gamma, 1).flatten(0, 1))
+    return torch.cat(with_features).mean(0).tolist(), torch.cat(with_outputs).mean(0).tolist()

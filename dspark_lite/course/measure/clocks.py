@@ -21,11 +21,11 @@ TIMED = ("small_lm", "mtp", "eagle3", "dflash", "dspark")
 
 def recorded() -> dict:
     """Return what `measured` found on the tiny models."""
-    found = read(RECORDED, WRITTEN_BY)
+    file = read(RECORDED, WRITTEN_BY)
     return {
-        **found,
-        "draft": {name: _by_number(cost) for name, cost in found["draft"].items()},
-        "verify": _by_number(found["verify"]),
+        **file,
+        "draft": {name: _by_number(cost) for name, cost in file["draft"].items()},
+        "verify": _by_number(file["verify"]),
     }
 
 

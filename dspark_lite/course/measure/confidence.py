@@ -58,9 +58,9 @@ def observe(
             key = prompt_key("observed", name, index, text)
             if key not in journal:
                 journal.add(key, _blocks_said(lab, drafter, text, index, temperature))
-            for said, kept in journal[key]:
-                logits.append(said)
-                accepted.append(kept)
+            for block_logits, count in journal[key]:
+                logits.append(block_logits)
+                accepted.append(count)
                 prompts.append(index)
     finally:
         drafter.temperatures = fitted
@@ -76,12 +76,12 @@ def _blocks_said(
 ) -> list[tuple[list[float], int]]:
     """Return the confidence logits of each whole block of an answer, and its number of accepted
     drafts."""
-    said, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
+    logits, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
     if room < 1:
         return []
 
     def listen(proposal):
-        said.append(proposal.confidence_logits[0].double().tolist())
+        logits.append(proposal.confidence_logits[0].double().tolist())
         return torch.tensor([proposal.tokens.shape[1]])
 
     answer = rollout(
@@ -89,7 +89,7 @@ def _blocks_said(
     )
     return [
         (block, r.accepted)
-        for r, block in zip(answer.rounds, said)
+        for r, block in zip(answer.rounds, logits)
         if r.committed > r.accepted and len(block) == drafter.gamma
     ]
 
@@ -99,17 +99,17 @@ def observe_domains(
 ) -> dict[str, Observations]:
     """Return observations of each domain or benchmark, from the prompts of the lab that
     `part(texts)` selects; raises RequestError where those of one gave no whole block."""
-    found = {
+    observations = {
         domain: observe(
             lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal
         )
         for domain, texts in lab.prompts.items()
     }
-    if empty := [domain for domain, seen in found.items() if not len(seen.accepted)]:
+    if empty := [domain for domain, seen in observations.items() if not len(seen.accepted)]:
         raise RequestError(
             f"no prompt of {', '.join(empty)} gave a whole block; take shorter prompts, more of them, or longer answers"
         )
-    return found
+    return observations
 
 
 def reported_half(texts: list[str]) -> list[str]:
@@ -168,8 +168,8 @@ def check_stored(lab: Lab, drafter, sts: STS, *, temperature: float = 1.0) -> di
     Raise RequestError for a calibration of another draft or of blocks of another length.
     """
     sts.check_draft(drafter)
-    found = observe_domains(lab, drafter, reported_half, temperature=temperature)
-    return calibration_report(lab, drafter, sts, found) | {"temperature": temperature}
+    observations = observe_domains(lab, drafter, reported_half, temperature=temperature)
+    return calibration_report(lab, drafter, sts, observations) | {"temperature": temperature}
 
 
 def calibration_report(
@@ -184,18 +184,18 @@ def calibration_report(
     together = pooled(observations)
     rows = [
         row
-        for domain, found in {"all": together, **observations}.items()
-        for row in _report_rows(domain, found, sts)
+        for domain, observed in {"all": together, **observations}.items()
+        for row in _report_rows(domain, observed, sts)
     ]
-    found = check(sts, together.logits, together.accepted)
-    says = "fits" if found.fits else otherwise
-    kept = {
+    result = check(sts, together.logits, together.accepted)
+    conclusion = "fits" if result.fits else otherwise
+    stored = {
         domain: {
-            "logits": found.logits.round(3).tolist(),
-            "accepted": found.accepted.tolist(),
-            "prompts": found.prompts.tolist(),
+            "logits": observed.logits.round(3).tolist(),
+            "accepted": observed.accepted.tolist(),
+            "prompts": observed.prompts.tolist(),
         }
-        for domain, found in observations.items()
+        for domain, observed in observations.items()
     }
     return {
         **header(lab),
@@ -203,11 +203,11 @@ def calibration_report(
         "blocks": len(together.logits),
         "temperatures": sts.temperatures,
         "rows": rows,
-        "mean_ece": found._asdict(),
-        "fits": found.fits,
-        "observations": kept,
-        "verdict": f"mean ECE of {len(together.logits)} blocks: {found.raw:.2%} raw, {found.stored:.2%} calibrated, "
-        f"{found.fresh:.2%} with temperatures fitted to these very blocks; the calibration {says}",
+        "mean_ece": result._asdict(),
+        "fits": result.fits,
+        "observations": stored,
+        "verdict": f"mean ECE of {len(together.logits)} blocks: {result.raw:.2%} raw, {result.stored:.2%} calibrated, "
+        f"{result.fresh:.2%} with temperatures fitted to these very blocks; the calibration {conclusion}",
     }
 
 

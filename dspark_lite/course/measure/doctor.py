@@ -60,13 +60,13 @@ def number_format(device: torch.device) -> dict:
 
 def all_versions() -> dict[str, str]:
     """Return the versions of Python and the libraries, "not installed" for one that is missing."""
-    found = lab.versions()
+    installed = lab.versions()
     for name in LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            installed[name] = "not installed"
+    return installed
 
 
 def chosen_profile() -> dict:
@@ -147,11 +147,11 @@ def machine_report(found: dict) -> list[str]:
 
 def _table(models: list[dict]) -> list[str]:
     """Return a line for each model, in columns."""
-    says = {None: "no GPU", True: "fits", False: "does not fit"}
+    words = {None: "no GPU", True: "fits", False: "does not fit"}
     rows = [("", "file", "with the target", "here", "on a T4", "cached")]
     for model in models:
         sizes = size(model["file_bytes"]), size(model["together_bytes"])
-        fits = says[model["fits"]], says[model["fits_t4"]]
+        fits = words[model["fits"]], words[model["fits_t4"]]
         rows.append((model["name"], *sizes, *fits, "yes" if model["cached"] else "no"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [

@@ -115,8 +115,8 @@ def acceptance_by_position(generations: list[Generation], gamma: int) -> list[fl
     """Return, for each position, the share of rounds that accepted its draft among those that
     reached it; None where no round did."""
     return [
-        float(kept / reached) if reached else None
-        for kept, reached in position_counts(generations, gamma).sum(0)
+        float(accepted / reached) if reached else None
+        for accepted, reached in position_counts(generations, gamma).sum(0)
     ]
 
 
@@ -344,7 +344,10 @@ def _served(
 ) -> Iterator[tuple[int, Generation]]:
     """Return the index and the answer of each request by the serving engine, as answers end."""
     capacity = (
-        max((one.input_ids.shape[1] + one.max_new_tokens for one in requests.values()), default=0)
+        max(
+            (request.input_ids.shape[1] + request.max_new_tokens for request in requests.values()),
+            default=0,
+        )
         + drafter.gamma
         + 1
     )

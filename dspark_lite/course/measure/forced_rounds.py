@@ -88,5 +88,5 @@ def paper_pattern(drafter: str, rounds: int, seed: int = 0) -> list[int]:
     # [domains, g]
     by_domain = torch.tensor([paper.conditional_acceptance(drafter, domain) for domain in DOMAINS])
     coins = torch.rand(rounds, by_domain.shape[1], generator=generator)
-    kept = coins < by_domain[torch.arange(rounds) % len(DOMAINS)]
-    return kept.long().cumprod(1).sum(1).tolist()
+    accepted = coins < by_domain[torch.arange(rounds) % len(DOMAINS)]
+    return accepted.long().cumprod(1).sum(1).tolist()

@@ -57,13 +57,13 @@ def stored(name: str) -> dict[str, Stored]:
 
     Raise CheckpointError for a checkpoint that cannot be had.
     """
-    found = {}
+    tensors = {}
     for path in weight_files(resolve(name)):
         with safe_open(path, "pt") as weights:
             for tensor in weights.keys():
                 entry = weights.get_slice(tensor)
-                found[tensor] = Stored(tuple(entry.get_shape()), entry[:0].dtype)
-    return found
+                tensors[tensor] = Stored(tuple(entry.get_shape()), entry[:0].dtype)
+    return tensors
 
 
 def asked_for(config: dict) -> dict[str, tuple[int, ...]]:
@@ -103,11 +103,11 @@ def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, fl
     """
     drafter = load_draft_alone(REFERENCE / "golden" / case / "draft").to(dtype)
     reference = load_file(REFERENCE / "golden" / case / "tensors.safetensors")
-    given = {
+    inputs = {
         name: value.to(dtype) if value.is_floating_point() else value
         for name, value in reference.items()
     }
-    outputs = module_outputs(drafter, given)
+    outputs = module_outputs(drafter, inputs)
     return {
         module: (outputs[name].float() - reference[name]).abs().max().item()
         for module, name in MODULES.items()

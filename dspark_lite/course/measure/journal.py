@@ -91,15 +91,15 @@ class Journal:
 
     def _resume(self, settings: dict) -> bool:
         """Read the file; return False if it holds nothing."""
-        held = self.path.read_bytes() if self.path.exists() else b""
-        whole = held[: held.rfind(b"\n") + 1]
-        if len(whole) < len(held):
+        content = self.path.read_bytes() if self.path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
             os.truncate(self.path, len(whole))
         if not whole:
             return False
         try:
             first, *entries = [json.loads(line) for line in whole.splitlines()]
-            kept = first["settings"]
+            stored = first["settings"]
             self._done = {tuple(key): value for key, value in entries}
         except (ValueError, TypeError, KeyError) as error:
             raise DSparkLiteError(
@@ -107,12 +107,12 @@ class Journal:
             ) from None
         for name, wanted in settings.items():
             # The call was refused or stopped at once: nothing is lost.
-            if kept.get(name) != wanted and not self._done:
+            if stored.get(name) != wanted and not self._done:
                 self.path.unlink()
                 return False
-            if kept.get(name) != wanted:
+            if stored.get(name) != wanted:
                 raise DSparkLiteError(
-                    f"{self.path} was begun with {name} {kept.get(name)}, not {wanted}; write to "
+                    f"{self.path} was begun with {name} {stored.get(name)}, not {wanted}; write to "
                     "another file, or delete that one to begin again"
                 )
         return True

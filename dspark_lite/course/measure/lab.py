@@ -111,9 +111,9 @@ class Lab:
         Raise RequestError for one that was measured on another device, of another target or with
         other versions.
         """
-        found = load_costs(path)
-        check_origin(found.origin, self.target)
-        return found
+        costs = load_costs(path)
+        check_origin(costs.origin, self.target)
+        return costs
 
     @property
     def device_name(self) -> str:

@@ -231,7 +231,7 @@ def gpu(name: str, *, context: int = CONTEXT, host: Host = VLLM) -> Machine:
         for shape in (shapes.config("target"), drafts)
     )
     # The draft shares its embedding and LM head with the target.
-    held = (
+    weights = (
         shapes.weight_bytes("target")
         + shapes.weight_bytes("dspark")
         - 2 * shapes.ITEM * drafts["vocab_size"] * drafts["hidden_size"]
@@ -246,7 +246,7 @@ def gpu(name: str, *, context: int = CONTEXT, host: Host = VLLM) -> Machine:
             "mtp": StepTime(verify, mtp_pass(device, context), 1),
             "dspark": StepTime(verify, dspark_pass(device, context), drafts["block_size"]),
         },
-        floor((device.memory - held - shapes.CUDA) / cached),
+        floor((device.memory - weights - shapes.CUDA) / cached),
     )
 
 
@@ -287,8 +287,8 @@ def fit_pass(requests, tokens, seconds) -> tuple[PassTime, np.ndarray]:
 
     seconds = np.asarray(seconds, dtype=float)
     shape = np.column_stack([np.ones(len(seconds)), requests, tokens]) / seconds[:, None]
-    found, _ = nnls(shape, np.ones(len(seconds)))
-    return PassTime(*map(float, found)), shape @ found - 1
+    numbers, _ = nnls(shape, np.ones(len(seconds)))
+    return PassTime(*map(float, numbers)), shape @ numbers - 1
 
 
 def fit_host(device: Device, shape: dict, context: float, requests, seconds) -> Host:
@@ -298,8 +298,8 @@ def fit_host(device: Device, shape: dict, context: float, requests, seconds) -> 
     requests, seconds = (np.asarray(values, dtype=float) for values in (requests, seconds))
     rest = seconds - [bare.seconds(r, r) for r in requests]
     design = np.column_stack([np.ones(len(seconds)), requests]) / seconds[:, None]
-    found, *_ = np.linalg.lstsq(design, rest / seconds, rcond=None)
-    return Host(*map(float, found))
+    numbers, *_ = np.linalg.lstsq(design, rest / seconds, rcond=None)
+    return Host(*map(float, numbers))
 
 
 # Replay

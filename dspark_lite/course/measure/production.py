@@ -138,7 +138,7 @@ def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
         max_new_tokens=lab.max_new_tokens,
         temperature=temperature,
     )
-    found = {
+    lengths = {
         domain: counted(
             [
                 draw(lab.encode(text), generator=lab.generator(lab.seed + index))
@@ -147,7 +147,7 @@ def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
         )
         for domain, texts in lab.prompts.items()
     }
-    return {"name": "tree", "nodes": nodes, "temperature": temperature, "tallies": found}
+    return {"name": "tree", "nodes": nodes, "temperature": temperature, "tallies": lengths}
 
 
 def retold_lab(lab: Lab, folder: Path, prompts: int) -> Lab:

@@ -94,8 +94,8 @@ def measure_shapes(
         **_speed(device),
     }
     try:
-        with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as held:
-            rows = _phases(Path(held), shapes, names, device, seed, dtype)
+        with nullcontext(folder) if folder else tempfile.TemporaryDirectory() as scratch:
+            rows = _phases(Path(scratch), shapes, names, device, seed, dtype)
     except torch.OutOfMemoryError as error:
         reason = str(error).splitlines()[0]
         raise DSparkLiteError(
@@ -133,13 +133,13 @@ def _speed(device: torch.device) -> dict:
         for _ in range(many):
             few.add_(1)
 
-    found = {
+    row = {
         "bytes_per_second": bytes_a_second(device),
         "launch_microseconds": 1e6 * fastest(launch, device) / many,
     }
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return found
+    return row
 
 
 def random_models(folder: Path, shapes: str, names: list[str], device: torch.device) -> None:

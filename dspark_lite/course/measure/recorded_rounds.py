@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.answer import AnsweredPrompt
+from dspark_lite.decoding.rounds import AnsweredPrompt
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.drafters.small_lm import SmallLMState
@@ -97,7 +97,7 @@ def record_rounds(
         temperature=temperature,
         generator=lab.generator(seed),
     )
-    found, first = [], None
+    rounds, first = [], None
     while not sequence.finished and sequence.room[0] >= sequence.block_size:
         second = [] if twin is None else _greedy_block(lab, twin, ids, sequence.answer.token_ids)
         r = _played(lab, sequence)
@@ -105,15 +105,15 @@ def record_rounds(
         if sequence.answer.rounds[-1].committed <= r.accepted:
             break  # a stop token has cut it
         if first is None and 0 < r.accepted < len(r.drafts):
-            first = len(found)
-        found.append(r)
-        if first is not None and len(found) == first + count:
+            first = len(rounds)
+        rounds.append(r)
+        if first is not None and len(rounds) == first + count:
             break
-    if not found:
+    if not rounds:
         raise RequestError(
             f"the answer to {request[:40]!r} has no whole round; it ends within a block of tokens"
         )
-    return found[first or 0 :][:count]
+    return rounds[first or 0 :][:count]
 
 
 def recorded_rounds(name: str) -> list[RecordedRound]:
@@ -169,7 +169,7 @@ def _played(lab, sequence: AnsweredPrompt) -> RecordedRound:
                 coins[k],
                 k < outcome.accepted if k <= outcome.accepted else None,
                 None if block.confidence is None else block.confidence[0, k].item(),
-                [[word(one), *rows[:, one].tolist(), None][:4] for one in chosen],
+                [[word(other), *rows[:, other].tolist(), None][:4] for other in chosen],
                 [area[others].sum().item() for area in areas],
             )
         )
@@ -182,7 +182,7 @@ def _played(lab, sequence: AnsweredPrompt) -> RecordedRound:
         drafts,
         outcome.accepted,
         word(outcome.next_token),
-        [[word(one), bonus[one].item()] for one in shown],
+        [[word(token), bonus[token].item()] for token in shown],
         {name: [size[name] for size in sizes] for name in sizes[0]},
         1e3 * last.draft_seconds,
         1e3 * last.verify_seconds,
@@ -200,8 +200,8 @@ def _greedy_block(lab, drafter, ids: torch.Tensor, token_ids: list[int]) -> list
 def _likeliest(probs: torch.Tensor, named: list[int]) -> list[int]:
     """Return the tokens `named` and the likeliest others of probs [V], TOP in all, the likeliest
     first."""
-    found = dict.fromkeys(named + probs.topk(TOP).indices.tolist())
-    return sorted(list(found)[:TOP], key=lambda token: -probs[token].item())
+    tokens = dict.fromkeys(named + probs.topk(TOP).indices.tolist())
+    return sorted(list(tokens)[:TOP], key=lambda token: -probs[token].item())
 
 
 def _coins_to_come(generator: torch.Generator, count: int, device: torch.device) -> list[float]:

@@ -254,9 +254,9 @@ def launches(drafter: str) -> dict[str, int]:
             None if role == "plain" else shapes.build(role, shapes.narrow_config(role))
             for role in ("target", drafter)
         )
-        for one in (target, model) if model else (target,):
+        for part in (target, model) if model else (target,):
             network(
-                one
+                part
             ).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
         text = forced_text(
             target, model, torch.ones(1, 8, dtype=torch.long), 2 * [model.gamma if model else 0]

@@ -173,18 +173,18 @@ def step_costs(rows: list[dict], middle=np.median) -> StepCosts:
 def take_turns(works: dict, turns: int, description: str) -> list[dict]:
     """Return a row for each of `works`, {(drafter, policy): turn}: its names, and the totals of its
     turns by what they count."""
-    found = {name: [] for name in works}
+    times = {name: [] for name in works}
     with tqdm(total=turns * len(works), desc=description, unit="turn", file=sys.stderr) as bar:
         for _ in range(turns):
             for name, work in works.items():
-                found[name].append(work())
+                times[name].append(work())
                 bar.update(1)
     return [
         {
             **dict(zip(("drafter", "policy"), name)),
-            **{field: [turn[field] for turn in kept] for field in kept[0]},
+            **{field: [turn[field] for turn in of_turns] for field in of_turns[0]},
         }
-        for name, kept in found.items()
+        for name, of_turns in times.items()
     ]
 
 

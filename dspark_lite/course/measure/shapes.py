@@ -135,7 +135,7 @@ def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
     """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens:
     what `memory_bytes` counts, with the room that drafts' buffers have, and "activations". Raises
     DSparkLiteError for a drafter that the profile does not have."""
-    room = sum(keys_values(one, tokens) for one in ("target", role) if one)
+    room = sum(keys_values(model, tokens) for model in ("target", role) if model)
     return {
         **memory_bytes(module("target"), module(role) if role else None, tokens),
         "keys and values": room,

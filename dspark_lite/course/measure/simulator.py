@@ -45,12 +45,12 @@ class Record:
         block more often than into a short one, and anywhere in it. So each answer gets the mean
         number of tokens that such a block commits.
         """
-        logits = np.concatenate([found.logits for found in observations]) / np.array(
+        logits = np.concatenate([observed.logits for observed in observations]) / np.array(
             sts.temperatures
         )
-        accepted = np.concatenate([found.accepted for found in observations])
+        accepted = np.concatenate([observed.accepted for observed in observations])
         counts = np.concatenate(
-            [np.unique(found.prompts, return_counts=True)[1] for found in observations]
+            [np.unique(observed.prompts, return_counts=True)[1] for observed in observations]
         )
         first = counts.cumsum() - counts
         committed = accepted + 1
@@ -158,9 +158,9 @@ class EngineModel:
             self._drafts[: len(rows)], torch.empty(len(rows), record.gamma, 0), logits
         )
         lengths = np.array(chosen_lengths(self.policy, proposal))
-        kept = np.minimum(record.accepted[block], lengths)
-        committed = np.minimum(kept + 1, record.tokens[answer] - written)
-        accepted = np.minimum(kept, committed)  # as in Round: no draft behind an answer's end
+        accepted = np.minimum(record.accepted[block], lengths)
+        committed = np.minimum(accepted + 1, record.tokens[answer] - written)
+        accepted = np.minimum(accepted, committed)  # as in Round: no draft behind an answer's end
         report.requests = len(rows)
         report.proposed = int(lengths.sum())
         report.accepted = int(accepted.sum())

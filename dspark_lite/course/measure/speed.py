@@ -29,42 +29,42 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
     prompts.
     """
     check_temperature(temperature)
-    held = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
-    rows, paces = [], {name: [] for name in held}
+    loaded = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
+    rows, paces = [], {name: [] for name in loaded}
     with tqdm(
-        total=len(held) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr
+        total=len(loaded) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr
     ) as bar:
         for domain, texts in lab.prompts.items():
-            runs = {name: [] for name in held}
-            for drafter in held.values():
+            runs = {name: [] for name in loaded}
+            for drafter in loaded.values():
                 # the first run of a shape pays for memory
                 rollouts(lab, drafter, texts[:1], temperature=temperature)
             for index, text in enumerate(texts[:prompts]):
-                for name, drafter in held.items():
+                for name, drafter in loaded.items():
                     runs[name].append(rollout(lab, drafter, text, index, temperature=temperature))
                     bar.update(1)
-            for name, found in runs.items():
-                paces[name].append(committed_and_seconds(found))
-            speeds = {name: tokens_per_second(found) for name, found in runs.items()}
+            for name, answers in runs.items():
+                paces[name].append(committed_and_seconds(answers))
+            speeds = {name: tokens_per_second(answers) for name, answers in runs.items()}
             rows += [
                 {
                     "drafter": name,
                     "domain": domain,
                     "tokens_per_second": speeds[name],
                     "speedup": speeds[name] / speeds["plain"],
-                    "accepted_length": mean_accepted_length([tally(found)]),
-                    **round_milliseconds(found),
+                    "accepted_length": mean_accepted_length([tally(answers)]),
+                    **round_milliseconds(answers),
                 }
-                for name, found in runs.items()
+                for name, answers in runs.items()
             ]
     macro = {
         name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name]))
-        for name in held
+        for name in loaded
     }
     fastest = max(macro, key=macro.get)
     leads = {
-        name: vars(speed_lead(paces[fastest], found))
-        for name, found in paces.items()
+        name: vars(speed_lead(paces[fastest], answers))
+        for name, answers in paces.items()
         if name != fastest
     }
     return {

@@ -187,24 +187,24 @@ def symptoms(chart: Chart, domains=("math", "code", "chat")) -> dict[str, Sympto
         rounds = all_rounds[chosen]
         return of(rounds, rounds["committed"])
 
-    kept, number = whole["accepted"], all_rounds["round"]
+    accepted, number = whole["accepted"], all_rounds["round"]
     # drafts 2 to gamma; those that were judged
-    later = np.maximum(kept - 1, 0)
-    reached = np.clip(np.minimum(kept, gamma - 1), 0, None)
-    last = whole[kept >= gamma - 1]
+    later = np.maximum(accepted - 1, 0)
+    reached = np.clip(np.minimum(accepted, gamma - 1), 0, None)
+    last = whole[accepted >= gamma - 1]
     return {
         "distance": Symptom(chart.distance if chart.distance > LOSSY_DISTANCE else 0.0, 0.0),
         "left at start": of(all_rounds[number == 1], all_rounds["left_before"][number == 1]),
         "left by a round": of(whole, whole["left"] - whole["left_before"]),
         "read per token": of(whole, whole["read"], whole["committed"]),
         "drafts": Symptom(gamma, 0.0),
-        "first draft": of(whole, kept >= 1),
+        "first draft": of(whole, accepted >= 1),
         "later drafts": of(whole, later, reached),
         "last draft": of(last, last["accepted"] >= gamma),
         **{f"τ {name}": tau(all_rounds["domain"] == place) for place, name in enumerate(domains)},
         "τ rounds 1, 2": tau(number <= EARLY),
         f"τ rounds {LATE} on": tau(number >= LATE),
-        "promised − kept": of(whole, whole["promised"] - kept),
+        "promised − kept": of(whole, whole["promised"] - accepted),
         "scheduled": of(whole, whole["scheduled"]),
         "block's price": Symptom(chart.price, 0.0),
         "own odds": of(whole, whole["odds"]),
@@ -238,8 +238,8 @@ def reactions(service, ids: torch.Tensor) -> dict[str, bool]:
         drafter.draw_block(usual, before, 0.0, None)[1][:, 0] for before in (anchor, another)
     )
     return {
-        name: not torch.allclose(one, other, atol=1e-4)
-        for name, one, other in (
+        name: not torch.allclose(before, after, atol=1e-4)
+        for name, before, after in (
             ("anchor", usual, block(features, another)),
             ("newest features", usual, block(blanked, anchor)),
             ("head", first, other_first),
@@ -297,8 +297,8 @@ def most_telling_place(
                 state, text[:, end], temperature=1.0, generator=None, gamma=1
             ).probs[0, 0]
             drawn = change(q)
-            kept = drawn / drawn.sum() * (p / q).clamp(max=1)
-            wrong = kept + (1 - kept.sum()) * residual(p, q)
+            accepted = drawn / drawn.sum() * (p / q).clamp(max=1)
+            wrong = accepted + (1 - accepted.sum()) * residual(p, q)
             if p.max() * draws < draws - MIN_EXPECTED:  # else only one cell expects enough
                 observed, expected = pooled_cells(draws * wrong, p)
                 best = max(

@@ -44,7 +44,7 @@ def sweep(
     ) as bar:
         for domain, texts in lab.prompts.items():
             for least in thresholds:
-                found = []
+                rounds = []
                 for index, text in enumerate(texts):
                     key = prompt_key(least, domain, index, text)
                     room = room_for(lab, lab.encode(text), lab.max_new_tokens)
@@ -65,13 +65,13 @@ def sweep(
                                 ).rounds
                             ),
                         )
-                    found.append(journal[key])
+                    rounds.append(journal[key])
                     bar.update(1)
                 rows.append(
                     {
                         "domain": domain,
                         "threshold": least,
-                        **summary(np.array([one for one in found if one], dtype=int)),
+                        **summary(np.array([counts for counts in rounds if counts], dtype=int)),
                     }
                 )
     return {

@@ -158,8 +158,8 @@ def tokens_per_round(lab: Lab, drafter, prompts: int) -> dict[str, float]:
     """Return the accepted length by domain, on the first `prompts` of each domain at temperature 1."""
     lengths = {}
     for domain, texts in lab.prompts.items():
-        found = evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0)
-        lengths[domain] = float(evaluation.mean_accepted_length([evaluation.tally(found)]))
+        answers = evaluation.rollouts(lab, drafter, texts[:prompts], temperature=1.0)
+        lengths[domain] = float(evaluation.mean_accepted_length([evaluation.tally(answers)]))
     return lengths
 
 

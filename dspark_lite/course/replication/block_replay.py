@@ -23,13 +23,13 @@ def stored_blocks(domains: tuple[str, ...] = DOMAINS) -> tuple[torch.Tensor, tor
     temperatures = torch.tensor(confidence_results.stored_sts().temperatures)
     prompts = []
     for domain in domains:
-        found = confidence_results.observations()[domain]
-        for prompt in np.unique(found.prompts):
-            rows = found.prompts == prompt
+        observed = confidence_results.observations()[domain]
+        for prompt in np.unique(observed.prompts):
+            rows = observed.prompts == prompt
             prompts.append(
                 (
-                    torch.tensor(found.logits[rows]).float() / temperatures,
-                    torch.tensor(found.accepted[rows]),
+                    torch.tensor(observed.logits[rows]).float() / temperatures,
+                    torch.tensor(observed.accepted[rows]),
                 )
             )
     shuffled = [prompts[index] for index in np.random.default_rng(0).permutation(len(prompts))]
@@ -54,7 +54,9 @@ def stored_steps(
         for kind in zip(*parts)
     )
     tokens = torch.zeros(accepted.shape[1], logits.shape[-1], dtype=torch.long)
-    return [Proposal(tokens, torch.empty(*tokens.shape, 0), said) for said in logits], accepted
+    return [
+        Proposal(tokens, torch.empty(*tokens.shape, 0), logits_of_step) for logits_of_step in logits
+    ], accepted
 
 
 def _side_by_side(blocks: int, requests: int) -> torch.Tensor:

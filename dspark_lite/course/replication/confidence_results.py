@@ -45,12 +45,12 @@ def forecasts(raw: np.ndarray, calibrated: np.ndarray, observed: np.ndarray) -> 
 
 def paper_forecasts(position: int) -> dict[str, float]:
     """Return the measures of a position in Figure 6."""
-    found = paper.calibration(position)
+    published = paper.calibration(position)
     predicted, observed, count = (
-        found["before"][name] for name in ("predicted", "observed", "count")
+        published["before"][name] for name in ("predicted", "observed", "count")
     )
     promised = float(np.average(predicted - observed, weights=count))
-    return _measures(found["ece_before"], found["ece_after"], found["auc"], promised)
+    return _measures(published["ece_before"], published["ece_after"], published["auc"], promised)
 
 
 def _measures(before: float, after: float, area: float, promised: float) -> dict[str, float]:
@@ -71,8 +71,10 @@ def observations() -> dict[str, Observations]:
 def read_observations(report: dict) -> dict[str, Observations]:
     """Return the observations of a calibration report."""
     return {
-        domain: Observations(*(np.array(found[name]) for name in ("logits", "accepted", "prompts")))
-        for domain, found in report["observations"].items()
+        domain: Observations(
+            *(np.array(fields[name]) for name in ("logits", "accepted", "prompts"))
+        )
+        for domain, fields in report["observations"].items()
     }
 
 
@@ -145,7 +147,7 @@ class Forecast(Quantity):
         """Return the summary with its interval over prompts."""
         if source == PAPER:
             positions = map(paper_forecasts, (1, 3, 5, 7))
-            return Estimate.exactly(self.summary([found[self.measure] for found in positions]))
+            return Estimate.exactly(self.summary([numbers[self.measure] for numbers in positions]))
         return all_summaries()[self.measure, self.summary]
 
 
@@ -158,8 +160,8 @@ def all_summaries() -> dict[tuple[str, Callable], Estimate]:
     def summaries(logits, accepted):
         raw, calibrated = (survivals(logits, temperatures).T for temperatures in (None, fitted))
         observed = survived(accepted, len(raw)).T
-        found = [forecasts(*position) for position in zip(raw, calibrated, observed)]
-        return [summary([values[measure] for values in found]) for measure, summary in keys]
+        positions = [forecasts(*position) for position in zip(raw, calibrated, observed)]
+        return [summary([values[measure] for values in positions]) for measure, summary in keys]
 
     return dict(zip(keys, _over_prompts(summaries)))
 
@@ -171,9 +173,9 @@ def _over_prompts(statistics) -> list[Estimate]:
     approximate).
     """
     prompts = [
-        (found.logits[own], found.accepted[own])
-        for found in observations().values()
-        for own in (found.prompts == prompt for prompt in np.unique(found.prompts))
+        (observed.logits[of_prompt], observed.accepted[of_prompt])
+        for observed in observations().values()
+        for of_prompt in (observed.prompts == prompt for prompt in np.unique(observed.prompts))
     ]
 
     def of_chosen(groups):

@@ -74,16 +74,16 @@ def drift(
     """Play traffic past a calibration: draw blocks from one half of a domain's prompts, measure ECE on the other half."""
     rng = np.random.default_rng(seed)
     online = OnlineSTS(sts, window=window, every=EVERY)
-    found = Drift()
+    drift_series = Drift()
     seen = 0
     for number, (domain, times, blocks) in enumerate(phases):
         (logits, accepted), (judged, outcome) = halves(observations[domain])
         fresh = fit_sts(times * logits, accepted)
-        still, best = (mean_ece(times * judged, outcome, one.temperatures) for one in (sts, fresh))
+        still, best = (mean_ece(times * judged, outcome, fit.temperatures) for fit in (sts, fresh))
         for _ in range(blocks // EVERY):
             rows, seen = rng.integers(len(accepted), size=EVERY), seen + EVERY
             if online.observe(times * logits[rows], accepted[rows]):
-                found.refits.append(seen)
+                drift_series.refits.append(seen)
             now = (
                 seen,
                 number,
@@ -94,17 +94,17 @@ def drift(
             )
             for series, value in zip(
                 (
-                    found.at,
-                    found.phase,
-                    found.accepted_length,
-                    found.stored,
-                    found.online,
-                    found.fresh,
+                    drift_series.at,
+                    drift_series.phase,
+                    drift_series.accepted_length,
+                    drift_series.stored,
+                    drift_series.online,
+                    drift_series.fresh,
                 ),
                 now,
             ):
                 series.append(value)
-    return found
+    return drift_series
 
 
 def throughput_by_head(
@@ -124,12 +124,13 @@ def throughput_by_head(
         steps = serving_results.full_steps(model, load, requests, np.random.default_rng(seed))
         return sum(step.committed for step in steps) / sum(step.seconds["round"] for step in steps)
 
-    whole, found = [speed(fixed(record.gamma), record, seed) for seed in range(seeds)], {}
+    whole = [speed(fixed(record.gamma), record, seed) for seed in range(seeds)]
+    by_head = {}
     for name, (times, plus) in WRONG_HEADS.items():
         wrong = replace(record, logits=record.logits * times + plus)
         ratios = [
             speed(algorithm1(costs.convex_fit()), wrong, seed) / whole[seed]
             for seed in range(seeds)
         ]
-        found[name] = Estimate(float(np.mean(ratios)), min(ratios), max(ratios))
-    return found
+        by_head[name] = Estimate(float(np.mean(ratios)), min(ratios), max(ratios))
+    return by_head

@@ -203,7 +203,7 @@ def measured(name: str) -> dict:
 
 def recipe_row(recipe: str, domain: str) -> dict:
     """Return the row of a domain: accepted length with its interval, conditional acceptance, and each prompt's counts."""
-    return next(found for found in measured(recipe)["rows"] if found["domain"] == domain)
+    return next(row for row in measured(recipe)["rows"] if row["domain"] == domain)
 
 
 def tallies(recipe: str) -> list[np.ndarray]:

@@ -100,7 +100,7 @@ def committed_at_most_load() -> tuple[float, float]:
         row["concurrency"]
         for row in serving_results.rows("policies", drafter="dspark", policy="fixed 7")
     )
-    one, seven = (
+    one_draft, seven_drafts = (
         serving_results.value(
             "accepted_length",
             serving_results.row(
@@ -109,24 +109,24 @@ def committed_at_most_load() -> tuple[float, float]:
         )
         for count in (1, 7)
     )
-    return one, seven
+    return one_draft, seven_drafts
 
 
 def seven_over_one() -> float:
     """Return the throughput of seven drafts over that of one with MANY requests under way, in the fit of the measured costs."""
     step, request, token = additive_step()
-    one, seven = (
+    one_draft, seven_drafts = (
         committed / (step / MANY + request + verified * token)
         for committed, verified in zip(committed_at_most_load(), (2, 8))
     )
-    return seven / one
+    return seven_drafts / one_draft
 
 
 def costlier_token() -> float:
     """Return how many times as costly a verified token would have to be for one draft to give as much throughput as seven."""
-    one, seven = committed_at_most_load()
+    one_draft, seven_drafts = committed_at_most_load()
     _, request, token = additive_step()
-    return request * (seven - one) / (token * (8 * one - 2 * seven))
+    return request * (seven_drafts - one_draft) / (token * (8 * one_draft - 2 * seven_drafts))
 
 
 EAGLE3 = TRAININGS["eagle3"]

@@ -213,12 +213,12 @@ def measure_lengths(
     if has_stored_results(lab):
         return None
     few, drafter = with_prompts(lab, prompts), lab.drafter(name)
-    found = cached(
+    rows = cached(
         lab_folder(lab) / f"evaluate-{name}.json",
         lab,
         drafter,
         lambda: evaluate(few, {name: drafter}, few.prompts),
     )
     return {
-        row["domain"]: bootstrap(mean_accepted_length, [row_tally(row)]) for row in found["rows"]
+        row["domain"]: bootstrap(mean_accepted_length, [row_tally(row)]) for row in rows["rows"]
     }

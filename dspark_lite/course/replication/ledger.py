@@ -90,9 +90,9 @@ def evaluate(claim: Claim) -> Entry:
         margins = _margins(claim, results, theirs)
     except DSparkLiteError as error:
         return Entry(claim, theirs, {}, MISSING, str(error))
-    found = verdict(margins)
-    why = "" if found == REPLICATES else f"{shortfall(margins)}. {_tested(claim)}"
-    return Entry(claim, theirs, results, found, why, margins, _paper_margins(claim, theirs))
+    judged = verdict(margins)
+    why = "" if judged == REPLICATES else f"{shortfall(margins)}. {_tested(claim)}"
+    return Entry(claim, theirs, results, judged, why, margins, _paper_margins(claim, theirs))
 
 
 def _estimates(quantities: dict[str, Quantity]) -> dict[str, Estimate]:
@@ -104,11 +104,11 @@ def _margins(
 ) -> dict[str, Estimate]:
     """Return what must be above zero for the claim's relation to hold."""
     if claim.relation == BELOW_PAPER:
-        return {label: found.scaled(-1, theirs[label]) for label, found in results.items()}
+        return {label: estimate.scaled(-1, theirs[label]) for label, estimate in results.items()}
     if claim.relation == AS_PAPER:
         return {
-            label: Estimate.exactly(EXACT - abs(found.value - theirs[label]))
-            for label, found in results.items()
+            label: Estimate.exactly(EXACT - abs(estimate.value - theirs[label]))
+            for label, estimate in results.items()
         }
     return _estimates(claim.margins) if claim.margins else results
 
@@ -175,7 +175,7 @@ def note_numbers() -> dict[str, int]:
     """Return the number of each claim's note, by what the claim says; a claim that replicates has none."""
     return {
         entry.claim.says: number
-        for number, entry in enumerate((found for found in in_order() if found.why), 1)
+        for number, entry in enumerate((judged for judged in in_order() if judged.why), 1)
     }
 
 
@@ -204,7 +204,7 @@ def contradictions() -> str:
 
 
 def _intervals(estimates: dict[str, Estimate], unit: str) -> list[str]:
-    return [f"{label} {interval(found, unit)}".strip() for label, found in estimates.items()]
+    return [f"{label} {interval(estimate, unit)}".strip() for label, estimate in estimates.items()]
 
 
 def _cells(entry: Entry) -> list[str]:
@@ -212,8 +212,8 @@ def _cells(entry: Entry) -> list[str]:
     theirs = [f"{label} {number(value, unit)}".strip() for label, value in entry.paper.items()]
     results = _intervals(entry.results, unit)
     sizes = [
-        f"{label} {size_beside_paper(entry.paper[label], found)}".strip()
-        for label, found in entry.results.items()
+        f"{label} {size_beside_paper(entry.paper[label], estimate)}".strip()
+        for label, estimate in entry.results.items()
         if label in entry.paper
     ]
     margin = [f"*{paper.discrepancy(words)}*" for words in claim.discrepancies]
@@ -238,7 +238,7 @@ def table_1_gains() -> str:
     for name, runs in TRAININGS.items():
         if name == "dspark":
             continue
-        found = experiment_results.gains_over_seeds(TRAININGS["dspark"], runs)
+        ours = experiment_results.gains_over_seeds(TRAININGS["dspark"], runs)
         theirs = "-"
         if name in paper.LABELS:
             gains = [paper.macro_gain(target, "dspark", name) for target in paper.TARGETS]
@@ -246,10 +246,7 @@ def table_1_gains() -> str:
         rows.append(
             [
                 DRAFTER_LABELS[name] + (" (one training)" if len(runs) == 1 else ""),
-                *(
-                    interval(found[place], "percent")
-                    for place in experiment_results.PLACES.values()
-                ),
+                *(interval(ours[place], "percent") for place in experiment_results.PLACES.values()),
                 theirs,
             ]
         )

@@ -40,13 +40,13 @@ CPU, V4_FLASH = "this CPU", "DeepSeek-V4-Flash, at most"
 @cache
 def machines() -> dict[str, Machine]:
     """Return all machines by name: measured, modelled, derived."""
-    found = (
+    modelled = (
         this_cpu(),
         *(model.gpu(name) for name in ("T4", "H100", "H200")),
         model.gpu("H100", host=NO_HOST),
         model.paper_machine(),
     )
-    return {machine.name: machine for machine in found}
+    return {machine.name: machine for machine in modelled}
 
 
 def this_cpu() -> Machine:
@@ -120,8 +120,8 @@ def fitted_host() -> Host:
 def records() -> Records:
     """Return the recorded blocks of the same prompts: DSpark's, recorded to judge its confidences
     (lesson 09), and MTP-1's."""
-    sts, found = confidence_results.stored_sts(), confidence_results.observations()
-    ours = {name: _first(seen) for name, seen in found.items()}
+    sts, observed = confidence_results.stored_sts(), confidence_results.observations()
+    ours = {name: _first(seen) for name, seen in observed.items()}
     theirs = {name: _first(mtp_observations()[name]) for name in ours}
     if any(
         not np.array_equal(*(np.unique(seen[name].prompts) for seen in (ours, theirs)))
@@ -130,8 +130,8 @@ def records() -> Records:
         raise DSparkLiteError(
             f"the rounds of DSpark and MTP-1 come from different prompts; run `{RECORDED_BY}`"
         )
-    one, raw = STS([1.0]), STS([1.0] * len(sts.temperatures))
-    mtp = Record.of(list(theirs.values()), one)
+    identity, raw = STS([1.0]), STS([1.0] * len(sts.temperatures))
+    mtp = Record.of(list(theirs.values()), identity)
     return Records(
         Record.of(list(ours.values()), sts),
         Record.of(list(ours.values()), raw),
@@ -141,20 +141,20 @@ def records() -> Records:
 
 
 def _first(seen: Observations) -> Observations:
-    kept = seen.prompts < PROMPTS
-    return Observations(*(values[kept] for values in seen))
+    first = seen.prompts < PROMPTS
+    return Observations(*(values[first] for values in seen))
 
 
 def mtp_observations() -> dict[str, Observations]:
     """Return MTP-1's recorded rounds of each domain; it has no confidence head, so all logits are
     0."""
-    found = {}
+    observed = {}
     for domain, answers in read(MTP_ROUNDS, RECORDED_BY)["accepted"].items():
         accepted = [np.array([int(mark) for mark in answer]) for answer in answers]
         prompts = np.repeat(np.arange(len(accepted)), [len(rounds) for rounds in accepted])
         accepted = np.concatenate(accepted)
-        found[domain] = Observations(np.zeros((len(accepted), 1)), accepted, prompts)
-    return found
+        observed[domain] = Observations(np.zeros((len(accepted), 1)), accepted, prompts)
+    return observed
 
 
 def replay_all(loads=model.LOADS) -> list[dict]:
@@ -165,8 +165,10 @@ def replay_all(loads=model.LOADS) -> list[dict]:
     for machine in machines().values():
         known = [policy for policy in model.POLICIES if model.way_of(policy) in machine.steps]
         for load in model.held_loads(machine, loads):
-            found = {policy: _played(machine, policy, load) for policy in known}
-            rows += [{"machine": machine.name, **row} for row in _compared(found, load).values()]
+            replayed_steps = {policy: _played(machine, policy, load) for policy in known}
+            rows += [
+                {"machine": machine.name, **row} for row in _compared(replayed_steps, load).values()
+            ]
     return rows
 
 
@@ -188,9 +190,9 @@ def _played(machine: Machine, policy: str, load: int) -> Replayed:
     step = machine.step(model.way_of(policy))
     if policy.split()[0] not in ("plain", "mtp", "fixed"):
         return model.play(step, policy, load, records())
-    found = _played_at_one_second(policy, load)
-    seconds = step.seconds(load, load * (1 + found.drafts))
-    return found._replace(shares=found.shares * [1.0, seconds])
+    replayed_steps = _played_at_one_second(policy, load)
+    seconds = step.seconds(load, load * (1 + replayed_steps.drafts))
+    return replayed_steps._replace(shares=replayed_steps.shares * [1.0, seconds])
 
 
 @cache
@@ -209,21 +211,21 @@ def replay_wrong_heads(names=HEAD_MACHINES, loads=HEAD_LOADS) -> list[dict]:
     on machines at loads, with the gain over whole blocks and over the calibrated head:
     half a minute."""
     ours, rows = records(), []
-    told = {head: with_logits(ours, *WRONG_HEADS[head]) for head in HEADS}
-    told[RAW_HEAD] = ours._replace(dspark=ours.raw)
+    forecasts = {head: with_logits(ours, *WRONG_HEADS[head]) for head in HEADS}
+    forecasts[RAW_HEAD] = ours._replace(dspark=ours.raw)
     for name in names:
         machine = machines()[name]
         for load in loads:
-            found = {
+            rows_by_head = {
                 head: model.play(machine.step("dspark"), "algorithm1", load, record)
-                for head, record in told.items()
+                for head, record in forecasts.items()
             }
-            found["whole"] = _played(machine, f"fixed {ours.dspark.gamma}", load)
+            rows_by_head["whole"] = _played(machine, f"fixed {ours.dspark.gamma}", load)
             against = {"whole": "whole", "calibrated": HEADS[0]}
-            compared = model.compare(found, load, ours.domains, against)
+            compared = model.compare(rows_by_head, load, ours.domains, against)
             rows += [
                 {"machine": name, **compared[head], "policy": "algorithm1", "head": head}
-                for head in told
+                for head in forecasts
             ]
     return rows
 
@@ -242,7 +244,7 @@ def replayed(part: str = "rows") -> list[dict]:
             **row,
             "tokens_per_second": Estimate(**row["tokens_per_second"]),
             "per_user": Estimate(**row["per_user"]),
-            "gains": {name: Estimate(**found) for name, found in row["gains"].items()},
+            "gains": {name: Estimate(**gain) for name, gain in row["gains"].items()},
         }
         for row in read(REPLAYED, WRITTEN_BY)[part]
     ]
@@ -269,8 +271,8 @@ def replayed_row(machine: str, policy: str, load: int) -> dict:
 
 def frontier(machine: str, policy: str) -> np.ndarray:
     """Return stored (tokens a second and user, tokens a second in all) of a policy on a machine by rising load, [n, 2] (Figure 7)."""
-    held = [row for row in replayed() if (row["machine"], row["policy"]) == (machine, policy)]
-    return np.array([[row["per_user"].value, row["tokens_per_second"].value] for row in held])
+    matching = [row for row in replayed() if (row["machine"], row["policy"]) == (machine, policy)]
+    return np.array([[row["per_user"].value, row["tokens_per_second"].value] for row in matching])
 
 
 def engine_seconds(slots: int, name: str = "H100") -> dict:

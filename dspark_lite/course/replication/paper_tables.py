@@ -28,8 +28,8 @@ from .experiment_results import (
 def _cells(estimates: Iterable[Estimate | None], source: str, unit: str) -> list[str]:
     """Return our estimates with their intervals, or the paper's numbers."""
     if source == PAPER:
-        return [number(found.value, unit) for found in estimates]
-    return [interval(found, unit) for found in estimates]
+        return [number(estimate.value, unit) for estimate in estimates]
+    return [interval(estimate, unit) for estimate in estimates]
 
 
 def _both(labels: list[str], estimates: Callable[[str], Iterable], unit: str) -> list[list[str]]:
@@ -157,7 +157,7 @@ def latency_table() -> str:
 def head_and_losses_table() -> str:
     """Return what the head and what the losses bring, over all seeds."""
     rows = [
-        [title, *_cells((found[place] for place in PLACES.values()), RESULTS, "percent")]
-        for title, found in experiments.head_and_losses().items()
+        [title, *_cells((estimates[place] for place in PLACES.values()), RESULTS, "percent")]
+        for title, estimates in experiments.head_and_losses().items()
     ]
     return markdown(["what is exchanged", *PLACES], rows)

@@ -56,12 +56,12 @@ def rows(part: str, **wanted) -> list[dict]:
 
 def row(part: str, **wanted) -> dict:
     """Return the one row of a part that has the wanted values."""
-    found = rows(part, **wanted)
-    if len(found) != 1:
+    matching = rows(part, **wanted)
+    if len(matching) != 1:
         raise DSparkLiteError(
-            f"the measurement has {len(found)} rows of {part} with {wanted}, not one"
+            f"the measurement has {len(matching)} rows of {part} with {wanted}, not one"
         )
-    return found[0]
+    return matching[0]
 
 
 SERVING_MEASURES = {  # of a row: two totals whose ratio it is
@@ -121,8 +121,8 @@ class Served(Sampled):
             ]
             point = {LIGHT: 0, HEAVY: -1}[self.load]
             return {self.load: np.array([[np.mean([fit[point][1] for fit in fits]), 1.0]])}
-        found = row("policies", drafter=self.drafter, policy=self.policy, concurrency=self.load)
-        return {self.load: totals_by_turn(self.measure, found)}
+        measured = row("policies", drafter=self.drafter, policy=self.policy, concurrency=self.load)
+        return {self.load: totals_by_turn(self.measure, measured)}
 
     def values(self, drawn: dict) -> np.ndarray:
         """Return the measure [R]."""
@@ -149,8 +149,10 @@ def prefill_costs(drafter: str) -> tuple[float, float]:
 
 def acceptance_rate(drafter: str) -> float:
     """Return the share of a drafter's verified tokens that were accepted in the measurement of its costs."""
-    found = rows("costs", drafter=drafter)
-    accepted, proposed = (sum(sum(row[part]) for row in found) for part in ("accepted", "proposed"))
+    matching = rows("costs", drafter=drafter)
+    accepted, proposed = (
+        sum(sum(row[part]) for row in matching) for part in ("accepted", "proposed")
+    )
     return accepted / proposed
 
 
@@ -195,8 +197,8 @@ def frontier(drafter: str, policy: str) -> np.ndarray:
 
 def by_load(drafter: str, policy: str) -> dict[int, dict]:
     """Return the rows of a drafter under a policy by concurrency, rising."""
-    found = rows("policies", drafter=drafter, policy=policy)
-    return {row["concurrency"]: row for row in sorted(found, key=lambda row: row["concurrency"])}
+    matching = rows("policies", drafter=drafter, policy=policy)
+    return {row["concurrency"]: row for row in sorted(matching, key=lambda row: row["concurrency"])}
 
 
 def budgets_by_load() -> dict[str, dict[int, Estimate]]:
@@ -270,10 +272,10 @@ class FrontierGain(Quantity):
             point = loads.index(self.concurrency)
             return np.array([self.gain(ours, theirs[point]) for ours, theirs in zip(*frontiers)])
 
-        found = paired(gains, *turns)
-        if np.isnan(found.value):
+        difference = paired(gains, *turns)
+        if np.isnan(difference.value):
             raise DSparkLiteError(
                 f"DSpark's frontier under {self.policy} does not reach MTP-1's point at "
                 f"{self.concurrency} requests; measure more loads"
             )
-        return found
+        return difference

@@ -253,7 +253,11 @@ def quiz(rng: random.Random) -> Example:
     return Example(
         "quiz",
         "Sheet of questions",
-        "\n".join(f"{one.prompt} {one.answer}" for one in asked if not is_held_out(one.prompt)),
+        "\n".join(
+            f"{example.prompt} {example.answer}"
+            for example in asked
+            if not is_held_out(example.prompt)
+        ),
     )
 
 

@@ -48,7 +48,7 @@ def prompt_ids(tokenizer, data) -> list[list[int]]:
 
 def _ids_of_dataset(tokenizer, data) -> list[list[int]]:
     longest = data.max_length - data.max_new_tokens
-    found, unread = [], []  # prompts, and the numbers of the rows that hold none
+    prompts, unread = [], []  # prompts, and the numbers of the rows that hold none
     with tqdm(total=data.prompts, desc=f"prompts of {data.dataset}", unit="prompt") as bar:
         for number, row in _rows(data):
             messages = opening(row)
@@ -59,22 +59,22 @@ def _ids_of_dataset(tokenizer, data) -> list[list[int]]:
                 continue
             ids = messages_ids(tokenizer, messages, enable_thinking=data.enable_thinking)
             if len(ids) <= longest:
-                found.append(ids)
+                prompts.append(ids)
                 bar.update()
-            if len(found) == data.prompts:
+            if len(prompts) == data.prompts:
                 break
     odd = ""
     if unread:
         listed = ", ".join(map(str, sorted(unread)[:5])) + (", ..." if len(unread) > 5 else "")
         odd = f"{len(unread)} rows of {data.dataset} hold no user turn that can be read (row {listed})"
-    if len(found) < data.prompts:
+    if len(prompts) < data.prompts:
         raise DSparkLiteError(
-            f"{data.dataset} has {len(found)} prompts of at most {longest} tokens, the recipe asks "
+            f"{data.dataset} has {len(prompts)} prompts of at most {longest} tokens, the recipe asks "
             f'for {data.prompts}; lower its "prompts"' + (f". {odd}: {LAYOUTS}" if odd else "")
         )
     if odd:
         warnings.warn(f"{odd} and were passed over: {LAYOUTS}", stacklevel=2)
-    return found
+    return prompts
 
 
 def _rows(data) -> Iterator[tuple[int, dict]]:

@@ -79,7 +79,7 @@ def parse(template: str) -> tuple:
 
 def _alternatives(text: str, inside: bool) -> tuple[list[tuple], str]:
     """Alternatives up to the end, or `inside` a bracket up to the one that closes it, and what stands after that."""
-    found, pieces = [], []
+    alternatives, pieces = [], []
     while text and text[0] != "]":
         literal = re.match(r"[^\[\]|{}]+", text)
         if literal:
@@ -93,13 +93,13 @@ def _alternatives(text: str, inside: bool) -> tuple[list[tuple], str]:
             pieces.append(Choice(text[: len(text) - len(rest)], tuple(inner)))
             text = rest
         else:  # "|"
-            found.append(tuple(pieces))
+            alternatives.append(tuple(pieces))
             pieces, text = [], text[1:]
     if bool(text) != inside:
         raise ValueError(
             f"a bracket of the template {'is not closed' if inside else f'has no beginning: {text!r}'}"
         )
-    return [*found, tuple(pieces)], text[1:]
+    return [*alternatives, tuple(pieces)], text[1:]
 
 
 def expand(
