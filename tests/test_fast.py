@@ -59,7 +59,7 @@ def on(path):
 
 
 def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
-    """Tokens, and what was proposed and accepted in each round."""
+    """Tokens, and what was drafted and accepted in each round."""
     made = generate(
         target,
         drafter,
@@ -70,7 +70,7 @@ def run(drafter, prompt, path, seed=0, target=TARGET, new=20, **options):
         generator=torch.Generator(target.device).manual_seed(seed),
         **options,
     )
-    return made.token_ids, [(r.proposed, r.accepted) for r in made.rounds]
+    return made.token_ids, [(r.draft_tokens, r.accepted) for r in made.rounds]
 
 
 def assert_equal_paths(drafter, prompts, path, **options):

@@ -160,20 +160,21 @@ def generate_together(
     """Decode requests [1, n] side by side, one round of each per step; `options` as of `generate`.
 
     The policy sees the blocks of all unfinished requests at once and gives each its length. All are
-    verified in one pass of the target if it can do so (`rows.can_share_passes`) and the path is not
-    the fast one, otherwise one after the other. Seconds of a round are those of all requests.
+    verified in one pass of the target if it can do so (`rows.can_share_passes`) and nothing prepares
+    the models, otherwise one after the other. Seconds of a round are those of all requests.
     """
-    policy, fast = start_policy(policy), options.pop("fast", False)
+    policy = start_policy(policy)
+    prepare = options.pop("prepare", None)
     check_models(target, drafter)
     for prompt in prompts:
         check_request(target, prompt, options["max_new_tokens"], options.get("temperature", 0.0))
     longest = max((prompt.shape[1] for prompt in prompts), default=0) + options["max_new_tokens"]
-    if not fast and len(prompts) > 1 and can_share_passes(target, longest):
+    if not prepare and len(prompts) > 1 and can_share_passes(target, longest):
         shared = SharedAnswers(target, drafter, prompts, **options)
         while shared.join_unfinished():
             play_round([shared], policy)
         return shared.answers
-    requests = begin_together(target, drafter, prompts, fast=fast, **options)
+    requests = begin_together(target, drafter, prompts, prepare=prepare, **options)
     while unfinished := [request for request in requests if not request.finished]:
         play_round(unfinished, policy)
     return [request.answer for request in requests]
