@@ -360,7 +360,8 @@ def test_the_table_colours_what_is_clear_and_nothing_else():
     bed = {"a": symptoms.Symptom(1.2, 0.1), "left at start": symptoms.Symptom(7.0, 0.0)}
     axes = figures.ward_table({"bed 1": bed}, healthy, "two").axes[0]
     assert axes.images[0].get_array().tolist() == [[0, 0], [0, figures.SHADES]]
-    assert [text.get_text() for text in axes.texts] == ["1.00", "0", "1.20", "7"]
+    written = [text.get_text() for text in axes.texts]
+    assert written == ["1.00", "0", "1.20", "7", "anything left?"]
     just = figures.ward_table(
         {"bed 1": {"a": symptoms.Symptom(1.425, 0.1)}}, {"a": healthy["a"]}, ""
     )

@@ -1,15 +1,34 @@
 """Figures of lesson 14: the chart of one patient, and all patients by all symptoms."""
 
+import textwrap
+
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..measure.symptoms import CHART_ROUNDS, CLEAR, Chart, Symptom, ratio, standard_errors, symptoms
-from .style import ALTERED, BLACK, BLUE, GREY, MEDIUM, ORANGE, figure, write, zero_line
+from .style import ALTERED, BLACK, BLUE, GREY, MEDIUM, ORANGE, SMALL, figure, write, zero_line
 
 HEALTHY = {"color": GREY, "marker": "o", "label": "healthy"}
 SICK = {"color": ALTERED, "marker": "D", "label": "the patient"}
 DIVERGING = LinearSegmentedColormap.from_list("changes", [BLUE, "white", ORANGE])
 FORMATS = {"drafts": "{:.0f}", "left at start": "{:.0f}", "distance": "{:.0e}"}
+QUESTIONS = {  # what the columns of a chart answer, in their order
+    "exact?": ("distance",),
+    "anything left?": ("left at start", "left by a round", "read per token"),
+    "drafts good?": (
+        "drafts",
+        "first draft",
+        "later drafts",
+        "last draft",
+        "τ math",
+        "τ code",
+        "τ chat",
+        "τ rounds 1, 2",
+        "τ rounds 4 on",
+    ),
+    "decision right?": ("promised − kept", "scheduled", "block's price"),
+    "sure?": ("own odds",),
+}
 SHADES = 12.0  # standard errors at which a colour is full
 PALEST = 0.35  # the share of a full colour that a symptom has which is just clear
 
@@ -98,8 +117,8 @@ def _shades(far: np.ndarray) -> np.ndarray:
 
 
 def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom], title: str):
-    """Draw all patients, {label: symptoms}, by all symptoms: values, coloured where they are CLEAR standard errors from
-    healthy."""
+    """Draw all patients, {label: symptoms}, by all symptoms, in groups of QUESTIONS: values, coloured where they are CLEAR standard
+    errors from healthy."""
     rows, columns = {"healthy": healthy, **found}, list(healthy)
     far = np.array(
         [
@@ -120,16 +139,27 @@ def ward_table(found: dict[str, dict[str, Symptom]], healthy: dict[str, Symptom]
             value, clear = patient[name].value, abs(far[row, column]) > CLEAR
             text = entry(name, value)
             write(axes, column, row, text, size=MEDIUM, colour=BLACK if clear or not row else GREY)
-    axes.set(yticks=range(len(rows)), yticklabels=rows, title=title)
-    axes.set_xticks(
-        range(len(columns)),
-        columns,
-        rotation=35,
-        ha="left",
-        rotation_mode="anchor",
-        fontsize=MEDIUM,
-    )
+    axes.set(yticks=range(len(rows)), yticklabels=rows)
+    fig.suptitle(title)
+    wrapped = [textwrap.fill(name, 9, break_long_words=False) for name in columns]
+    axes.set_xticks(range(len(columns)), wrapped, fontsize=SMALL)
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+    for question, names in QUESTIONS.items():
+        places = [place for place, name in enumerate(columns) if name in names]
+        if not places:
+            continue
+        axes.annotate(
+            question,
+            ((places[0] + places[-1]) / 2, 1),
+            (0, 36),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            fontsize=SMALL,
+            weight="bold",
+        )
+        if places[-1] < len(columns) - 1:
+            axes.axvline(places[-1] + 0.5, color=GREY, linewidth=0.8)
     zero_line(axes, 0.5)
     axes.grid(False)
     return fig
