@@ -38,6 +38,8 @@ class Course:
             (root / name).write_text("a\n")
         for name in ("notebooks", "tools/notebooks", "tests", "tools/site"):
             (root / name).mkdir(parents=True)
+        for name in ("build", "figures", "readme", "run_course"):
+            (root / "tools" / "notebooks" / f"{name}.py").touch()
         self.environment()
 
     def environment(self, name=".venv"):

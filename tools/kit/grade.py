@@ -198,9 +198,9 @@ def listen(pipe, findings: Findings, seconds: float) -> str | None:
         if told is None and step == "starting":
             raise RequestError("the grader's own process did not start; see above")
         if told is None:
-            said = f"it took longer than {seconds:g} seconds, or ended Python"
+            said = f"took longer than {seconds:g} seconds, or ended Python"
             if step.startswith("check_"):
-                findings.verdicts.setdefault(step.split()[0], {})[step] = False, said
+                findings.verdicts.setdefault(step.split()[0], {})[step] = False, f"it {said}"
             else:
                 findings.noticed.append((step, f"{said}; the statement was left out"))
             return step
