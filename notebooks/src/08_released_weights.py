@@ -535,6 +535,10 @@ print("answer:", lab.decode(out[0, inputs.shape[1]:]))
 print(f"{speculate.answers[0].accepted_length:.1f} tokens per round, of at most {dspark.gamma + 1}")
 glue(in_own=speculate.answers[0].accepted_length)
 
+# %% tags=["claim"]
+*before, newest = lab.decode(out[0, inputs.shape[1]:]).split(". ")
+claims({"greedy decoding repeats a sentence": newest.strip(" .") in before})
+
 # %% [markdown]
 # (Greedy decoding repeats a sentence here, which is easy to draft: take your own prompt before you believe ⟦in_own:.1f⟧.)
 #
