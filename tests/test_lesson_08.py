@@ -11,6 +11,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import REFERENCE, read, reference
 from dspark_lite.course.exercises import hunt
 from dspark_lite.course.exercises.lesson_08 import check_hunt
+from dspark_lite.course.exercises.patients import Service
 from dspark_lite.course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Parting, parted
@@ -208,6 +209,16 @@ def test_six_tensors_of_a_program_can_be_looked_at_and_each_again(capsys):
         "There is no tensor 'taps'; `hunt.tensors` lists the names.",
         "Put the number of a program and the name of a tensor in the place of the dots.",
     ]
+
+
+def test_a_program_is_the_healthy_one_with_its_secret_mistake(monkeypatch):
+    game = hunt.Hunt()
+    named = {
+        name: lambda healthy, name=name: Service(None, (name, healthy)) for name in hunt.MISTAKES
+    }
+    monkeypatch.setattr(hunt, "MISTAKES", named)
+    for program, cause in hunt.secret().items():
+        assert game.drafter(program, "healthy") == (cause, "healthy")
 
 
 def test_the_lessons_hunt_has_the_engines_mistake_and_its_report_says_what_a_look_could_not_tell(

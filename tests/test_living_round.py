@@ -117,7 +117,7 @@ def test_a_record_goes_through_json(sampled):
 
 def rounds_of(layer):
     """The recorded rounds that a layer is shown with."""
-    return recorded_rounds({"twin": "twins", "left": "sick"}.get(layer, "sampled"))
+    return recorded_rounds("sick" if layer == "left" else "sampled")
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -149,21 +149,6 @@ def test_the_losses_bars_are_the_chances_to_be_kept(sampled):
             assert overlap(draft) == pytest.approx(area - refused, abs=2e-3)
 
 
-def test_two_programs_are_marked_where_they_first_differ():
-    r = recorded_rounds("twins")[0]
-    places = [k for k, (draft, text) in enumerate(zip(r.drafts, r.twin)) if draft.text != text]
-    scene = round_scene("twin", [r])
-    marks = [shape for shape in scene["rounds"][0]["drawings"][0] if shape.get("thick") == 4]
-    assert len(marks) == 1 and f"slot {places[0] + 1}:" in " ".join(
-        step["say"] for step in scene["rounds"][0]["steps"]
-    )
-    same = replace(r, twin=[draft.text for draft in r.drafts])
-    shapes = round_scene("twin", [same])["rounds"][0]["drawings"][0]
-    assert not [shape for shape in shapes if shape.get("thick") == 4]
-    with pytest.raises(RequestError, match="twin"):
-        round_scene("twin", recorded_rounds("sampled"))
-
-
 def test_what_stays_in_a_sick_cache_is_what_no_committed_token_owns():
     for r in recorded_rounds("sick"):
         over = r.caches["drafter"][2] - r.caches["target"][2]
@@ -172,11 +157,6 @@ def test_what_stays_in_a_sick_cache_is_what_no_committed_token_owns():
         assert over > 0 and words.startswith(f"{over} ")
     healthy = round_scene("left", recorded_rounds("sampled"))["rounds"][0]["drawings"][0]
     assert not [s for s in healthy if "nobody" in str(s.get("words"))]
-
-
-def test_a_twin_is_of_a_greedy_answer(tiny_lab):
-    with pytest.raises(RequestError, match="temperature"):
-        record_rounds(tiny_lab, tiny_lab.drafter("dspark"), "x", twin=tiny_lab.drafter("dspark"))
 
 
 def test_the_scene_shows_the_refusal_and_then_what_was_committed(sampled):

@@ -196,7 +196,9 @@ RIGHT = {
     ),
     "06 check_draft_chain": draft_chain,
     "06 check_chain_loss": chain_loss,
-    "06 check_survives": lambda from_target, committed: torch.tensor(from_target),
+    "06 check_survives": lambda in_text, gamma: (
+        torch.arange(len(in_text)) < len(in_text) - gamma + 1
+    ),
     "07 check_sees": sees,
     "07 check_acceptance": lambda p, q: 1 - torch.relu(q - p).sum(-1),
     "07 check_dspark_loss": dspark_loss,

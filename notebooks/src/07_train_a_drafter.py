@@ -5,7 +5,7 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=95 difficulty="hard"
+# %% [markdown] tags=["header"] minutes=105 difficulty="hard"
 # # 07 · Train a drafter
 #
 # What must a drafter learn in order to be accepted? Not to be right: to be *as unsure as the target, about the same tokens*. This

@@ -5,10 +5,10 @@
 #       format_name: percent
 # ---
 
-# %% [markdown] tags=["header"] minutes=80 difficulty="medium"
+# %% [markdown] tags=["header"] minutes=90 difficulty="medium"
 # # 08 · The released weights
 #
-# In September 2026 [a test](../docs/references.md#vllm-norm) of vLLM's kernels (programs for single operations) reported 1.08 tokens per
+# In September 2026 [a test](../docs/references.md#vllm-kernels) of vLLM's kernels (programs for single operations) reported 1.08 tokens per
 # round with the DSpark that DeepSeek had released, where 3.99 were expected. One token of each round is the target's own, so almost no
 # draft was accepted. No kernel had raised an error. Here you find the mistake.
 #
@@ -37,9 +37,7 @@ import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_08 as exercises
 from dspark_lite.course.figures import lesson_08 as figures
-from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
-from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 from dspark_lite.course.names import PROFILES
 
 lab = dspark_lite.setup()
@@ -56,9 +54,8 @@ print(f"{target.name} on {lab.device_name}: {target.num_layers} layers, {target.
 #
 # ## No error, and everything is slow
 #
-# **Using a drafter wrongly usually raises no error. Under greedy decoding it changes no answer either, except at ties (below), because the
-# target judges every token. It costs speed, sometimes more than drafting gains.** (In that test the answers were worse, too. A wrong
-# drafter hardly causes that, so something else may also have been wrong.)
+# **A drafter used wrongly usually raises no error. It changes no answer either (greedy: none but ties, below; sampled: not their
+# distribution), because the target judges every token. It costs speed, sometimes more than drafting gains.**
 #
 # ## Two files
 #
@@ -112,14 +109,14 @@ glue(copies=100 * copies / sum(files["DSpark for Qwen3-4B"].values()))
 offered = {draft: (config, shapes)} | {name: (entry["config"], {tensor: tuple(shape) for tensor, shape in entry["tensors"].items()})
                                        for name, entry in manifest.items()}
 placed = {name: inspection.place(inspection.asked_for(settings), tensors) for name, (settings, tensors) in offered.items()}
-for name, sets in placed.items():
-    print(f"{name.removeprefix('deepseek-ai/'):26}", "every tensor finds its place" if not any(sets) else sets)
+amiss = {name: sets for name, sets in placed.items() if any(sets)}
+print(f"{len(manifest)} released files and ours:", amiss or "every tensor finds its place")
 renamed = {name.replace("hidden_norm", "context_norm"): shape for name, shape in shapes.items()}
 missing, unexpected, _ = inspection.place(inspection.asked_for(config), renamed)
-print(f"{'one tensor renamed':26} missing {missing}, unexpected {unexpected}")
+print(f"one tensor renamed: missing {missing}, unexpected {unexpected}")
 
 # %% tags=["claim"]
-claims({"every released draft for Qwen3 fits": not any(any(sets) for sets in placed.values())})
+claims({"every released draft for Qwen3 fits": not amiss and len(manifest) == 9})
 
 # %% [markdown]
 # All files fit. A loader that skips unknown names leaves the renamed part untrained, and says nothing.
@@ -154,7 +151,7 @@ picture = figures.layout_picture()
 
 # %% [markdown]
 # Arrows lead from each slot to the place it predicts. Four mistakes met in public code; none raises an error. The numbers in circles mark
-# the first three:
+# them:
 #
 # 1. *Taps one layer early*: in place of each tap the drafter gets the hidden states of the layer before.
 # 2. *Read in the other layout*: what a mask predicts for the next place is used at the mask's own, so every draft is one place off.
@@ -174,26 +171,26 @@ tiny = dspark_lite.setup("tiny") if lab.profile != "tiny" else lab
 drafts = {"dspark": dspark if tiny is lab else load_drafter("tiny-dspark", tiny.target), "dflash": load_drafter("tiny-dflash", tiny.target)}
 healthy, request = patients.Service(tiny.target, drafts["dspark"]), tiny.encode(tiny.prompts["chat"][0])
 four = {"taps one layer early": patients.taps_early, "read in the other layout": patients.other_layout,
-        "mask for the anchor": patients.mask_for_anchor, "block left in the cache": patients.block_kept}
+        "block left in the cache": patients.block_kept, "mask for the anchor": patients.mask_for_anchor}
 columns = {"taps of the target": "taps", "block: hidden states": "block", "second block: hidden states": "second block"}
 ours = trace(tiny.target, drafts["dspark"], request)  # {name: tensor}, in the order of computation
 theirs = {label: trace(tiny.target, mistake(healthy).drafter, request) for label, mistake in four.items()}
 first_shown = {}
-for label, tensors in theirs.items():
+for number, (label, tensors) in enumerate(theirs.items(), 1):
     errors = {column: largest_difference(ours[name], tensors[name]) for name, column in columns.items()}
     first_shown[label] = next(column for column, error in errors.items() if error > ALLOWED)
     words = {column: "DIFFERS" if column == first_shown[label] else "differs" if error > ALLOWED else "equal" for column, error in errors.items()}
-    print(f"{label:25}", "  ".join(f"{column} {word:8}" for column, word in words.items()))
+    print(f"{number}. {label:25}", "  ".join(f"{column} {word:8}" for column, word in words.items()))
 
 # %% tags=["claim"]
-claims({"each mistake shows first where the text says": list(first_shown.values()) == ["taps", "block", "block", "second block"]})
+claims({"each mistake shows first where the text says": list(first_shown.values()) == ["taps", "block", "second block", "block"]})
 
 # %% [markdown]
 # **The first difference names the place**: what the drafter reads (1), how its block is made or read (2 and 4), or what a round leaves
 # behind (3). A test of single modules sees none of them, because it gives each module the right input. So compare a *whole run*, in
 # smaller steps than these three. How large a difference is tells little: it grows on its way.
 #
-# And what does a mistake cost? Take the fourth, on two prompts of each kind.
+# And what does a mistake cost? Take the fourth, on a prompt of each kind.
 
 # %%
 blind = bet("08 mask for the anchor")
@@ -201,9 +198,9 @@ blind = bet("08 mask for the anchor")
 # %% tags=["folded", "answer"]
 # @title Tokens per round, as it is and with each mistake
 def tokens_per_round(drafter):
-    """The accepted length of a drafter over two greedy answers a domain."""
-    rounds = [one for texts in tiny.prompts.values() for text in texts[:2]
-              for one in dspark_lite.generate(tiny.target, drafter, tiny.encode(text), max_new_tokens=32).rounds]
+    """The accepted length of a drafter over a greedy answer a domain."""
+    rounds = [one for texts in tiny.prompts.values()
+              for one in dspark_lite.generate(tiny.target, drafter, tiny.encode(texts[0]), max_new_tokens=32).rounds]
     return sum(one.committed for one in rounds) / len(rounds)
 
 
@@ -224,13 +221,6 @@ claims({"without the anchor the drafter is worse, and by far not useless": 0.75 
 #
 # </details>
 #
-# A mistake need not show at once. Below, the upper row is right; the lower row is drafted by a program that enters each token with the
-# feature of the token *before* it. Play it: the first block agrees but for its end, the second breaks at the third slot.
-
-# %%
-picture = living_round("twin", recorded_rounds("twins"))
-
-# %% [markdown]
 # ### Exercise 1 · The first difference (code)
 # *5 minutes · easy · core.*
 #
@@ -281,17 +271,17 @@ engine_keeps = bet("08 vLLM's counts")
 # %% tags=["folded", "answer"]
 # @title vLLM's counts less ours
 from dspark_lite.common.files import ROOT
+from dspark_lite.course.measure import evaluation
 
 served = result_files.read(ROOT / "assets" / "measurements" / "engine.json", "git restore assets/measurements")
 theirs_kept = {row["drafter"]: row["vllm"]["accepted_by_position"] for row in served["rows"] if "not_run" not in row and not row["prefix_cache"]}
 asked = [text for texts in tiny.prompts.values() for text in texts[:served["prompts"]]]
 
 
-def kept_by_position(drafter):
-    """How many drafts `generate` keeps at each position, counted as a server does."""
-    kept = [0] * drafter.gamma
-    for text in asked:
-        played = dspark_lite.generate(tiny.target, drafter, tiny.encode(text), max_new_tokens=served["tokens"] + drafter.gamma)
+def kept_by_position(drafter, play=evaluation.rollouts_side_by_side):
+    """How many greedy drafts are kept at each position, counted as a server does; `play` answers all requests."""
+    kept, tiny.max_new_tokens = [0] * drafter.gamma, served["tokens"] + drafter.gamma
+    for played in play(tiny, drafter, asked, temperature=0.0):
         written = 1  # a server counts the rounds that begin before its answer is full
         for one in played.rounds:
             kept = [count + (written < served["tokens"] and one.accepted > k) for k, count in enumerate(kept)]
@@ -375,8 +365,18 @@ if done:
 # A look tells something only if the mistakes that are left disagree about it. `block: logits with the head` differs with nearly every
 # mistake, so it seldom tells anything.
 #
-# Which of your three is vLLM's? Think before you unfold.
-#
+# Which of your three is vLLM's? Let each play the six requests, and compare its counts with the server's.
+
+# %%
+# From a folded cell above: `kept_by_position` counts what a drafter has accepted, `theirs_kept` are vLLM's counts.
+counted = {f"program {program}": kept_by_position(hunt.drafter(program, healthy), play=evaluation.rollouts) for program in (1, 2, 3)}
+for name, kept in {**counted, "ours, as it is": ours_kept["dspark"], "vLLM's server": theirs_kept["dspark"]}.items():
+    print(f"{name:15} accepted at positions 1 to {len(kept)}: {kept}")
+
+# %% tags=["claim"]
+claims({"program 3 alone has the server's counts": [kept == theirs_kept["dspark"] for kept in counted.values()] == [False, False, True]})
+
+# %% [markdown]
 # <details><summary>What it was</summary>
 #
 # *One norm for all keys*, program 3. vLLM norms the context's keys of all layers in one call, and passes all norm weights as a table, one
@@ -388,27 +388,28 @@ if done:
 #
 # </details>
 #
-# If that is vLLM's only mistake, our drafters with the same mistake must reach exactly vLLM's counts.
+# The other drafter tests it: with the same mistake our DFlash must reach its counts.
 
 # %%
-# From a folded cell above: `drafts` are our two drafters, `kept_by_position` counts what one has accepted, `theirs_kept` are vLLM's counts.
-counted = {name: kept_by_position(patients.as_in_the_engine(drafter)) for name, drafter in drafts.items()}
-for name, kept in counted.items():
-    print(f"{name:7} ours with the mistake: {kept}\n        vLLM's server counted: {theirs_kept[name]}")
-norms = [layer.self_attn.k_norm.weight for layer in drafts["dspark"].layers]
-apart = [((norm - norms[0]).abs().mean() / norms[0].abs().mean()).item() for norm in norms[1:]]
-print("DSpark's key norms differ from the first layer's, on average, by " + ", ".join(f"{part:.0%}" for part in apart))
-glue(norms=100 * max(apart))
+with_it = kept_by_position(patients.as_in_the_engine(drafts["dflash"]))
+print(f"DFlash with the mistake: {with_it}\nvLLM's server counted:   {theirs_kept['dflash']}")
+apart = {}
+for name, drafter in drafts.items():
+    first, *others = [layer.self_attn.k_norm.weight for layer in drafter.layers]
+    apart[name] = [((norm - first).abs().mean() / first.abs().mean()).item() for norm in others]
+    print(f"{name}'s key norms differ from its first layer's, on average, by " + ", ".join(f"{part:.0%}" for part in apart[name]))
 
 # %% tags=["claim"]
-claims({"with the mistake ours accepts what the server counted": counted == {name: theirs_kept[name] for name in drafts},
-        "the mistake costs DFlash a few accepted drafts": 0 < sum(ours_kept["dflash"]) - sum(counted["dflash"]) < sum(ours_kept["dflash"]) / 10,
-        "and DSpark gains a little": sum(ours_kept["dspark"]) < sum(counted["dspark"]) < 1.05 * sum(ours_kept["dspark"])})
+claims({"with the mistake ours accepts what the server counted": with_it == theirs_kept["dflash"],
+        "the mistake costs DFlash a few accepted drafts": 0 < sum(ours_kept["dflash"]) - sum(with_it) < sum(ours_kept["dflash"]) / 10,
+        "DFlash's norms lie closer together than DSpark's": max(apart["dflash"]) < max(apart["dspark"]),
+        "and DSpark gains a little": sum(ours_kept["dspark"]) < sum(counted["program 3"]) < 1.05 * sum(ours_kept["dspark"])})
 
 # %% [markdown]
-# The counts agree at every position, for both drafters: this one mistake explains the whole difference. DSpark's counts move so little
-# perhaps because its layers' key norms resemble each other: on average they differ by no more than ⟦norms:.0f⟧ % from the first layer's. In
-# a large drafter they may differ more, and the same mistake do more harm. (We have not tested this.)
+# The counts agree at every position, for both drafters: this one mistake explains the whole difference. How far the norms lie apart does not
+# tell the harm: DFlash's, which loses drafts, lie closer together than DSpark's. Whether the same mistake brings a large drafter down to
+# 1.08 we have not tested. The report does not say whether the repair brought 3.99. In its test the answers were
+# worse, too; a wrong drafter hardly causes that, so something else may also have been wrong.
 #
 # > **How sure are we?** One version of vLLM, on a CPU, six requests; exact counts, so no intervals.
 #
@@ -421,11 +422,11 @@ claims({"with the mistake ours accepts what the server counted": counted == {nam
 # So judge the **first** difference: after it the two texts have different prefixes, and later differences prove nothing. If rounding
 # could have made the target choose either token, the difference is a *tie*. If not, something is wrong. bfloat16 keeps two to three
 # digits: logits near 20 lie 0.125 apart (one *step*), and a pass rounds many times. We excuse by rounding a token whose logit lies at most
-# eight such steps below the best one (`allowed` in exercise 3). That is generous: *tie* means that rounding can explain the difference,
-# not that it does.
+# eight such steps below the best one (near 20 one whole logit, odds of almost 3 to 1; `allowed` in exercise 3). That is generous: *tie*
+# means that rounding can explain the difference, not that it does.
 #
 # ### Exercise 3 · Is it a tie? (code)
-# *8 minutes · medium · core.*
+# *4 minutes · medium · core.*
 #
 # You get the target's `logits` [V] after the prefix that both texts share, the texts' next tokens (`ours`, `theirs`), and `allowed`, the
 # largest distance below the best logit that rounding excuses (itself included). Return True or False.
@@ -455,29 +456,29 @@ def is_tie(logits, ours, theirs, allowed):
 done = exercises.check_is_tie(is_tie)
 
 # %% [markdown]
-# Four greedy chat answers of the tiny models, by plain decoding and by DSpark: do they differ in float32, and in bfloat16?
+# Two greedy chat answers of the tiny models, by plain decoding and by DSpark: do they differ in float32, and in bfloat16?
 
 # %%
 from dspark_lite.course.world.tokenizer import chat_ids
 from dspark_lite.losslessness.ties import parted
 
-four, differ, ties = tiny.prompts["chat"][:4], {}, {}
+two, differ, ties = tiny.prompts["chat"][1:3], {}, {}
 for name, dtype in {"float32": torch.float32, "bfloat16": torch.bfloat16}.items():
     rounded = load_target("tiny-target", device="cpu", dtype=dtype)
     rounded_draft, partings = load_drafter("tiny-dspark", rounded), []
-    for text in four:
+    for text in two:
         question = torch.tensor([chat_ids(rounded.tokenizer, text)])
-        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=40).token_ids for chosen in (rounded_draft, None))
+        drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=24).token_ids for chosen in (rounded_draft, None))
         partings.append(parted(rounded, question, drafted, plain))
     differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
-    print(f"{name:9} {differ[name]} of {len(four)} answers differ from plain decoding's; {ties[name]} of these are ties")
+    print(f"{name:9} {differ[name]} of {len(two)} answers differ from plain decoding's; {ties[name]} of these are ties")
 
 # %% tags=["claim"]
-claims({"in float32 none differs, in bfloat16 some do": differ["float32"] == 0 < differ["bfloat16"],
-        "each difference in bfloat16 is a tie": differ["bfloat16"] == ties["bfloat16"]})
+claims({"in float32 none differs, in bfloat16 one does": (differ["float32"], differ["bfloat16"]) == (0, 1),
+        "the difference in bfloat16 is a tie": differ["bfloat16"] == ties["bfloat16"]})
 
 # %% [markdown]
-# Only bfloat16's coarser rounding parts texts here, and only at ties. (We chose four answers of which one parts.)
+# Only bfloat16's coarser rounding parts texts here, once, at a tie. (We chose two answers of which one parts.)
 #
 # ### Exercise 4 · Name the cause (think)
 # *10 minutes · medium · core.*
@@ -532,11 +533,18 @@ out = target.model.generate(inputs, attention_mask=torch.ones_like(inputs), cust
 print("prompt:", my_prompt)
 print("answer:", lab.decode(out[0, inputs.shape[1]:]))
 print(f"{speculate.answers[0].accepted_length:.1f} tokens per round, of at most {dspark.gamma + 1}")
+glue(in_own=speculate.answers[0].accepted_length)
+
+# %% tags=["claim"]
+*before, newest = lab.decode(out[0, inputs.shape[1]:]).split(". ")
+claims({"greedy decoding repeats a sentence": newest.strip(" .") in before})
 
 # %% [markdown]
+# (Greedy decoding repeats a sentence here, which is easy to draft: take your own prompt before you believe ⟦in_own:.1f⟧.)
+#
 # ## Recap
 # - Check names and shapes first, then every module against reference tensors, then a whole run.
-# - A drafter used wrongly usually raises no error, and changes no greedy answer except at ties. The first tensor that differs names the
+# - A drafter used wrongly usually raises no error, and changes no answer but greedy ones at ties. The first tensor that differs names the
 #   place.
 # - In 16 bits two greedy texts may part at a tie. Judge the first difference.
 # - A healthy accepted length does not prove that a drafter is used as it was trained.
@@ -641,7 +649,7 @@ for device in ("T4", "H200"):
 speeds = public["tokens_per_second"]
 rows.append([f"{public['device']}, a public notebook", f"{speeds['plain']:.1f}", f"{speeds['dspark']:.1f}",
              f"{public['speed_run']['dspark_accepted_length']:.2f}", f"{public['speedup']:.2f}"])
-glue(public_plain=speeds["plain"], public_small=speeds["small_lm"], small_shortest=min(public["small_lm_accepted_length"].values()),
+glue(public_speedup=public["speedup"], public_plain=speeds["plain"], public_small=speeds["small_lm"], small_shortest=min(public["small_lm_accepted_length"].values()),
      small_longest=max(public["small_lm_accepted_length"].values()), public_memory=public["memory_gigabytes"])
 
 
@@ -663,10 +671,10 @@ claims({"the public notebook is slower than predicted for a T4": speeds["dspark"
         "its small LM is slower than plain decoding": speeds["small_lm"] < speeds["plain"]})
 
 # %% [markdown]
-# The public notebook is slower than predicted even for a T4; why, it does not tell. Its plain decoding is also too slow beside its
-# DSpark, so its ratio is higher than its own speed with DSpark deserves ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours,
-# of one prompt per domain, is rough. `dspark_lite.generate(..., prepare=dspark_lite.fast_path)` records the operations once and replays them with
-# one start, as serving engines do.
+# The public notebook is slower than predicted even for a T4; why, it does not tell. Its plain decoding is slower than its DSpark speed would
+# lead one to expect, so ⟦public_speedup:.2f⟧ overstates the gain ([lesson 01](01_why_decoding_is_slow.ipynb), exercise 3). Yours, of one
+# prompt per domain, is rough. `dspark_lite.generate(..., prepare=dspark_lite.fast_path)` records the operations once and
+# replays them with one start, as serving engines do.
 #
 # The same notebook also drafts with a ready-made small model, Qwen3-0.6B. It commits ⟦small_shortest:.2f⟧ to ⟦small_longest:.2f⟧ tokens
 # per round, and yet writes only ⟦public_small:.1f⟧ tokens per second where plain decoding writes ⟦public_plain:.1f⟧: its passes cost more

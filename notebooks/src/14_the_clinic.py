@@ -16,7 +16,7 @@
 # **What you need**: lessons 02 (the rule), 03 (caches), 05 (the sequential head), 08 (silent mistakes), 09 (confidence) and 10 (the cost
 # table).
 #
-# **Sources**: mistakes that people met and [reported](../docs/references.md#reports), and one that we found in [an engine](../docs/references.md#vllm-norm);
+# **Sources**: mistakes that people met and [reported](../docs/references.md#reports), and one that we found in [an engine](../docs/references.md#vllm-kernels);
 # drafter and scheduler are those of the [DSpark paper](../docs/references.md#dspark). [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]

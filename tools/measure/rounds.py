@@ -5,7 +5,7 @@ from copy import copy
 
 import dspark_lite
 from dspark_lite.common.files import write_json
-from dspark_lite.course.exercises.patients import Service, refused_kept, features_late
+from dspark_lite.course.exercises.patients import Service, refused_kept
 from dspark_lite.course.measure.recorded_rounds import RECORDED, as_json, record_rounds
 from dspark_lite.course.result_files import REFERENCE
 
@@ -15,7 +15,7 @@ STEP = [("math", 0), ("code", 0), ("chat", 0), ("chat", 1)]  # requests that sha
 
 def recorded(lab) -> dict[str, list[dict]]:
     """Return rounds of DSpark's answers to the first prompt of a domain, by name; under "step" one round each of some answers, under
-    "twins" with the blocks of a drafter that reads each feature one token late, under "sick" those of one that keeps what was refused."""
+    "sick" those of a drafter that keeps what was refused."""
     drafter = lab.drafter("dspark")
     healthy, request = Service(lab.target, drafter), lab.prompts["chat"][0]
     found = {
@@ -27,9 +27,6 @@ def recorded(lab) -> dict[str, list[dict]]:
         for domain, number in STEP
         for r in record_rounds(lab, drafter, lab.prompts[domain][number], count=1)
     ]
-    found["twins"] = record_rounds(
-        lab, drafter, request, temperature=0.0, twin=features_late(healthy).drafter
-    )
     sick, ward = refused_kept(healthy), copy(lab)
     ward.target = sick.target
     found["sick"] = record_rounds(ward, sick.drafter, request, temperature=0.0)

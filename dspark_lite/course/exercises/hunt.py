@@ -167,6 +167,10 @@ class Hunt:
         self.tensors = list(next(iter(differences().values())))
         self.looks: dict[int, list[str]] = {program: [] for program in self._secret}
 
+    def drafter(self, program: int, healthy: Service) -> DSpark:
+        """Return the drafter of a healthy service with a program's mistake."""
+        return MISTAKES[self._secret[program]](healthy).drafter
+
     def look(self, program: int, tensor: str) -> None:
         """Print how far a program's tensor is from ours; at most LOOKS tensors of each program."""
         if program is ... or tensor is ...:

@@ -97,8 +97,8 @@ def numbered(axes, x: float, y: float, number: int, text: str) -> None:
 
 
 def layout_picture():
-    """Draw a block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where three
-    mistakes are made: in the taps, in the layout, in the draft's cache."""
+    """Draw a block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where four
+    mistakes are made: in the taps, in the layout, in the draft's cache, in the anchor's slot."""
     wide = 0.62  # inches of a column
     context, slots = 2, 4  # tokens of the context that are drawn, slots of the block
     panel = wide * (context + slots + 1) + 0.5
@@ -159,6 +159,9 @@ def layout_picture():
                 color=BLUE,
             )
             numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
+            numbered(axes, left - 0.06, bottom + 0.5, 4, "a mask stands here")
+            aside = columns[context] - 0.15
+            arrow(axes, (aside, bottom + 0.38), (aside, bottom), WINE)
             first, last = columns[context] - 0.5 * wide, columns[context + slots - 1] + 0.5 * wide
             axes.plot(
                 [first + 0.03] * 2 + [last - 0.03] * 2,

@@ -437,43 +437,6 @@ def draw_losses(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
         stage.text(EDGE + 15, y + 13, words[half:].strip(), size=10.5)
 
 
-def draw_twin(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
-    """Add the block of a second program under the first one's, and a mark between the first two words that differ."""
-    leaves = {} if at.next is None else {at.next: {"opacity": 0}}
-    differ = _first_difference(r)
-    for k, (draft, text) in enumerate(zip(r.drafts, r.twin, strict=True), start=1):
-        (x, y), same = stage.under(k), draft.text == text
-        seen = {at.drafted[k - 1]: {"opacity": 1, "wait": 90 * k}} | leaves
-        role = "line" if same or differ is None or k > differ + 1 else "refused"
-        stage.rect(x, y, stage.box, BOX, "paper", role, seen, round=5, thick=2, opacity=0)
-        words = fitted(text, stage.box - 4)
-        middle = {"anchor": "middle", "mono": True, "opacity": 0}
-        stage.text(x + stage.box / 2, y + 18.5, words, seen, **middle)
-        if differ == k - 1:
-            lit = appear(at.seen) | leaves
-            stage.rect(
-                x - 3, y - 3, stage.box + 6, BOX + 6, "none", "refused", lit, thick=4, opacity=0
-            )
-    stage.text(EDGE, stage.floor + 12, "below each word: the second program's", size=11)
-
-
-def _first_difference(r: RecordedRound) -> int | None:
-    """Return the first place, from 0, at which the twin's block differs; None if it does not."""
-    pairs = zip(r.drafts, r.twin, strict=True)
-    return next((k for k, (draft, text) in enumerate(pairs) if draft.text != text), None)
-
-
-def _lit(r: RecordedRound) -> str:
-    """Return the sentence of the first difference of two programs."""
-    differ = _first_difference(r)
-    if differ is None:
-        return "Both programs drafted the same words; only their numbers could tell them apart."
-    return (
-        f"The first difference is slot {differ + 1}: {said(r.drafts[differ].text)} here, {said(r.twin[differ])} there. "
-        "Look for the mistake before it, not after it."
-    )
-
-
 def draw_left(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
     """Add a bar of the target's cache and one of the draft's, in tokens; red is what no committed token owns."""
     most = max(size for sizes in r.caches.values() for size in sizes)
@@ -617,19 +580,6 @@ LAYERS = {
                 f"{said(draft.text)} stood in a slot where p and q share {overlap(draft):.2f}, so a draft is kept that often; "
                 f"the head said {draft.confidence:.2f}. {verdict(draft).capitalize()}"
             ),
-        },
-    ),
-    "twin": Layer(
-        "The same round in two programs",
-        draw_twin,
-        zone=42,
-        foot=18,
-        telling="seen",
-        sentences={
-            "block": lambda drafts: (
-                f"Two programs read the same text and draft {len(drafts)} words each. They should agree."
-            ),
-            "seen": _lit,
         },
     ),
     "left": Layer(

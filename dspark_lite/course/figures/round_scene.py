@@ -168,8 +168,6 @@ def round_scene(layer: str, rounds: list[RecordedRound]) -> dict:
         row[3] is None for r in rounds for draft in r.drafts for row in draft.top
     ):
         raise RequestError("the layer push needs a drafter with a sequential head")
-    if layer == "twin" and not all(r.twin for r in rounds):
-        raise RequestError("the layer twin needs rounds recorded with a twin")
     if layer == "left" and not all("drafter" in r.caches for r in rounds):
         raise RequestError("the layer left needs a drafter with a cache of its own")
     shown = LAYERS[layer]

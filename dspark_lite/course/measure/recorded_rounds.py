@@ -45,7 +45,7 @@ class RecordedRound:
 
     `bonus` are the likeliest tokens [text, p] behind a block that was accepted whole, else empty. `caches` holds the number of
     tokens in the target's and in the drafter's cache, if it has one: before the round, before the round
-    forgets, and after it. `twin` is the block that another drafter proposes after the same text, else empty. Times are milliseconds.
+    forgets, and after it. Times are milliseconds.
     """
 
     before: str
@@ -55,7 +55,6 @@ class RecordedRound:
     added: str
     bonus: list[list] = field(default_factory=list)
     caches: dict[str, list[int]] = field(default_factory=dict)
-    twin: list[str] = field(default_factory=list)
     draft_ms: float = 0.0
     verify_ms: float = 0.0
 
@@ -76,18 +75,14 @@ def record_rounds(
     seed: int = 0,
     count: int = 3,
     max_new_tokens: int = 80,
-    twin=None,
 ) -> list[RecordedRound]:
     """Decode a request as `generate` does and return `count` rounds in a row: from the first that
     keeps a draft and refuses one, so that there is something to see, else from the first round of
     the answer.
 
-    Only whole rounds count, whose block the end of the answer has not cut. `twin` is another drafter, whose block after the same
-    text is recorded beside each; it is for greedy answers. Raise RequestError if the answer has no whole round, or for a twin at
-    another temperature than 0.
+    Only whole rounds count, whose block the end of the answer has not cut. Raise RequestError if
+    the answer has no whole round.
     """
-    if twin is not None and temperature:
-        raise RequestError("two drafters are compared in greedy answers: temperature must be 0")
     ids = lab.encode(request)
     sequence = AnsweredPrompt(
         lab.target,
@@ -99,9 +94,7 @@ def record_rounds(
     )
     rounds, first = [], None
     while not sequence.finished and sequence.room[0] >= sequence.block_size:
-        second = [] if twin is None else _greedy_block(lab, twin, ids, sequence.answer.token_ids)
         r = _played(lab, sequence)
-        r.twin = second
         if sequence.answer.rounds[-1].committed <= r.accepted:
             break  # a stop token has cut it
         if first is None and 0 < r.accepted < len(r.drafts):
@@ -187,14 +180,6 @@ def _played(lab, sequence: AnsweredPrompt) -> RecordedRound:
         1e3 * last.draft_seconds,
         1e3 * last.verify_seconds,
     )
-
-
-def _greedy_block(lab, drafter, ids: torch.Tensor, token_ids: list[int]) -> list[str]:
-    """Return the words of the block that a drafter proposes after a prompt [1, n] and an answer so far, whose last token is the
-    anchor."""
-    known = torch.cat([ids, ids.new_tensor([token_ids[:-1]])], 1)
-    sequence = AnsweredPrompt(lab.target, drafter, known, max_new_tokens=80, temperature=0.0)
-    return [lab.tokenizer.decode([token]) for token in sequence.draft().tokens[0].tolist()]
 
 
 def _likeliest(probs: torch.Tensor, named: list[int]) -> list[int]:
