@@ -396,7 +396,6 @@ def _sweep(options) -> dict:
 
 def _train(options) -> None:
     from dspark_lite.training.devices import keep_freed_memory, processes, training_device
-    from dspark_lite.training.train import read_log
     from .measure.journal import check_writable
     from .data.estimate import estimate
     from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
@@ -408,26 +407,19 @@ def _train(options) -> None:
         folder = checkpoint_folder(recipe, options.folder)
         check_writable(folder / "config.json")
     main_process = processes().is_main_process
+    device = training_device(options.device)
     if recipe.kind == "draft" and main_process:
-        print(
-            *estimate(
-                recipe, training_device(options.device), processes().num_processes, options.minutes
-            ),
-            sep="\n",
-            flush=True,
-        )
+        lines = estimate(recipe, device, processes().num_processes, options.minutes)
+        print(*lines, sep="\n", flush=True)
     if options.estimate:
         return
     if options.own_process:
-        keep_freed_memory(training_device(options.device))
+        keep_freed_memory(device)
     if options.search:
         losses = search(
             options.recipe, options.search, options.steps, changes=changes, device=options.device
         )
-        for rate, loss in losses.items():
-            print(
-                f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}"
-            )
+        _print_search(losses)
         return
     written = train(
         options.recipe,
@@ -438,18 +430,28 @@ def _train(options) -> None:
         minutes=options.minutes,
     )
     if main_process:
-        # draws with matplotlib, which nothing before needs
-        from .figures.lesson_07 import (
-            loss_curves,
-        )
-
         print(f"written to {written}")
-        for log in sorted((BUILD / recipe.name).rglob("log.jsonl")):
-            picture = log.with_name("loss.png")
-            loss_curves(read_log(log)).savefig(picture)
-            print(f"loss curves: {picture}")
+        _draw_losses(BUILD / recipe.name)
         if recipe.kind == "draft" and recipe.evaluate:
             _evaluate_trained(recipe, folder, BUILD / recipe.name / "evaluation.json")
+
+
+def _print_search(losses: dict[float, float]) -> None:
+    """Print the loss of each rate, and which is the best."""
+    for rate, loss in losses.items():
+        best = ", the best" if loss == min(losses.values()) else ""
+        print(f"rate {rate:g}: {loss:.4f} on the answers held out{best}")
+
+
+def _draw_losses(folder: Path) -> None:
+    """Draw the loss curves of every log in a training's folder, beside it."""
+    from dspark_lite.training.train import read_log
+    from .figures.lesson_07 import loss_curves  # draws with matplotlib, which nothing before needs
+
+    for log in sorted(folder.rglob("log.jsonl")):
+        picture = log.with_name("loss.png")
+        loss_curves(read_log(log)).savefig(picture)
+        print(f"loss curves: {picture}")
 
 
 def _check_device(name: str | None) -> None:
