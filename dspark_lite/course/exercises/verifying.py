@@ -328,7 +328,7 @@ def judge_verify(learners):
     if length < possible - EXACT:
         raise Mistake(
             f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
-            f"where {possible:.2f} are possible{loss_with(learners, length)}"
+            f"where {possible:.2f} are possible{shortfall(learners, length)}"
         )
     for block in BLOCKS:
         wasteful = (
@@ -445,7 +445,7 @@ def passes_over_draft_2(verify) -> bool:
     return total_variation(committed_after(verify, [0, 1]), committed_after(verify, [0, 2])) < EXACT
 
 
-def loss_with(learners, length: float) -> str:
+def shortfall(learners, length: float) -> str:
     """Why a right verifier may commit too few tokens, as the end of a sentence."""
     if abs(length - texts(without_bonus)[1]) > EXACT:
         return ": keep a draft as often as you can, min(1, p/q)"
