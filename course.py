@@ -6,12 +6,17 @@ course.py wheelhouse` fills it, for a room without network. What follows a comma
 
 import hashlib
 import os
+import platform
 import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
+# PyTorch for a machine without a GPU: some 200 MB in place of several GB.
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+NVIDIA = ("/proc/driver/nvidia", "/dev/dxg")  # a driver of Linux, a driver under Windows
 INSTALL = ["-m", "pip", "install", "-qq", "--no-compile", "--disable-pip-version-check"]
 PYTEST = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations", "20"]
 # nbmake executes each committed notebook of the readers' edition once. A cell may take as long as a busy machine needs.
@@ -49,13 +54,13 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     ),
     "run": (
         "execute every lesson and measure the drafters",
-        "tools/notebooks",
+        "tools/notebooks/run_course.py",
         "course",
         ["-m", "tools.notebooks.run_course"],
     ),
     "record": (
         "the same, and keep the minutes that the lessons took",
-        "tools/notebooks",
+        "tools/notebooks/run_course.py",
         "course",
         ["-m", "tools.notebooks.run_course", "--record"],
     ),
@@ -68,13 +73,13 @@ COMMANDS = {  # what it does, the part of the repository that it needs, the envi
     "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
     "notebooks": (
         "build the lessons from their sources",
-        "tools/notebooks",
+        "tools/notebooks/build.py",
         "course",
         ["-m", "tools.notebooks.build"],
     ),
     "figures": (
         "the paper's figures and tables, from assets/measurements",
-        "tools/notebooks",
+        "tools/notebooks/figures.py",
         "course",
         ["-m", "tools.notebooks.figures"],
     ),
@@ -246,6 +251,26 @@ def digest(wanted: str, folder: Path) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
+def cpu_builds() -> dict[str, str]:
+    """Return the variable that has pip take PyTorch's CPU build too, {} where that is not wanted.
+
+    It is wanted on Linux without an NVIDIA GPU, unless the reader has told pip where to look, and
+    where the index can be reached."""
+    told = {"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS"} & set(
+        os.environ
+    )
+    if told or (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return {}
+    if any(Path(driver).exists() for driver in NVIDIA):
+        return {}
+    try:
+        urllib.request.urlopen(f"{CPU_BUILDS}/torch/", timeout=5).close()
+    except OSError:
+        return {}
+    print("No NVIDIA GPU is here, so pip takes PyTorch's CPU build.", flush=True)
+    return {"PIP_EXTRA_INDEX_URL": CPU_BUILDS}
+
+
 def install(wanted: str) -> None:
     """Install what a stamp stands for, unless the stamp says that it was made of the same.
 
@@ -263,11 +288,12 @@ def install(wanted: str) -> None:
     # wheelhouse/ has what the course needs, not what its tests and its site need.
     alone = wanted == "course" and house.is_dir()
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(house)} if alone else {}
+    places = offline or cpu_builds()
     hint = (
         "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
     )
     must(
-        start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **offline),
+        start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **places),
         hint if offline else "",
     )
     stamp.write_text(digest(wanted, folder))
@@ -313,7 +339,8 @@ def main() -> None:
                     "-c",
                     "constraints/pins.txt",
                     "setuptools",
-                ]
+                ],
+                **cpu_builds(),
             )
         )
     elif name in COMMANDS and (ROOT / COMMANDS[name][1]).exists():
@@ -321,7 +348,8 @@ def main() -> None:
         install(stamp)
         folder = "notebooks" if needs == "notebooks" else "."
         code = start([python(environment()), *command, *arguments], folder)
-        if name in TABLES and "--check" not in arguments:
+        tables = (ROOT / "tools" / "notebooks" / "readme.py").exists()
+        if name in TABLES and tables and "--check" not in arguments:
             code = start([python(environment()), "-m", "tools.notebooks.readme"]) or code
         must(code)
     else:

@@ -28,12 +28,15 @@ EVERY = sorted(page for page in FOUND if not page.startswith("_static/"))
 # of the package, all alike: two of them are opened
 SOURCES = [page for page in EVERY if page.startswith("_modules/")]
 OPENED = [page for page in EVERY if page not in SOURCES] + SOURCES[:2]
-WITH_WIDGETS = [
-    page for page in EVERY if 'class="course-widget"' in (PAGES / page).read_text(encoding="utf-8")
-]
-WITH_ROUNDS = [
-    page for page in EVERY if 'course-round"' in (PAGES / page).read_text(encoding="utf-8")
-]
+
+
+def pages_with(drawing):
+    """The pages that have such a drawing."""
+    return [page for page in EVERY if f'course-{drawing}"' in (PAGES / page).read_text("utf-8")]
+
+
+WITH_FRAMES, WITH_ROUNDS = pages_with("frames"), pages_with("round")
+WITH_DRAFTER, WITH_SCHEDULER = pages_with("drafter_game"), pages_with("scheduler_game")
 SERIOUS = {"serious", "critical"}
 # What can be worked by hand in a page's own part, and is seen.
 CONTROLS = ":is(article, .bd-search-container) :is(a[href], button, input, select, summary)"
@@ -177,46 +180,33 @@ def test_every_internal_link_leads_somewhere(page):
     assert broken == []
 
 
-def picture(place):
-    """What a drawing shows at the moment."""
-    return place.locator(".picture").inner_html()
-
-
-def moved(place, control) -> bool:
-    """Whether the picture changes when a control is moved by keys, one way or the other."""
-    before = picture(place)
-    control.focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowLeft", "ArrowUp", "ArrowUp"):
-        control.press(key)
-        if picture(place) != before:
-            return True
-    return False
-
-
-def test_most_lessons_play_a_round_and_some_have_controls():
-    assert len(WITH_WIDGETS) >= 4 and len(WITH_ROUNDS) >= 12
+def test_most_lessons_play_a_round_and_some_have_a_slider_or_a_game():
+    assert len(WITH_FRAMES) >= 5 and len(WITH_ROUNDS) >= 12
+    assert len(WITH_DRAFTER) == len(WITH_SCHEDULER) == 2  # a lesson and the playground
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("page", WITH_WIDGETS)
-def test_a_control_is_moved_and_the_picture_changes(visit, page, size):
+@pytest.mark.parametrize("page", WITH_FRAMES)
+def test_a_slider_shows_another_frame_and_a_tap_enlarges_it(visit, page, size):
     tab = visit(page, size)
-    for place in tab.locator(".course-widget").all():
-        assert (
-            place.is_visible()
-            and not place.locator("xpath=../..").locator("img").first.is_visible()
-        )
-        controls = place.locator(".controls :is(input, select)").all()
-        assert len(controls) >= 3
-        assert [
-            control.get_attribute("name") for control in controls if not moved(place, control)
-        ] == []
-        assert (
-            place.locator(".picture").get_attribute("aria-label")
-            == place.locator(".said").inner_text()
-        )
+    for place in tab.locator(".course-frames").all():
+        still = place.locator("xpath=../../*[contains(@class, 'enlarge')]/img")
+        assert place.is_visible() and not still.first.is_visible()
+        slider, image = place.get_by_role("slider"), place.locator(".enlarge img")
+        slider.press("Home")
+        seen = [image.get_attribute("src")]
+        for _ in range(int(slider.get_attribute("max"))):
+            slider.press("ArrowRight")
+            seen.append(image.get_attribute("src"))
+            said = place.locator("output").inner_text()
+            assert slider.get_attribute("aria-valuetext") == image.get_attribute("alt") == said
+        assert len(set(seen)) == len(seen) >= 5
+        assert image.bounding_box()["width"] <= SIZES[size]["width"]
+        place.locator(".enlarge").click()
+        assert tab.locator("dialog[open] img").get_attribute("src") == seen[-1]
+        tab.keyboard.press("Escape")
         place.scroll_into_view_if_needed()
-        place.screenshot(path=PICTURES / f"widget-{page.split('/')[-1][:2]}-{size}.png")
+        place.screenshot(path=PICTURES / f"frames-{page.split('/')[-1][:2]}-{size}.png")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -277,10 +267,10 @@ def test_a_round_is_whole_in_its_page_and_moves_only_where_motion_is_wanted(visi
         assert (max(seconds) > 0.3) == (motion == "no-preference")
 
 
-@pytest.mark.parametrize("page", sorted({*WITH_WIDGETS, *WITH_ROUNDS}))
+@pytest.mark.parametrize("page", sorted({*WITH_FRAMES, *WITH_ROUNDS}))
 def test_without_scripts_the_still_picture_is_shown(visit, page):
     tab = visit(page, java_script_enabled=False)
-    for place in tab.locator(".course-widget, .course-round").all():
+    for place in tab.locator(".course-frames, .course-round").all():
         assert (
             not place.is_visible()
             and place.locator("xpath=../..").locator("img").first.is_visible()
@@ -288,7 +278,7 @@ def test_without_scripts_the_still_picture_is_shown(visit, page):
 
 
 @pytest.mark.parametrize(
-    "page", ["index.html", "playground.html", "search.html", *sorted({*WITH_WIDGETS, *WITH_ROUNDS})]
+    "page", ["index.html", "playground.html", "search.html", *sorted({*WITH_FRAMES, *WITH_ROUNDS})]
 )
 def test_every_control_is_reached_by_the_keyboard(visit, page):
     tab = visit(page)
@@ -309,50 +299,114 @@ def test_every_control_is_reached_by_the_keyboard(visit, page):
     )
 
 
-def test_the_rule_commits_the_targets_distribution_and_the_mistake_does_not(visit):
-    """20,000 draws from a fixed start of the page's generator: the distance is 0.007 for the rule, 0.12 for the mistake."""
-    tab = visit("playground.html")
+@pytest.mark.parametrize("size", SIZES)
+def test_the_rule_is_found_and_only_with_what_is_owed(visit, size):
+    tab = visit("playground.html", size)
     place = tab.locator("#play-rule")
-
-    def distance():
-        for _ in range(2):
-            place.get_by_role("button", name="Draw 10,000").click()
-        return float(re.search(r"are (0\.\d+) away", place.locator(".said").inner_text())[1])
-
-    assert distance() < 0.02
+    said = place.get_by_role("status")
+    assert "0.40 away" in said.inner_text()  # everything is kept
+    place.get_by_label("keep chance of the").fill("0.2")
+    assert "have the target's distribution. No rule keeps more" in said.inner_text()
     place.get_by_role("checkbox").check()
-    assert distance() > 0.05
-    place.get_by_label("the, target p").fill("50")
+    assert "away" in said.inner_text()
+    place.get_by_role("checkbox").uncheck()
+    place.get_by_label("the, target p").fill("0")
     place.get_by_label("the, target p").press("Enter")
-    assert "So far" not in place.locator(".said").inner_text()
+    assert "away" in said.inner_text()
+    place.get_by_role("button", name="Show the rule").click()
+    assert "have the target's distribution. No rule keeps more" in said.inner_text()
+    for word in ("a", "my", "its"):
+        place.get_by_label(f"{word}, target p").fill("-3")
+        place.get_by_label(f"{word}, target p").press("Enter")
+    assert "All weights of the target p are 0" in said.inner_text()
+    assert place.get_by_role("button", name="Draw one word").is_disabled()
 
 
-def test_a_round_is_played_to_its_end(visit):
-    tab = visit("playground.html")
-    place = tab.locator("#play-round")
-    for _ in range(3):
-        for _ in range(5):  # three drafts and the target's own token at most
-            if place.get_by_role("button", name="Another block").count():
-                break
-            place.get_by_role("button").first.click()
-            assert re.match("Right: |Not so: ", place.locator(".said").inner_text())
-        assert (
-            "commits" in place.locator(".said").inner_text()
-            and 1 < place.locator("li").count() + 1 <= 5
-        )
-        place.get_by_role("button", name="Another block").click()
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_a_slow_draw_tells_offer_coin_verdict_and_replacement(visit, motion):
+    tab = visit("playground.html", reduced_motion=motion)
+    place = tab.locator("#play-rule")
+    for word in ("the", "a", "my", "its"):
+        place.get_by_label(f"keep chance of {word}").fill("0")
+    place.get_by_role("button", name="Draw one word").click()
+    assert (place.locator("li").count() == 4) == (motion == "reduce")
+    place.locator("li").nth(3).wait_for()
+    lines = place.locator("li").all_inner_texts()
+    for line, words in zip(lines, ("draws", "coin", "refused", "in its place")):
+        assert words in line
 
 
-def test_algorithm_1_follows_the_table_and_the_machine(visit):
-    tab = visit("playground.html")
-    place = tab.locator("#play-schedule")
-    said = [place.locator(".said").inner_text()]
-    place.get_by_label("request 2, 1").fill("0.1")
-    place.get_by_label("request 2, 1").press("Enter")
-    said.append(place.locator(".said").inner_text())
-    place.locator("select").select_option(index=2)
-    said.append(place.locator(".said").inner_text())
-    assert len(set(said)) == 3 and re.search(r"Admitted: \d, 0, \d", said[1])
+def is_whole(tab, place, size):
+    """Assert that nothing of a game is cut or smaller than 9 pixels; keep its picture."""
+    wide = tab.evaluate("() => document.documentElement.scrollWidth")
+    assert wide <= SIZES[size]["width"]
+    edge = place.bounding_box()["x"] + place.bounding_box()["width"]
+    for right, letters in place.locator(":not(:has(*))").evaluate_all(
+        "(all) => all.filter((one) => one.textContent.trim())"
+        ".map((one) => [one.getBoundingClientRect().right, parseFloat(getComputedStyle(one).fontSize)])"
+    ):
+        assert right <= edge and letters >= 9
+    place.scroll_into_view_if_needed()
+    page = tab.url.rpartition("/")[2][:2]
+    place.screenshot(path=PICTURES / f"game-{place.get_attribute('class')[-9:]}-{page}-{size}.png")
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("page", WITH_DRAFTER)
+def test_a_reader_drafts_by_the_keyboard_until_the_rounds_end(visit, page, size):
+    tab = visit(page, size)
+    place = tab.locator(".course-drafter_game")
+    said, field = place.get_by_role("status"), place.get_by_role("textbox")
+    field.press("Enter")
+    assert "Type a word" in said.inner_text()
+    field.fill("IT was the age, of it")
+    field.press("Enter")
+    assert "3 of 6 kept" in said.inner_text() and "“epoch”" in said.inner_text()
+    assert place.locator(".kept").count() == 3
+    assert place.locator(".refused").all_inner_texts() == ["age,"]
+    assert place.locator(".void").count() == 2
+    assert place.locator(".bars > span").nth(2).inner_text() == "4.00"
+    is_whole(tab, place, size)
+    for number in range(2, 13):
+        field.fill("of")
+        field.press("Enter")
+        assert f"Round {number} of 12" in said.inner_text()
+    assert "The end" in said.inner_text() and field.is_disabled()
+    place.get_by_role("button", name="Start anew").click()
+    assert field.is_enabled() and place.locator(".kept, .added").count() == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("page", WITH_SCHEDULER)
+def test_a_reader_schedules_honestly_and_then_peeks(visit, page, size):
+    tab = visit(page, size)
+    place = tab.locator(".course-scheduler_game")
+    scene = json.loads(place.locator("script").text_content())["numbers"]
+    said = place.get_by_role("status")
+
+    def play(way, peeking):
+        for step in scene["steps"]:
+            if peeking:
+                place.get_by_role("button", name="Peek").click()
+            for request, length in enumerate(step[way], start=1):
+                if length:
+                    name = re.compile(f"^request {request}, draft {length},")
+                    place.get_by_role("button", name=name).press("Enter")
+            place.get_by_role("button", name="Run the step").click()
+            place.get_by_role("button", name=re.compile("Next step|Play again")).focus()
+            if step is not scene["steps"][-1]:
+                place.get_by_role("button", name="Next step").click()
+        bars = place.locator(".bars > span").all_inner_texts()
+        return [float(re.match(r"[\d.]+", bars[k])[0]) for k in (2, 5, 8, 11)]
+
+    mine, algorithm, kept, zero = play("lengths", False)
+    assert mine == algorithm and kept < 0.9 and abs(zero - 0.7) < 0.03
+    assert "never peeked" in said.inner_text()
+    place.get_by_role("button", name="Play again").click()
+    mine, algorithm, kept, zero = play("accepted", True)
+    assert mine > 1.1 * algorithm and kept == 1 and abs(zero - 0.85) < 0.03
+    assert "writes another text" in said.inner_text()
+    is_whole(tab, place, size)
 
 
 def test_a_bet_hides_its_answer_until_it_is_made_and_is_counted(visit):

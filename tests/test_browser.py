@@ -38,6 +38,9 @@ ROUND = """from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
 picture = living_round("words", recorded_rounds("greedy"))"""
+GAME = """from dspark_lite.course.figures.drafter_game import drafter_game
+
+game = drafter_game()"""
 DONE = """() => {
     const panel = window.jupyterapp?.shell.currentWidget;
     return panel?.content?.widgets?.length && panel.content.widgets.every(cell => cell.model.executionCount)
@@ -47,8 +50,8 @@ DONE = """() => {
 
 @pytest.fixture
 def address(tmp_path):
-    """The address of a JupyterLab that has two notebooks with one widget each."""
-    for name, cell in (("widget", CELL), ("round", ROUND)):
+    """The address of a JupyterLab that has three notebooks with one widget each."""
+    for name, cell in (("widget", CELL), ("round", ROUND), ("game", GAME)):
         nbformat.write(
             nbformat.v4.new_notebook(
                 cells=[nbformat.v4.new_code_cell(cell)], metadata=notebooks.NOTEBOOK_METADATA
@@ -146,3 +149,15 @@ def test_the_living_round_plays_and_the_keys_are_its_own(address):
         assert slider.input_value() == "1" and said.inner_text() != first
         slider.press(" ")
         page.wait_for_function("(slider) => Number(slider.value) >= 3", arg=slider.element_handle())
+
+
+def test_a_game_takes_the_keys_in_a_notebook(address):
+    pytest.importorskip("anywidget")
+    with executed(address, "game") as page:
+        place = page.locator(".jp-OutputArea-output .game")
+        field = place.get_by_role("textbox")
+        field.click()
+        page.keyboard.type("it was the age")  # letters that are commands of JupyterLab, too
+        field.press("Enter")
+        assert "3 of 4 kept" in place.get_by_role("status").inner_text()
+        assert place.locator(".refused").all_inner_texts() == ["age"]

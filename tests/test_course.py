@@ -1,5 +1,7 @@
 """course.py, what make calls and who has no make: it installs what has changed, hands on arguments and exit codes, knows what is there."""
 
+import importlib.util
+import io
 import os
 import re
 import shutil
@@ -49,6 +51,7 @@ class Course:
         """Run a command, which must end with this exit code; return what the environment's Python was asked."""
         (self.bin / "asked").write_text("")
         own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        own["PIP_INDEX_URL"] = "https://index.example"  # so that it asks no network
         self.said = subprocess.run(
             [sys.executable, "-S", self.root / "course.py", *arguments],
             env=own,
@@ -141,6 +144,45 @@ def test_what_a_wheelhouse_does_not_have_comes_from_the_network(course, wanted):
     (course.root / "wheelhouse").mkdir()
     first, second = course.run("install", wanted)
     assert first.endswith("/wheelhouse]") and second.endswith("[]")
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """course.py as a module, on a Linux machine without a GPU that can reach PyTorch's index."""
+    spec = importlib.util.spec_from_file_location("course_py", ROOT / "course.py")
+    course = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(course)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(course.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(course.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(course, "NVIDIA", ())
+    monkeypatch.setattr(course.urllib.request, "urlopen", lambda *_, **__: io.BytesIO())
+    return course
+
+
+def unreachable(*_, **__):
+    raise OSError
+
+
+def test_without_a_gpu_pip_looks_for_pytorchs_cpu_build(module):
+    assert module.cpu_builds() == {"PIP_EXTRA_INDEX_URL": module.CPU_BUILDS}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda course, patch: patch.setenv("PIP_INDEX_URL", "https://one.example"),
+        lambda course, patch: patch.setattr(course.platform, "machine", lambda: "aarch64"),
+        lambda course, patch: patch.setattr(course.platform, "system", lambda: "Darwin"),
+        lambda course, patch: patch.setattr(course, "NVIDIA", (str(ROOT),)),
+        lambda course, patch: patch.setattr(course.urllib.request, "urlopen", unreachable),
+    ],
+    ids=["pip was told where to look", "another machine", "a Mac", "a GPU", "no network"],
+)
+def test_otherwise_pip_looks_where_it_always_does(module, monkeypatch, change):
+    change(module, monkeypatch)
+    assert module.cpu_builds() == {}
 
 
 def test_a_set_of_versions_goes_before_the_pins(course):

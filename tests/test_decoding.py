@@ -658,13 +658,13 @@ def test_policies_refuse_what_makes_no_sense():
         scheduling.fixed(-1)
 
 
-@pytest.mark.parametrize(("part", "drafting"), [("verify", 0.0), ("propose", 3.0)])
+@pytest.mark.parametrizeX
 def test_drafting_seconds_are_those_of_all_requests_and_free_of_verification(
     monkeypatch, part, drafting
 ):
     """On a clock that runs only while the target verifies, or only while the drafter drafts."""
     target, drafters = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)
-    owner = target if part == "verify" else drafters["dspark"]
+    owner = target if part == "read" else drafters["dspark"]
     seconds, honest = [0.0], getattr(owner, part)
 
     class PartsClock:

@@ -16,15 +16,19 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.exercises.keep import EDITION, GIVEN, split
 from tools.kit import fork, lessons, release
-from test_pages import broken
+from test_setup_cell import at, git, run_setup_cell
+from walking import markdown, wrong
 from tools.notebooks import build as notebooks, setup_cell
+
+
+PUBLIC = "ann/spec-course"
 
 
 @pytest.fixture(scope="module")
 def student(tmp_path_factory):
     """The student edition for a repository of its own."""
     folder = tmp_path_factory.mktemp("release") / "student"
-    release.release(folder, "ann/spec-course", "2027-spring")
+    release.release(folder, PUBLIC, "2027-spring")
     return folder
 
 
@@ -35,15 +39,6 @@ def texts(folder):
         for path in folder.rglob("*")
         if path.suffix in {".py", ".md", ".ipynb", ".json", ".toml", ".txt"}
     }
-
-
-def markdown(path):
-    """The text of a page, or of a notebook's markdown cells."""
-    if path.suffix == ".md":
-        return path.read_text(encoding="utf-8")
-    return "\n".join(
-        cell.source for cell in lessons.read_notebook(path).cells if cell.cell_type == "markdown"
-    )
 
 
 def bodies(path):
@@ -85,12 +80,11 @@ def test_neither_solutions_nor_sources_nor_git_nor_tools_come_along(student):
         "notebooks/src",
         ".git",
         "tests",
-        "tools/notebooks",
+        "tools/notebooks/build.py",
         "docs/teaching",
         "tools/kit/hidden",
         "tools/kit/solutions",
         "tools/kit/grade.py",
-        "Makefile",
     }
     assert {
         *(f"notebooks/{path.name}" for path in lessons.lesson_paths()),
@@ -122,12 +116,18 @@ def test_notebooks_have_no_outputs_no_link_to_solutions_and_of_folds_in_exercise
     assert hints > 20
 
 
-def test_no_link_was_broken(student):
-    for path in [*student.rglob("*.md"), *student.rglob("*.ipynb")]:
-        whole = ROOT / path.relative_to(student)
-        assert path.name == "README.md" or set(broken(path, markdown(path))) <= set(
-            broken(whole, markdown(whole))
-        ), path
+def test_all_that_a_page_says_exists(student):
+    pages = [*student.rglob("*.md"), *student.rglob("*.ipynb")]
+    assert len(pages) > 30
+    assert {path.name: found for path in pages if (found := wrong(student, path, PUBLIC))} == {}
+
+
+def test_the_walk_finds_what_does_not_exist(tmp_path):
+    (tmp_path / "page.md").write_text(
+        "`make nothing`, `docs/none.md`, [a](b.md), `python -m tools.none`\n\n```\ngit clone x/course\ncd other\n```\n"
+    )
+    (tmp_path / "course.py").write_text("")
+    assert len(wrong(tmp_path, tmp_path / "page.md", "ann/course")) == 5
 
 
 def test_folds_go_by_where_they_stand():
@@ -231,6 +231,60 @@ def test_a_release_needs_a_clone(monkeypatch, tmp_path, capsys):
 
 
 # A fork.
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory):
+    """The whole repository under another name, its files without text empty."""
+    folder = tmp_path_factory.mktemp("fork") / "spec-unit"
+    for name in release.tracked():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        is_text = (ROOT / name).suffix in fork.PAGES or name == "Makefile"
+        (folder / name).write_bytes((ROOT / name).read_bytes() if is_text else b"")
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    fork.fork(folder, "unihd/spec-unit", "2027-spring")
+    return folder
+
+
+def test_all_that_a_forks_pages_say_exists(forked):
+    """But for the log of changes, which names what there was, and for pages that become the site's."""
+    pages = [path for path in [*forked.rglob("*.md"), *forked.rglob("*.ipynb")]]
+    pages = [path for path in pages if path.name != "changelog.md" and "site" not in path.parts]
+    assert {
+        path.name: found for path in pages if (found := wrong(forked, path, "unihd/spec-unit"))
+    } == {}
+
+
+@pytest.mark.parametrize("edition", ["student", "forked"])
+def test_a_badge_of_a_tag_opens_a_notebook_that_runs_the_tags_code(edition, request, tmp_path):
+    """Of two commits at the repository's address the tag is the older one."""
+    folder, bare = request.getfixturevalue(edition), tmp_path / "bare.git"
+    address = f"https://github.com/{PUBLIC if edition == 'student' else 'unihd/spec-unit'}"
+    work = tmp_path / "work"
+    for commit in ("2027-spring", "main"):
+        for name in ("dspark_lite/code", "notebooks/code"):
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            (work / name).write_text(commit)
+        git(work, "init", "-q", "-b", "main")
+        git(work, "add", ".")
+        git(work, "commit", "-q", "-m", commit)
+        git(work, "tag", commit) if commit != "main" else None
+    subprocess.run(["git", "clone", "-q", "--bare", work, bare], check=True)
+    for path in sorted((folder / "notebooks").glob("*.ipynb"))[:2]:
+        cells = lessons.read_notebook(path).cells
+        assert (
+            f"github/{address.partition('.com/')[2]}/blob/2027-spring/notebooks/{path.name}"
+            in cells[0].source
+        )
+        setup = next(cell.source for cell in cells if lessons.tagged(cell, "setup"))
+        content = tmp_path / path.stem
+        content.mkdir()
+        finished = run_setup_cell(content, setup=setup, **at(address, bare))
+        assert finished.returncode == 0, finished.stderr
+        assert (
+            content / address.rpartition("/")[2] / "notebooks" / "code"
+        ).read_text() == "2027-spring"
 
 
 @pytest.fixture

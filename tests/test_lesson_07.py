@@ -8,8 +8,16 @@ from helpers import bars, written
 from dspark_lite.course.names import PROFILES
 from dspark_lite.course.exercises import lesson_07
 from dspark_lite.course.figures import lesson_07 as figures
-from dspark_lite.course.measure.lab import held_out, setup
-from dspark_lite.course.measure.whole_drafter import batch_loss, packed_mask, recorded, train
+from dspark_lite.course.measure.lab import held_out, held_out_prompts, setup
+from dspark_lite.course.measure.whole_drafter import (
+    batch_loss,
+    lesson_answers,
+    packed_mask,
+    recorded,
+    train,
+)
+from tools.measure.lesson_answers import HELD_OUT, NEW_TOKENS, TRAINING
+from dspark_lite.course.world.prompts import prompt_ids
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.blocks import TrainingBatch, block_losses, dense_mask, training_forward
@@ -233,10 +241,9 @@ def test_each_slot_has_its_label_one_place_on(closing):
     ]
 
 
-def test_the_weights_that_are_nearer_to_what_a_position_adds_are_named(closing):
+def test_weights_stand_beside_what_a_position_adds(closing):
     weights = {"the code's": [1.0, 0.6, 0.2], "the paper's": [1.0, 0.8, 0.4]}
     (axes,) = figures.position_weight_figure(weights, [1.0, 0.7, 0.5], [1.0, 0.6, 0.1]).axes
-    assert axes.get_title() == "the code's weights are nearer to what a position adds"
     assert [text.get_text() for text in axes.texts] == [
         "what it adds",
         "the code's weights",
@@ -244,6 +251,17 @@ def test_the_weights_that_are_nearer_to_what_a_position_adds_are_named(closing):
         "rounds that reach it",
     ]
     assert list(axes.lines[-1].get_ydata()) == [1.0, 0.6, 0.1]
+
+
+def test_the_recorded_answers_are_to_the_lessons_prompts(tiny_lab, tmp_path):
+    changes = {"data.prompts": dict.fromkeys(tiny_lab.prompts, TRAINING)}
+    data = load_recipe("lesson-tiny", changes).data
+    held = {domain: held_out_prompts(domain, HELD_OUT) for domain in tiny_lab.prompts}
+    asked = [tiny_lab.encode(text)[0].tolist() for texts in held.values() for text in texts]
+    wanted = prompt_ids(tiny_lab.target.tokenizer, data), asked
+    for answers, prompts in zip(lesson_answers(tiny_lab, data, held, tmp_path), wanted):
+        assert [ids[:length] for ids, length in answers] == prompts
+        assert all(length < len(ids) <= length + NEW_TOKENS for ids, length in answers)
 
 
 def test_pulls_are_read_at_the_guess(closing):
@@ -255,9 +273,11 @@ def test_pulls_are_read_at_the_guess(closing):
 
 def test_predictions_are_counted_beside_the_slots(closing):
     mask = torch.ones(4, 9, dtype=torch.bool)
-    axes = figures.packing_picture(mask, [1, 3], 5, 3).axes[0]
-    assert axes.get_title() == "3 predictions by 4 slots in one pass"
+    axes = figures.packing_picture(mask, [1, 3], 5, 2, 3).axes[0]
+    assert axes.get_title().startswith("3 predictions by 4 slots in one pass")
     assert list(axes.lines[-1].get_xdata()) == [1, 3]
+    (border,) = (line for line in axes.lines if line.get_linestyle() == ":")
+    assert border.get_xdata()[0] == 1.5  # before the answer's first place
 
 
 def test_a_loss_curve_says_where_its_means_begin_and_end(closing):

@@ -272,8 +272,9 @@ def test_the_figures_of_machines_label_their_lines_and_ring_the_steepest():
     drawn = figures.gains_on_machines({"over whole blocks": lines, "over one length": lines})
     for axes in drawn.axes:
         assert {text.get_text() for text in axes.texts} == {"H100\n(modelled)", "V4\n(derived)"}
-    turned = figures.knob(5.0, {"this CPU": 4.8}, {1: (7.0, 0.0), 64: (5.5, 0.04)})
-    assert list(turned.axes[-1].lines[0].get_ydata()) == [0.0, 4.0]
+    turned = figures.request_prices({"n = 0: tokens": {1: (7.0, 0.0), 64: (5.5, 0.04)}})
+    assert [list(axes.lines[0].get_ydata()) for axes in turned.axes] == [[7.0, 5.5], [0.0, 4.0]]
+    assert all(axes.texts[0].get_text() == "n = 0:\ntokens" for axes in turned.axes)
     paths = {"two": np.array([1.0, 2.0, 3.0]), "one": np.array([10.0, 11.0, 12.0])}
     steepest = figures.steepest_lines(paths, np.array([1.0, 1.9, 2.0]))
     labels = [text.get_text() for text in steepest.axes[0].texts]

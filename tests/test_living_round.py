@@ -16,6 +16,7 @@ import dspark_lite
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.figures import living_round as shown
+from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.round_layers import LAYERS, overlap
 from dspark_lite.course.figures.round_scene import round_scene
 from dspark_lite.course.figures.round_stage import STILL, look_at, still
@@ -205,7 +206,7 @@ def test_a_refusal_lasts_and_is_seen(sampled):
 
 
 def test_the_style_sheet_has_the_colours_of_the_house():
-    css = (shown.HERE / "living_round.css").read_text(encoding="utf-8")
+    css = (shown.HERE / "elements.css").read_text(encoding="utf-8")
     light, dark = css.split('html[data-theme="dark"]')
     found = dict(re.findall(r"--([\w-]+): (\S+);", light))
     assert {role: colour.lower() for role, colour in STILL.items()} == found
@@ -226,7 +227,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_letters_and_edges_stand_out_on_both_pages(theme):
-    css = (shown.HERE / "living_round.css").read_text(encoding="utf-8")
+    css = (shown.HERE / "elements.css").read_text(encoding="utf-8")
     part = css.split('html[data-theme="dark"]')[theme]
     colour = dict(re.findall(r"--([\w-]+): (#\w+);", part))
     for face in ("paper", "kept-box", "refused-box", "added-box", "sky"):
@@ -243,7 +244,7 @@ def displayed(monkeypatch):
     """What is displayed, and the metadata."""
     found = []
     monkeypatch.setattr(
-        shown, "display", lambda data, raw=False, metadata=None: found.append((data, metadata))
+        widgets, "display", lambda data, raw=False, metadata=None: found.append((data, metadata))
     )
     return found
 
@@ -264,7 +265,7 @@ def test_one_output_has_a_player_and_a_picture(displayed, sampled, closing):
 def test_without_anywidget_the_picture_stands_and_the_lesson_goes_on(
     displayed, sampled, monkeypatch
 ):
-    monkeypatch.setattr(shown, "anywidget", None)
+    monkeypatch.setattr(widgets, "anywidget", None)
     assert shown.living_round("words", sampled) is None
     ((faces, _),) = displayed
     assert set(faces) == {"image/png", "text/plain"}

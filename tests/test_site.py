@@ -10,44 +10,20 @@ import pytest
 import torch
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.decoding.sampling import RandomSource, accept, residual
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import global_optimum, schedule, survival, throughput, top_k
-from dspark_lite.course.figures import lesson_03, widgets
+from dspark_lite.decoding.sampling import residual
+from dspark_lite.course.exercises.checking import NOT_DONE
+from dspark_lite.course.figures import lesson_03, style, widgets
 from tools.site import pages
 
 LESSONS = [path for path in pages.own_files() if path.endswith(".ipynb")]
 FILES = {"notebooks/00_a.ipynb", "docs/glossary.md", "docs/decoding.md"}
 
-# Random cases for the playground's rules (tools/site/static/rules.js), with the package's answers.
-
-CASES = 200
-# What a script that has imported rules.js as `rules` answers to each kind of case.
-ANSWERS = """({
-    rule: ({ target, draft }) => ({ overlap: rules.overlap(target, draft), residual: rules.residual(target, draft) }),
-    accept: ({ targets, drafts, tokens, coins, last }) => rules.accept(targets, drafts, tokens, coins, last),
-    schedule: ({ confidences, alive, sizes, speeds, budget, least }) => {
-        const table = rules.costTable(sizes, speeds), found = rules.throughput(alive, table);
-        return {
-            survival: confidences.map(rules.survival), theta: found.theta, schedule: rules.schedule(alive, table),
-            optimum: rules.lengthsOf(found.order, rules.topOf(found), alive.length), topK: rules.topK(alive, budget),
-            threshold: rules.thresholdLengths(confidences, least),
-        };
-    },
-})"""
-
-
-class Given(RandomSource):
-    """Coins and a number that are given beforehand, in place of a generator's."""
-
-    def __init__(self, coins, last):
-        self.coins, self.last = coins, last
-
-    def accepted_prefix_length(self, keep):
-        return (self.coins < keep).long().cumprod(-1).sum(-1)
-
-    def draw(self, probs):
-        return (probs.double().cumsum(-1) <= self.last).sum(-1)
+CASES = 200  # random cases for the playground's rules (tools/site/static/rules.js)
+# What a script that has imported rules.js as `rules` answers to a case.
+ANSWER = """({ target, draft }) => {
+    const chances = rules.keepChances(target, draft), owed = rules.residual(target, draft);
+    return { kept: rules.kept(draft, chances), owed, committed: rules.committed(draft, chances, owed) };
+}"""
 
 
 def distributions(*shape, generator):
@@ -60,107 +36,35 @@ def distributions(*shape, generator):
 
 
 def rule_case(generator):
-    """Two distributions (now and then the same one), how much they overlap and what is owed."""
+    """Two distributions, now and then the same one, and what the package says of them."""
     target, draft = distributions(2, 5, generator=generator)
     draft = target if torch.rand((), generator=generator) < 0.1 else draft
-    answer = {
-        "overlap": torch.minimum(target, draft).sum().item(),
-        "residual": residual(target, draft).tolist(),
+    return {
+        "target": target.tolist(),
+        "draft": draft.tolist(),
+        "kept": torch.minimum(target, draft).sum().item(),
+        "owed": residual(target, draft).tolist(),
     }
-    return {"target": target.tolist(), "draft": draft.tolist()}, answer
-
-
-def accept_case(generator):
-    """A block of up to four drafts, and what is kept and drawn after it."""
-    gamma = int(torch.randint(1, 5, (), generator=generator))
-    targets = distributions(gamma + 1, 4, generator=generator)
-    drafts = distributions(gamma, 4, generator=generator)
-    tokens = torch.multinomial(drafts, 1, generator=generator)[:, 0]
-    coins = torch.rand(gamma, generator=generator)
-    last = torch.rand((), generator=generator).double() * 0.999
-    verdict = accept(targets[None], drafts[None], tokens[None], None, Given(coins, last))
-    case = {"targets": targets, "drafts": drafts, "tokens": tokens, "coins": coins, "last": last}
-    answer = {"accepted": verdict.accepted.item(), "next": verdict.next_token.item()}
-    return {name: tensor.tolist() for name, tensor in case.items()}, answer
-
-
-def schedule_case(generator):
-    """Confidences (with ties, and zeros), a cost table with bumps that may end early, a budget, a threshold."""
-    requests, gamma = (int(torch.randint(1, most, (), generator=generator)) for most in (6, 6))
-    confidence = (torch.rand(requests, gamma, generator=generator) * 8).round() / 8
-    alive = survival(confidence)
-    last = requests + int(torch.randint(0, requests * gamma + 1, (), generator=generator))
-    sizes = sorted({1, last, *torch.randint(1, last + 1, (4,), generator=generator).tolist()})
-    speeds = (
-        100 * torch.rand(len(sizes), generator=generator).sort(descending=True).values + 20
-    ).double()
-    table, least = CostTable(sizes, speeds), 0.45
-    budget = int(torch.randint(0, requests * gamma + 1, (), generator=generator))
-    answer = {
-        "survival": alive,
-        "theta": throughput(alive, table)[1],
-        "schedule": schedule(alive, table),
-        "optimum": global_optimum(alive, table),
-        "topK": top_k(alive, budget),
-        "threshold": (confidence >= least).long().cumprod(-1).sum(-1),
-    }
-    case = {
-        "confidences": confidence.tolist(),
-        "alive": alive.tolist(),
-        "sizes": sizes,
-        "speeds": speeds.tolist(),
-        "budget": budget,
-        "least": least,
-    }
-    return case, {name: tensor.tolist() for name, tensor in answer.items()}
-
-
-def random_cases() -> dict[str, list[tuple[dict, dict]]]:
-    """CASES pairs of a case and the package's answer, of each kind."""
-    generator = torch.Generator().manual_seed(0)
-    makers = {"rule": rule_case, "accept": accept_case, "schedule": schedule_case}
-    return {kind: [make(generator) for _ in range(CASES)] for kind, make in makers.items()}
-
-
-def differing(answer, expected) -> bool:
-    """Whether two answers of the same form differ; numbers may by a millionth."""
-    if isinstance(expected, dict):
-        return answer.keys() != expected.keys() or any(
-            differing(answer[name], value) for name, value in expected.items()
-        )
-    if isinstance(expected, list):
-        return len(answer) != len(expected) or any(map(differing, answer, expected))
-    return (
-        answer != expected
-        if isinstance(expected, int)
-        else abs(answer - expected) > 1e-6 * max(1, abs(expected))
-    )
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_playgrounds_rules_answer_as_the_package_does():
-    cases = random_cases()
+def test_the_playgrounds_rule_answers_as_the_package_does():
+    generator = torch.Generator().manual_seed(0)
+    cases = [rule_case(generator) for _ in range(CASES)]
     script = f"""import * as rules from "{(ROOT / "tools/site/static/rules.js").as_uri()}";
         import {{ readFileSync }} from "node:fs";
-        const answers = {ANSWERS}, cases = JSON.parse(readFileSync(0));
-        const told = Object.entries(cases).map(([kind, all]) => [kind, all.map(answers[kind])]);
-        console.log(JSON.stringify(Object.fromEntries(told)));"""
-    asked = json.dumps({kind: [case for case, _ in pairs] for kind, pairs in cases.items()})
+        console.log(JSON.stringify(JSON.parse(readFileSync(0)).map({ANSWER})));"""
     told = subprocess.run(
         ["node", "--input-type=module", "-e", script],
-        input=asked,
+        input=json.dumps(cases),
         capture_output=True,
         text=True,
         check=True,
     )
-    answers = json.loads(told.stdout)
-    for kind, pairs in cases.items():
-        assert len(answers[kind]) == CASES == len(pairs), kind
-        assert [
-            case
-            for (case, expected), answer in zip(pairs, answers[kind])
-            if differing(answer, expected)
-        ] == [], kind
+    for case, answer in zip(cases, json.loads(told.stdout), strict=True):
+        assert answer["kept"] == pytest.approx(case["kept"], abs=1e-6)
+        assert answer["owed"] == pytest.approx(case["owed"], abs=1e-5)
+        assert answer["committed"] == pytest.approx(case["target"], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -263,10 +167,35 @@ MOVING = "In a running notebook this figure moves."
     [
         (MOVING, "x = 1", MOVING),
         ("<Figure size 3x4>", "picture = mine(1)", "A picture: A heading"),
+        ("Figure.", "picture = mine(1)", "A picture: A heading"),
     ],
 )
 def test_pictures_of_widgets_and_of_unknown_functions_are_described_too(says, code, told):
     assert alt(page_of(picture(says), code=code).cells[-1]) == told
+
+
+def test_a_figure_says_its_titles_its_axes_and_its_lines():
+    fig, (left, right) = style.figure(2)
+    left.plot([1, 2], label="plain")
+    left.plot([2, 1], label="DSpark")
+    left.set(title="Speed, measured", xlabel="requests", ylabel="tokens a second")
+    left.legend()
+    words = repr(fig)
+    style.plt.close(fig)
+    assert words == (
+        "Figure. Speed, measured; tokens a second against requests; shown: plain, DSpark."
+    )
+
+
+def test_an_exercise_has_a_door_in_place_of_what_its_checker_says_of_dots():
+    page = lesson(
+        nbformat.v4.new_output("stream", name="stdout", text=f"{NOT_DONE}\n"), code="done = ..."
+    )
+    page.cells[-1].metadata["tags"] = ["exercise"]
+    pages.lesson_page(page, "notebooks/03_a.ipynb", FILES)
+    (door,) = page.cells[-1].outputs
+    links = re.findall('href="([^"]*)"', door.data["text/html"])
+    assert links == [f"{pages.COLAB}/notebooks/03_a.ipynb", "../docs/install.html"]
 
 
 def test_a_widget_with_numbers_gets_a_place_before_its_picture():
@@ -316,11 +245,11 @@ def test_every_committed_lesson_becomes_a_page(path):
     ]
     pages.lesson_page(page, path, set(pages.own_files()))
     alts = [alt(cell) for cell in pages.code_cells(page) if "image" in cell.metadata["mystnb"]]
-    assert alts and all(len(one) > 15 for one in alts)
+    assert (alts or path.startswith(pages.MORE)) and all(len(one) > 15 for one in alts)
     assert sum(map(len, drawn)) < 1_000_000
-    scripts = (ROOT / "tools/site/static/widgets.js").read_text()
-    names = {json.loads(widget)["drawing"] for widget in drawn} - {"living_round", *pages.BETS}
-    assert all(re.search(rf"^function {name}\(", scripts, re.M) for name in names)
+    script = (ROOT / "tools/site/static/page.js").read_text()
+    known = re.search(r"DRAWINGS = \{(.*?)\}", script, re.S)[1]
+    assert {json.loads(widget)["drawing"] for widget in drawn} <= set(re.findall(r"\w+", known))
 
 
 def test_the_first_page_has_a_line_a_lesson_with_its_minutes():

@@ -5,15 +5,10 @@ import io
 import json
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pytest
-from scipy.special import expit
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.course.figures import lesson_09, style, web, widgets
-from dspark_lite.course.replication.block_replay import stored_steps
+from dspark_lite.course.figures import style, widgets
 
 
 @pytest.fixture
@@ -105,68 +100,34 @@ def test_a_still_of_a_control_that_is_not_there_is_refused(shown):
         widgets.explore(draw, {"depth": 3}, **controls())
 
 
-def test_the_web_edition_is_given_numbers_and_controls_where_the_course_is_built(
-    shown, monkeypatch
-):
-    def numbers():
-        return {"heights": [1, 2], "controls": {"height": widgets.slider("height", 2, 1, 2)}}
-
+def test_the_web_edition_has_a_frame_for_each_value_where_the_course_is_built(shown, monkeypatch):
     monkeypatch.setenv("DSPARK_BUILD", "1")
-    widgets.explore(draw, web=("heights", numbers), **controls())
+    widgets.explore(draw, frames={"share": [0.0, 0.4, 1.0]}, **controls())
     given = json.loads(shown["bundles"][-1][widgets.WEB])
-    assert (
-        given["drawing"] == "heights"
-        and given["numbers"] == {"heights": [1, 2]}
-        and list(given["controls"]) == list(controls())
-    )
-    assert given["controls"]["height"] == {
-        "label": "height",
-        "value": 2,
-        "min": 1,
-        "max": 2,
-        "step": 1,
-    }
-    assert given["controls"]["shape"] == {
-        "label": "shape",
-        "value": "o",
-        "options": [["round", "o"], ["square", "s"]],
-    }
+    assert given["drawing"] == "frames"
+    film = given["numbers"]
+    assert film["label"] == "share of $1" and film["begin"] == 1  # the value nearest to 0.5
+    assert [words for words, _ in film["frames"]] == [f"share of $1 {v}" for v in ("0", "0.4", "1")]
+    images = [image_of({"image/png": drawn}) for _, drawn in film["frames"]]
+    assert len({image.shape for image in images}) == 1 and not (images[0] == images[2]).all()
     monkeypatch.delenv("DSPARK_BUILD")
-    widgets.explore(draw, web=("heights", numbers), **controls())
+    widgets.explore(draw, frames={"share": [0.0, 1.0]}, **controls())
     assert widgets.WEB not in shown["bundles"][-1]
 
 
-def test_the_boards_numbers_are_those_of_the_record():
-    """What the web edition computes from: confidences of a few recorded steps, and the speeds of a table and of the string below it."""
-    table = CostTable([1, 16, 64], [100.0, 50.0, 20.0])
-    found = web.board_steps({"stairs": table})
-    assert {requests: np.shape(steps)[:2] for requests, steps in found["confidence"].items()} == {
-        requests: (web.BOARD_STEPS, requests) for requests in web.BOARD_REQUESTS
-    }
-    recorded = stored_steps(4, most=web.BOARD_STEPS)[0]
-    assert (
-        np.abs(
-            np.array(found["confidence"][4])
-            - np.stack([proposal.confidence for proposal in recorded])
-        ).max()
-        < 1e-3
-    )
-    assert found["tables"]["stairs"]["table"][1:] == [100.0] * 15 + [50.0] * 48 + [20.0]
-    assert np.all(
-        np.array(found["tables"]["stairs"]["hull"])
-        >= np.array(found["tables"]["stairs"]["table"]) - 1e-3
-    )
+def test_frames_of_unequal_size_stand_on_sheets_of_one_size():
+    def wide(height):
+        fig, axes = style.figure(width=2 + height, height=2)
+        axes.plot([0, height])
+        return fig
+
+    control = {"height": widgets.slider("height", 1, 0, 3)}
+    film = widgets.film(wide, {"height": 1}, "height", [1, 3], control)
+    narrow, full = (image_of({"image/png": drawn}) for _, drawn in film["frames"])
+    assert narrow.shape == full.shape and narrow[:, -50:, :3].min() > 0.98 > full[:, -50:, :3].min()
 
 
-def test_the_thresholds_numbers_are_those_that_the_lessons_figure_draws():
-    logits, accepted = np.array([[2.0, 0.5], [1.0, -1.0], [3.0, 3.0]]), np.array([2, 0, 1])
-    blocks = Observations(logits, accepted, np.arange(3))
-    table = CostTable([1, 2, 4, 6], [100.0, 90.0, 60.0, 40.0])
-    found = web.threshold_costs({"math": blocks}, STS([1.0, 1.0], 0.0, 0.0), table, most_requests=2)
-    at = found["thresholds"].index(0.5)
-    raw = found["blocks"]["math"]["raw"]
-    assert raw == found["blocks"]["math"]["calibrated"]
-    assert (raw["accepted"][at], raw["wasted"][at]) == pytest.approx((1 + 3 / 3, 2 / 3), rel=1e-3)
-    assert raw["cost"][1][at] == pytest.approx(
-        lesson_09.token_milliseconds(table, 2, blocks, expit(logits), 0.5), rel=1e-3
-    )
+def test_a_module_for_a_notebook_imports_nothing():
+    bundled = widgets.module(widgets.HERE / "living_round.js")
+    assert "import " not in bundled and "export default" in bundled
+    assert bundled.count("function svg(") == 1

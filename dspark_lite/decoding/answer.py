@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 
 from ..common.timing import Moment
+from .checks import until_stop
+from .sequence import Outcome
 
 
 @dataclass
@@ -43,6 +45,14 @@ class Generation:
     rounds: list[Round] = field(default_factory=list)
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+
+    def add(self, outcome: Outcome, stop: set[int], seconds: tuple[float, float]) -> None:
+        """Add the tokens of a round, up to a stop token. `seconds` are for drafting and
+        verifying."""
+        tokens = until_stop(outcome.tokens, stop)
+        self.token_ids += tokens
+        drafts, accepted = outcome.drafts, outcome.accepted
+        self.rounds.append(Round(len(drafts), accepted, len(tokens), drafts, tokens, *seconds))
 
     @property
     def accepted_length(self) -> float:

@@ -5,10 +5,22 @@ from contextlib import contextmanager
 
 import torch
 
+from ..common.errors import RequestError
+from ..common.timing import clock
 from .answer import Generation, Stopwatch
-from .proposal import Policy, Proposal, chosen_lengths, stack_proposals, start_policy
+from .checks import check_models, check_request, stop_set
+from .proposal import (
+    Policy,
+    Proposal,
+    chosen_lengths,
+    draft_length,
+    stack_proposals,
+    start_policy,
+)
 from .rounds import AnsweredPrompt
-from .sequence import Outcome, Sequence
+from .rows import Rows, can_share_passes
+from .sampling import Verdict, draw_at, probabilities, undefined
+from .sequence import NOT_FINITE, Outcome, Sequence
 
 NO_MEMORY = object()  # for a policy without a `memory`; None may be the memory of one that has it
 
@@ -31,9 +43,10 @@ def schedule_together(
 def play_round(sequences: list[Sequence], policy: Policy | None = None) -> list[Outcome]:
     """Play one round of every sequence and return what became of each row.
 
-    All blocks are drafted, then scheduled together, then verified one after the other. Raise
-    RequestError for wrong lengths of a policy and for draft probabilities that are not finite;
-    nothing of that sequence is committed then, and the policy forgets the round.
+    All blocks are drafted, then scheduled together, then verified: an element of `sequences` is
+    verified in one pass of the target, and `Rows` is an element of several rows. Raise RequestError
+    for wrong lengths of a policy and for draft probabilities that are not finite; nothing of that
+    element is committed then, and the policy forgets the round.
     """
     with forgetting_failures(policy):
         blocks = [sequence.draft() for sequence in sequences]
@@ -68,16 +81,99 @@ def begin_together(target, drafter, prompts: list[torch.Tensor], **options) -> l
     ]
 
 
+class SharedAnswers(Rows):
+    """Requests [1, n] that share every pass of the target, and their `answers`. Options are those
+    of `generate`."""
+
+    def __init__(
+        self,
+        target,
+        drafter,
+        prompts: list[torch.Tensor],
+        *,
+        max_new_tokens,
+        temperature=0.0,
+        stop_token_ids=None,
+        generator=None,
+        gamma=None,
+        rule=None,
+    ):
+        self.most, self.stop = max_new_tokens, stop_set(target, stop_token_ids)
+        if drafter:
+            draft_length(gamma, drafter.gamma)  # raises for a block that it does not draft
+        self.lengths_read, arrived = [prompt.shape[1] for prompt in prompts], clock(target.device)
+        longest = max(self.lengths_read) + max_new_tokens
+        watch = Stopwatch(target.device)
+        super().__init__(
+            target,
+            drafter,
+            prompts,
+            longest,
+            temperature,
+            generator,
+            gamma=gamma,
+            rule=rule,
+            observe=watch,
+        )
+        logits = self.logits[:, -1]
+        if undefined(logits).any():
+            raise RequestError(NOT_FINITE.format("target's logits"))
+        self.began = clock(target.device)
+        first = draw_at(probabilities(logits, temperature), temperature, generator).tolist()
+        seconds = self.began - arrived
+        self.answers = [Generation([token], prefill_seconds=seconds) for token in first]
+
+    def join_unfinished(self) -> bool:
+        """Begin a round of all requests whose answers lack tokens. Return whether there are any."""
+        texts = [answer.token_ids for answer in self.answers]
+        rows = [
+            row
+            for row, text in enumerate(texts)
+            if len(text) < self.most and text[-1] not in self.stop
+        ]
+        if rows:
+            self.select(rows)
+            self.join(
+                rows,
+                [self.lengths_read[row] + len(texts[row]) - 1 for row in rows],
+                [texts[row][-1] for row in rows],
+                [self.most - len(texts[row]) - 1 for row in rows],
+            )
+        return bool(rows)
+
+    def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:
+        """Commit the round and add its tokens to the answers. Raise RequestError if the target's
+        logits are not finite."""
+        outcomes = super().commit(block, logits, verdict)
+        if any(outcome.failed for outcome in outcomes):
+            raise RequestError(NOT_FINITE.format("target's logits"))
+        seconds, decoding = self.observe.seconds(), clock(self.target.device) - self.began
+        for row, outcome in zip(self.joined, outcomes):
+            self.answers[row].add(outcome, self.stop, seconds)
+            self.answers[row].decode_seconds = decoding
+        return outcomes
+
+
 def generate_together(
     target, drafter, prompts: list[torch.Tensor], *, policy: Policy | None = None, **options
 ) -> list[Generation]:
     """Decode requests [1, n] side by side, one round of each per step; `options` as of `generate`.
 
-    The policy sees the blocks of all unfinished requests at once and gives each its length; each is
-    then verified by itself. A round's `draft_seconds` are those of all requests, and its
-    `verify_seconds` end when the request's own tokens are committed.
+    The policy sees the blocks of all unfinished requests at once and gives each its length. All are
+    verified in one pass of the target if it can do so (`rows.can_share_passes`) and the path is not
+    the fast one, otherwise one after the other. Seconds of a round are those of all requests.
     """
-    requests, policy = begin_together(target, drafter, prompts, **options), start_policy(policy)
+    policy, fast = start_policy(policy), options.pop("fast", False)
+    check_models(target, drafter)
+    for prompt in prompts:
+        check_request(target, prompt, options["max_new_tokens"], options.get("temperature", 0.0))
+    longest = max((prompt.shape[1] for prompt in prompts), default=0) + options["max_new_tokens"]
+    if not fast and len(prompts) > 1 and can_share_passes(target, longest):
+        shared = SharedAnswers(target, drafter, prompts, **options)
+        while shared.join_unfinished():
+            play_round([shared], policy)
+        return shared.answers
+    requests = begin_together(target, drafter, prompts, fast=fast, **options)
     while unfinished := [request for request in requests if not request.finished]:
         play_round(unfinished, policy)
     return [request.answer for request in requests]

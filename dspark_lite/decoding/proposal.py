@@ -133,6 +133,11 @@ class Drafter(ABC):
         """Add newly committed tokens [B, t] to the state, with the features [B, t, taps * H] that
         verification gave."""
 
+    def row_store(self, rows: int, device: torch.device):
+        """Return an empty state for rows of different lengths (decoding/rows.py), or None if the
+        drafter drafts for one row after the other."""
+        return None
+
     def see_committed(self, state, tokens: list[list[int]]) -> None:  # noqa: B027
         """Take the tokens of the last `extend` and the anchor after them as lists on the host, one
         for each row. Does nothing by default."""

@@ -7,10 +7,10 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from .answer import Generation, Round, Stopwatch
-from .checks import check_models, check_request, stop_set, until_stop
+from .answer import Generation, Stopwatch
+from .checks import check_models, check_request, stop_set
 from .proposal import Policy, Proposal, draft_length, start_policy
-from .sampling import Randomness, Verdict, draw, probabilities, undefined
+from .sampling import Randomness, Verdict, draw_at, probabilities, undefined
 from .sequence import NOT_FINITE, Outcome, Sequence
 from .target import within_memory
 
@@ -116,7 +116,8 @@ class AnsweredPrompt(Sequence):
         taps = self.drafter.taps if self.drafter else ()
         output, self.cache = self.target.prefill(input_ids, taps)
         logits = output.logits[:, -1]
-        self.anchor = draw(probabilities(logits, self.temperature), self.generator)  # [1]
+        probs = probabilities(logits, self.temperature)
+        self.anchor = draw_at(probs, self.temperature, self.generator)  # [1]
         token, failed = torch.cat([self.anchor, undefined(logits)]).tolist()
         if failed:
             raise RequestError(NOT_FINITE.format("target's logits"))
@@ -147,17 +148,6 @@ class AnsweredPrompt(Sequence):
             raise RequestError(NOT_FINITE.format("target's logits"))
         if self.drafter:
             self.drafter.see_committed(self.state, [[self.answer.token_ids[-1], *outcome.tokens]])
-        tokens = until_stop(outcome.tokens, self.stop)
-        self.answer.token_ids += tokens
-        self.answer.rounds.append(
-            Round(
-                len(outcome.drafts),
-                outcome.accepted,
-                len(tokens),
-                outcome.drafts,
-                tokens,
-                *self.observe.seconds(),
-            )
-        )
+        self.answer.add(outcome, self.stop, self.observe.seconds())
         self.answer.decode_seconds = time.perf_counter() - self.began
         return [outcome]

@@ -76,6 +76,14 @@ def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
     return first_to_ring(probs, torch.empty_like(probs).exponential_(generator=generator))
 
 
+def draw_at(probs: torch.Tensor, temperature: float, generator: Randomness) -> torch.Tensor:
+    """Draw tokens [...] as `draw` from probs [..., V] at this temperature. Greedy tokens are certain
+    and take no random numbers."""
+    if temperature < LEAST_TEMPERATURE:
+        return probs.argmax(-1)
+    return draw(probs, generator)
+
+
 def first_to_ring(probs: torch.Tensor, exponential: torch.Tensor) -> torch.Tensor:
     """Return the token [...] whose clock rings first, if each of probs [..., V] is a clock's rate.
 
@@ -147,3 +155,18 @@ def accept(
     rejected = (accepted < lengths)[:, None]
     last_draft = padded[row, accepted] * rejected
     return Verdict(accepted, draw(residual(last_target, last_draft), generator))
+
+
+def accept_greedy(
+    logits: torch.Tensor, draft_tokens: torch.Tensor, lengths: torch.Tensor | None
+) -> Verdict:
+    """Accept the prefix of each block that the target itself would write, without a random number.
+
+    logits [B, g+1, V]; otherwise as `accept` at temperature 0.
+    """
+    written = logits.argmax(-1)  # [B, g+1]
+    equal = draft_tokens == written[:, : draft_tokens.shape[1]]
+    if lengths is not None:
+        equal &= torch.arange(equal.shape[1], device=equal.device) < lengths[:, None]
+    accepted = equal.long().cumprod(-1).sum(-1)
+    return Verdict(accepted, written.gather(1, accepted[:, None])[:, 0])

@@ -9,7 +9,15 @@ import torch
 
 from ..common.errors import RequestError
 from .proposal import Drafter, Policy, Proposal, chosen_lengths, draft_length
-from .sampling import Randomness, Verdict, accept, probabilities, undefined
+from .sampling import (
+    LEAST_TEMPERATURE,
+    Randomness,
+    Verdict,
+    accept,
+    accept_greedy,
+    probabilities,
+    undefined,
+)
 from .target import Target, within_memory
 
 NOT_FINITE = (
@@ -78,14 +86,7 @@ class Sequence:
                     torch.empty(len(self.anchor), 0, vocab_size, device=device),
                 )
             with within_memory(f"a block of {self.drafter.name}"):
-                block = self.drafter.propose(
-                    self.state,
-                    self.anchor,
-                    gamma=length,
-                    temperature=self.temperature,
-                    generator=self.generator,
-                )
-            return block.within(room)
+                return self.propose(length).within(room)
 
     def schedule(self, policy: Policy | None, block: Proposal) -> Proposal:
         """Return a block cut to the verification lengths that the policy chooses (None: whole)."""
@@ -108,6 +109,8 @@ class Sequence:
             lengths = None
             if min(block.lengths) < max(block.lengths):
                 lengths = torch.tensor(block.lengths, device=logits.device)
+            if self.rule is None and self.temperature < LEAST_TEMPERATURE:
+                return accept_greedy(logits, block.tokens, lengths)
             rule = accept if self.rule is None else self.rule
             return rule(
                 probabilities(logits, self.temperature),
@@ -136,6 +139,16 @@ class Sequence:
             ]
             self.keep([outcome.accepted + 1 for outcome in outcomes], verdict.next_token)
         return outcomes
+
+    def propose(self, length: int) -> Proposal:
+        """The drafter's part of `draft`: a block [B, length]."""
+        return self.drafter.propose(
+            self.state,
+            self.anchor,
+            gamma=length,
+            temperature=self.temperature,
+            generator=self.generator,
+        )
 
     def read(self, block: Proposal) -> torch.Tensor:
         """Run the target's pass for `verify`. Store the tokens read and their features for `keep`."""

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
-from ..decoding.sampling import draw, probabilities
+from ..decoding.sampling import draw_at, probabilities
 from .layers import ContextCache, Draft, DraftConfig, Layer
 
 
@@ -110,7 +110,7 @@ class Autoregressive(Draft, Drafter):
             hidden = self.next_hidden(state.cache, token, hidden)
             logits = self.over_target(self.lm_head(self.norm(hidden[:, 0])))
             probs = probabilities(logits, temperature)
-            token = draw(probs, generator)
+            token = draw_at(probs, temperature, generator)
             drawn.append((token, logits, probs))
         state.cache.advance(-length)  # drop the drafts' entries
         return tuple(torch.stack(part, 1) for part in zip(*drawn))

@@ -20,7 +20,8 @@ from torch import nn
 
 from ..decoding.attention import attend, hiding
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
-from ..decoding.sampling import draw, probabilities
+from ..decoding.rows import RowStore
+from ..decoding.sampling import draw_at, probabilities
 from .layers import ContextCache, Draft, DraftConfig, Layer
 
 
@@ -262,6 +263,10 @@ class DSpark(Backbone, Drafter):
         self.extend_context(cache, features)
         return cache
 
+    def row_store(self, rows: int, device: torch.device) -> RowStore:
+        """Return an empty context for rows of different lengths."""
+        return RowStore(len(self.layers), rows, device)
+
     def extend(self, state: Context, token_ids: torch.Tensor, features: torch.Tensor) -> None:
         """Append committed tokens with the features [B, t, taps * H] of their verification."""
         self.extend_context(state, features)
@@ -302,13 +307,13 @@ class DSpark(Backbone, Drafter):
         if self.markov_head is None:
             logits = self.over_target(base_logits)
             probs = probabilities(logits, temperature)
-            return draw(probs, generator), logits, probs
+            return draw_at(probs, temperature, generator), logits, probs
         previous, state, drawn = anchor, self.markov_head.begin(hidden), []
         for k in range(hidden.shape[1]):
             bias, state = self.markov_head.step(previous, hidden[:, k], state)
             logits = self.over_target(base_logits[:, k] + bias)
             probs = probabilities(logits, temperature)
-            previous = draw(probs, generator)
+            previous = draw_at(probs, temperature, generator)
             drawn.append((previous, logits, probs))
         return tuple(torch.stack(part, 1) for part in zip(*drawn))
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from ..decoding.proposal import Drafter, Proposal, draft_length
-from ..decoding.sampling import draw, probabilities
+from ..decoding.sampling import draw_at, probabilities
 from ..decoding.target import Target
 
 
@@ -73,7 +73,7 @@ class SmallLM(Drafter):
         for _ in range(draft_length(gamma, self.gamma)):
             logits = self.model.verify(entering, state.cache).logits[:, -1]
             probs = F.pad(probabilities(logits, temperature), (0, self.added))
-            token = draw(probs, generator)
+            token = draw_at(probs, temperature, generator)
             drawn.append((token, probs))
             entering = token[:, None]
         return Proposal(*(torch.stack(part, 1) for part in zip(*drawn)))

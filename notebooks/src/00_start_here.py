@@ -341,6 +341,25 @@ shortest.settle(
 claims({"a sum has the longer rounds, small talk the shortest": min(tau, key=tau.get) == "chat" and tau["math"] > tau["chat"] + 1})
 
 # %% [markdown]
+# ## You are the drafter
+#
+# Two minutes: you guess, and a novel is the target. Type up to seven words. Those before the first difference are kept, and the author adds one.
+# The two drafters beside you guess the same words. *Prompt lookup* copies what followed the same words earlier, and a *bigram table* knows which
+# word follows which in the rest of the page.
+
+# %%
+from dspark_lite.course.figures.drafter_game import drafter_game, game_scene
+
+game = drafter_game()
+
+# %% tags=["claim"]
+ends = game_scene()["others"]["prompt lookup"]
+repeating = next(k for k, end in enumerate(ends, start=1) if end >= 40)
+claims({"prompt lookup brings more where the text repeats itself": ends[repeating - 1] / repeating > 1.3 * (ends[-1] - ends[repeating - 1]) / (len(ends) - repeating)})
+
+# %% [markdown]
+# Where the text repeats itself, prompt lookup keeps up with you. Further on it finds nothing to copy, and you still know how English goes on.
+#
 # ## One round in DSpark's words
 #
 # We replay one round of the picture above, with guesses kept and one refused. Comments quote what does the same in `speculate`.

@@ -241,7 +241,7 @@ panel = widgets.explore(
     first=widgets.slider("drafter's logit of A", 0.5, -3.0, 3.0, 0.1),
     second=widgets.slider("drafter's logit of B", 1.5, -3.0, 3.0, 0.1),
     third=widgets.slider("drafter's logit of C", -1.0, -3.0, 3.0, 0.1),
-    temperature=widgets.slider("temperature", 1.0, 0.0, 2.0, 0.1))
+    temperature=widgets.slider("temperature", 1.0, 0.0, 2.0, 0.1), frames={"second": [-3.0, -2.0, -1.0, 0.0, 1.0, 1.5, 2.0, 3.0]})
 target_probs, draft_probs = (logits.softmax(-1) for logits in (target_logits, torch.tensor([-3.0, -3.0, -3.0, 0.0])))
 glue(least_green=torch.minimum(target_probs, draft_probs).sum())
 

@@ -519,7 +519,7 @@ claims({"on chat the small LM loses, by the formula and by the clock": max(clock
 
 # %% tags=["folded"]
 # @title Draw the formula, with sliders
-from dspark_lite.course.figures import style, web, widgets
+from dspark_lite.course.figures import style, widgets
 from dspark_lite.course.measure import clocks, studies
 from dspark_lite.course.replication import experiment_results
 
@@ -531,7 +531,8 @@ small_v = round(cost_in_passes("small_lm", "verify").mean(), 1)
 panel = widgets.explore(
     partial(figures.when_it_pays, ours=measured), {"cost": 0.1},
     acceptance=widgets.slider("acceptance a", small_a, 0.05, 0.95, 0.05), cost=widgets.slider("cost ratio c", small_c, 0.0, 1.0, 0.05),
-    verify=widgets.slider("cost of verifying v", small_v, 1.0, 3.0, 0.1), web=("length", lambda: web.measured_lengths(measured)))
+    verify=widgets.slider("cost of verifying v", small_v, 1.0, 3.0, 0.1),
+    frames={"cost": [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0]})
 
 
 def best_at(a, c, v):

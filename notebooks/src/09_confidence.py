@@ -443,7 +443,7 @@ claims({"the fit finds temperatures around 2 and takes away more than half of th
 # @title The explorer of thresholds
 from ipywidgets import ToggleButtons
 
-from dspark_lite.course.figures import web, widgets
+from dspark_lite.course.figures import widgets
 
 sts, table = confidence_results.stored_sts(), confidence_results.stored_cost_table()
 most_requests = table.max_batch_tokens // (gamma + 1)
@@ -459,7 +459,7 @@ panel = widgets.explore(
     explore_threshold, {"requests": 1}, domain=widgets.menu("domain", domains[::-1]),
     scaling=ToggleButtons(description="confidences", options=["raw", "calibrated"]), least=widgets.slider("threshold", 0.5, 0.0, 0.95, 0.05),
     requests=widgets.slider("requests", most_requests, 1, most_requests),
-    web=("threshold", lambda: web.threshold_costs(recorded, sts, table, most_requests)))
+    frames={"requests": sorted({1, 2, 4, 8, 16, most_requests})})
 
 # %% [markdown]
 # The milliseconds come from how long a pass of this target takes by its size, measured once (lesson 10 makes that table). Move the number of

@@ -57,10 +57,11 @@ def renamed(text: str, old: str, new: str, tag: str = "") -> str:
     )
     version = tag or f"v{VERSION} || {{clone}}"
     text = re.sub(r"(\{clone\} --branch )[^ \"\\]+(?: \|\| \{clone\})?", rf"\g<1>{version}", text)
-    before, after = old.split("/")[1], new.split("/")[1]
-    # JSON has a backslash before each quote.
-    folder = rf'((?:Path|os\.chdir)\(\\?"){re.escape(before)}/'
-    return re.sub(folder, rf"\g<1>{after}/", text)
+    before, after = re.escape(old.split("/")[1]), new.split("/")[1]
+    # What a clone makes: in setup cells (JSON has a backslash before each quote), in commands, in
+    # nbgitpuller's links, in words.
+    places = (r'(?:Path|os\.chdir)\(\\?"', r"\bcd ", r"\blab/tree/", r"\ba folder `")
+    return re.sub(rf"({'|'.join(places)}){before}(?![\w-])", rf"\g<1>{after}", text)
 
 
 def fork(root: Path, new: str, tag: str = "") -> list[str]:

@@ -1,4 +1,10 @@
-"""The process in which one reader's code is marked; tools/kit/grade.py starts it and listens."""
+"""The process in which one reader's code is marked; tools/kit/grade.py starts it and listens.
+
+It executes the statements that the exercises need (tools/kit/program.py), in the notebook's order,
+and answers each call of a checker: with the checker, and after it with the hidden cases. What a
+statement does to the ground it stands on, torch or the course's own code, is noticed; the statement
+is then left out, in a new process.
+"""
 
 import ast
 import importlib
@@ -7,54 +13,41 @@ import linecache
 import os
 import runpy
 import sys
+import tempfile
 import types
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import torch
-from IPython.core.inputtransformer2 import TransformerManager
+import torch.nn.functional
 
+from dspark_lite.common.files import ROOT
 from dspark_lite.course.exercises.checking import Exercise
-from .lessons import answer_names, checker_calls, code_exercises, read_notebook
+from .lessons import answer_names, code_exercises, lesson_statements, read_notebook
+from .program import Statement, needed, python, statements
 
-DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+EXERCISES = "dspark_lite.course.exercises"
 OURS = ("dspark_lite",)
+# What a reader finds in no student edition.
+WITHHELD = tuple(
+    f"{ROOT / place}{os.sep}"
+    for place in ("notebooks/solutions", "notebooks/src", "tools/kit/hidden", "tools/kit/solutions")
+)
+# What an exercise's cell keeps of its checker's word; the lines that put the course's function in
+# the place of a wrong one ask for it.
+DONE = "done"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A code cell of a submission: the step's name, the statements to execute, the checkers that it
-    calls."""
-
-    step: str
-    statements: list
-    checkers: list[str]
+class Replaced(Exception):
+    """A part of torch or of the course is another one now; the message names it."""
 
 
-def read_cell(number: int, source: str, exercise: bool, checkers: set[str]) -> Cell:
-    """Return what a cell defines, or all that an exercise's cell does; one that is no Python is a
-    `raise` of what is wrong with it."""
-    step, named = f"cell {number}", [name for name in checkers if f"{name}(" in source]
-    try:
-        text = TransformerManager().transform_cell(source)
-        body = ast.parse(text).body
-    except SyntaxError as error:
-        text = f"raise SyntaxError({f'line {error.lineno}: {error.msg}'!r})"
-        return Cell(step, ast.parse(text).body if named or exercise else [], named)
-    # a checker may look at the source
-    linecache.cache[step] = (
-        len(text),
-        None,
-        text.splitlines(keepends=True),
-        step,
-    )
-    if named or exercise:
-        return Cell(step, [node for node in body if not checker_calls(node)], named)
-    return Cell(step, [node for node in body if isinstance(node, DEFINITIONS)], [])
+class Again(BaseException):
+    """This process is spoilt; another one is to go on. No `except Exception` holds it up."""
 
 
 @contextmanager
@@ -69,27 +62,70 @@ def hushed() -> Iterator[StringIO]:
         yield said
 
 
-def execute(cell: Cell, scope: dict) -> str:
-    """Run a cell's statements one by one in `scope`; return what the last one that failed raised,
-    "" if none did."""
-    failed = ""
-    for node in cell.statements:
-        try:
-            with hushed():
-                exec(compile(ast.Module([node], []), cell.step, "exec"), scope)
-        except Exception as error:
-            failed = f"{cell.step} raised {type(error).__name__}: {error}"
-    return failed
+class Ground:
+    """The functions of torch and of the course, as they are before any code of a reader's runs."""
+
+    def __init__(self):
+        self.before = self.now()
+
+    @staticmethod
+    def now() -> dict[str, object]:
+        """Return the functions and classes by name."""
+        found = {}
+        for name, module in list(sys.modules.items()):
+            if name in ("torch", "torch.nn.functional", "builtins", "math", "inspect") or (
+                name.partition(".")[0] in OURS and module is not None
+            ):
+                for key, value in vars(module).items():
+                    if callable(value) and not key.startswith("__"):
+                        found[f"{name}.{key}"] = value
+                    if isinstance(value, type) and (value.__module__ == name or key == "Tensor"):
+                        found |= {
+                            f"{name}.{key}.{method}": function
+                            for method, function in vars(value).items()
+                            if callable(function) and method not in ("__class__", "__doc__")
+                        }
+        return found
+
+    def settle(self) -> None:
+        """Take what there is now for what it should be."""
+        self.before = self.now()
+
+    def check(self) -> None:
+        """Raise Replaced if a function is another one than it was."""
+        now = self.now()
+        for name, function in self.before.items():
+            if now.get(name) is not function:
+                raise Replaced(name)
+        self.before = now
 
 
-def without_references(module, answers: set[str]) -> types.ModuleType:
-    """Return a lesson's module of checkers as a reader's code may see it: without the right
-    answers, its checkers check nothing."""
-    shown = types.ModuleType(module.__name__)
-    for name, value in vars(module).items():
-        if name not in answers and not name.startswith("__"):
-            setattr(shown, name, (lambda *_: False) if name.startswith("check_") else value)
-    return shown
+def watching(notice: Callable[[str], None]) -> Callable[[str, tuple], None]:
+    """Return an audit hook that tells `notice` of each program that is started and of each file
+    that is opened where a student edition has none; the opening fails as it would there."""
+
+    def hook(event: str, arguments: tuple) -> None:
+        if event == "open" and isinstance(arguments[0], str):
+            path = os.path.abspath(arguments[0])
+            if path.startswith(WITHHELD):
+                place = os.path.relpath(path, ROOT)
+                notice(f"opens {place}")
+                raise FileNotFoundError(2, "no such file in the student edition", place)
+        if event in ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec"):
+            notice(f"starts a program: {str(arguments[0])[:80]}")
+
+    return hook
+
+
+def execute(statement: Statement, scope: dict) -> str:
+    """Run a statement in `scope`; return what it raised, "" for nothing."""
+    try:
+        code = compile(ast.Module([statement.node], []), f"cell {statement.cell}", "exec")
+        with hushed():
+            exec(code, scope)
+    except Exception as error:
+        return f"{statement.step} raised {type(error).__name__}: {error}"
+    return ""
 
 
 def hidden_cases(folder: Path, lesson: str) -> dict:
@@ -129,45 +165,131 @@ def asked(check, answers: tuple) -> tuple[bool, str]:
     return right, (said.getvalue().strip() or "it said nothing").splitlines()[-1][:400]
 
 
+def courses_own(statement: Statement, answers: set[str]) -> set[str]:
+    """Return which of the lesson's answers a reader's statement takes from the course."""
+    taken = set()
+    for part in ast.walk(statement.node) if statement.readers else []:
+        if isinstance(part, ast.Attribute) and not isinstance(part.ctx, ast.Store):
+            taken |= {part.attr} & answers
+        if isinstance(part, ast.ImportFrom) and str(part.module).partition(".")[0] in OURS:
+            taken |= {alias.name for alias in part.names} & answers
+    return taken
+
+
+class Marking:
+    """One pass through a submission; `send` gets "begun", step; "verdict", checker, call, right,
+    line; "noticed", step, sentence; "again", step; "finished"."""
+
+    def __init__(self, task: dict, send: Callable[..., None]):
+        self.task, self.send = task, send
+        self.lesson = Path(task["lesson"])
+        number = self.lesson.name[:2]
+        self.module = importlib.import_module(f"{EXERCISES}.lesson_{number}")
+        self.exercises = code_exercises(read_notebook(self.lesson))
+        self.answers = answer_names(self.lesson)
+        self.hidden = [hidden_cases(Path(folder), number) for folder in task["hidden"]]
+        cells = [types.SimpleNamespace(**cell) for cell in task["cells"]]
+        for at, cell in enumerate(cells, 1):
+            remember(f"cell {at}", cell.source)
+        self.program = needed(statements(cells, lesson_statements(self.lesson)))
+        self.shown = types.ModuleType(self.module.__name__)
+        vars(self.shown).update(vars(self.module))
+        for exercise in self.exercises:
+            setattr(self.shown, exercise.checker, self.asking(exercise.checker))
+        self.scope, self.failed, self.calls, self.step = {"__name__": "submission"}, "", {}, ""
+        self.ground = None
+
+    def asking(self, name: str) -> Callable[..., bool]:
+        """Return what a reader's cells call for a checker."""
+
+        def check(*answers) -> bool:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            call = f"{name} {self.calls[name]}"
+            if call in self.task["known"]:
+                return self.task["known"][call]
+            before, self.step = self.step, call
+            self.send("begun", call)
+            drawn = [cases[name] for cases in self.hidden if name in cases]
+            try:
+                right, said = verdict(getattr(self.module, name), answers, drawn, self.task["seed"])
+                self.ground.check()
+            except Replaced as replaced:
+                right, said = False, f"it replaces {replaced} while it is checked"
+                self.send("noticed", call, f"replaces {replaced} while it is checked")
+                self.send("verdict", name, call, right, said)
+                self.send("again", "")
+                raise Again from None
+            except Exception as error:
+                right, said = False, f"the checker raised {type(error).__name__}: {error}"
+            self.send("verdict", name, call, right, said)
+            self.step = before
+            self.send("begun", before)
+            return right
+
+        return check
+
+    def run(self) -> None:
+        """Mark the submission."""
+        sys.modules[self.module.__name__] = self.shown
+        setattr(sys.modules[EXERCISES], self.module.__name__.rpartition(".")[2], self.shown)
+        self.ground = Ground()
+        for statement in self.program:
+            self.step = statement.step
+            if self.step not in self.task["skipped"]:
+                self.take(statement)
+        for exercise in self.exercises:
+            if not self.calls.get(exercise.checker):
+                self.ask_anyway(exercise)
+        self.send("finished")
+
+    def take(self, statement: Statement) -> None:
+        """Run a statement, and look at what it has done to the ground."""
+        self.send("begun", self.step)
+        calls = dict(self.calls)
+        for name in courses_own(statement, self.answers):
+            self.send("noticed", self.step, f"uses the course's own {name}")
+        failed, before = execute(statement, self.scope), self.failed
+        self.failed = failed or before
+        said = "; ".join(filter(None, [failed, before]))
+        for name in statement.checkers if failed else ():
+            if self.calls.get(name, 0) == calls.get(name, 0):
+                self.calls[name] = calls.get(name, 0) + 1
+                self.send("verdict", name, f"{name} {self.calls[name]}", False, said)
+                self.scope[DONE] = False
+        try:
+            self.ground.check() if statement.readers else self.ground.settle()
+        except Replaced as replaced:
+            self.send("noticed", self.step, f"replaces {replaced}; the statement was left out")
+            self.send("again", self.step)
+            raise Again from None
+
+    def ask_anyway(self, exercise) -> None:
+        """Ask about an exercise whose checker the notebook does not call."""
+        self.step = f"{exercise.checker} 1"
+        try:
+            answers = eval(compile(exercise.arguments, self.step, "eval"), self.scope)
+        except Exception as error:
+            said = f"{getattr(error, 'name', None) or error} is missing"
+            said += f"; {self.failed}" if self.failed else ""
+            return self.send("verdict", exercise.checker, self.step, False, said)
+        self.asking(exercise.checker)(*answers)
+
+
+def remember(file: str, source: str) -> None:
+    """Let a checker look at a cell's source."""
+    try:
+        text = python(source)
+    except SyntaxError:
+        return
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+
+
 def serve(pipe, task: str) -> None:
-    """Mark one submission and send the verdicts through the pipe, as JSON."""
+    """Mark one submission and send what there is to say through the pipe, as JSON."""
     sys.stdin = open(os.devnull)
     torch.set_num_threads(1)
-    mark(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode()))
-
-
-def mark(task: dict, send) -> None:
-    """Mark one submission; `send` gets "begun", step; "verdict", checker, right, line;
-    "finished"."""
-    lesson = Path(task["lesson"])
-    number = lesson.name[:2]
-    exercises = {found.checker: found for found in code_exercises(read_notebook(lesson))}
-    module = importlib.import_module(f"dspark_lite.course.exercises.lesson_{number}")
-    shown = without_references(module, answer_names(lesson))
-    sys.modules[module.__name__] = shown
-    setattr(sys.modules["dspark_lite.course.exercises"], f"lesson_{number}", shown)
-    hidden = [hidden_cases(Path(folder), number) for folder in task["hidden"]]
-    scope, failed = {"__name__": "submission"}, ""
-    left = [name for name in exercises if name not in task["marked"]]
-
-    def mark_answer(name: str) -> None:
-        send("begun", name)
-        left.remove(name)
-        try:
-            answers = eval(compile(exercises[name].arguments, name, "eval"), scope)
-        except NameError as error:
-            reason = f"{error.name} is missing" + (f"; {failed}" if failed else "")
-            return send("verdict", name, False, reason)
-        drawn = [cases[name] for cases in hidden if name in cases]
-        send("verdict", name, *verdict(getattr(module, name), answers, drawn, task["seed"]))
-
-    for at, (source, is_exercise) in enumerate(task["cells"], 1):
-        cell = read_cell(at, source, is_exercise, set(exercises))
-        send("begun", cell.step)
-        if cell.step not in task["skipped"]:
-            failed = execute(cell, scope) or failed
-        for name in [name for name in cell.checkers if name in left]:
-            mark_answer(name)
-    for name in list(left):
-        mark_answer(name)
-    send("finished")
+    marking = Marking(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode()))
+    sys.addaudithook(watching(lambda said: marking.send("noticed", marking.step, said)))
+    with tempfile.TemporaryDirectory() as folder, suppress(Again):
+        os.environ["DSPARK_MINE"] = os.path.join(folder, "my_dspark.py")
+        marking.run()

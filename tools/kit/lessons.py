@@ -39,15 +39,16 @@ def tagged(cell, tag: str) -> bool:
     return tag in cell.metadata.get("tags", [])
 
 
+def name_called(call: ast.Call) -> str:
+    """Return the name of the function or method that is called, "" if it has none."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
 def checker_calls(node) -> list[ast.Call]:
     """Return the calls of checkers in a piece of code: check_NAME(...), of a module or by
     itself."""
     calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
-    return [
-        call
-        for call in calls
-        if getattr(call.func, "attr", getattr(call.func, "id", "")).startswith("check_")
-    ]
+    return [call for call in calls if name_called(call).startswith("check_")]
 
 
 def code_exercises(notebook) -> list[CodeExercise]:
@@ -58,10 +59,23 @@ def code_exercises(notebook) -> list[CodeExercise]:
             heading = (EXERCISE.findall(cell.source) or [heading])[-1]
         elif cell.cell_type == "code":
             for call in checker_calls(ast.parse(cell.source)):
-                name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+                name = name_called(call)
                 arguments = ast.unparse(ast.Tuple([*call.args], ast.Load()))
                 found.setdefault(name, CodeExercise(heading, name, arguments))
     return list(found.values())
+
+
+def by_hand(notebook) -> list[str]:
+    """Return the headings of a lesson's exercises that have no checker: a person marks them."""
+    checked = {exercise.heading for exercise in code_exercises(notebook)}
+    in_words = [heading for heading in headings(notebook) if not heading.endswith("(code)")]
+    return [heading for heading in in_words if heading not in checked]
+
+
+def headings(notebook) -> list[str]:
+    """Return the headings of a lesson's exercises, in their order."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    return [heading for text in texts for heading in EXERCISE.findall(text)]
 
 
 def answer_names(path: Path) -> set[str]:
@@ -72,3 +86,14 @@ def answer_names(path: Path) -> set[str]:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 names.add(node.name)
     return names
+
+
+def lesson_statements(path: Path) -> frozenset[str]:
+    """Return the statements at the top of a lesson's cells and of its solutions' (ast.dump)."""
+    return frozenset(
+        ast.dump(node)
+        for place in (path, path.parent / "solutions" / path.name)
+        for cell in read_notebook(place).cells
+        if cell.cell_type == "code"
+        for node in ast.parse(cell.source).body
+    )

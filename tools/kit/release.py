@@ -21,13 +21,15 @@ from pathlib import Path
 
 import nbformat
 
+from course import COMMANDS
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
 from tools.errors import report_errors
 from dspark_lite.course.exercises.keep import EDITION, GIVEN
 from .fork import check_repository, renamed
-from .lessons import EXERCISE, answer_names, lesson_paths, read_notebook, tagged
+from .lessons import EXERCISE, answer_names, by_hand, lesson_paths, read_notebook, tagged
+from .marks import PLACE, PLACEHOLDER, RULE
 
 OUT = ROOT / "build" / "student"
 PARTS = (
@@ -43,6 +45,12 @@ PARTS = (
     "notebooks/",
     "tools/__init__.py",
     "tools/errors.py",
+    "tools/gpu.py",
+    "tools/hub_server.py",
+    "tools/judges/",
+    "tools/measure/",
+    "tools/notebooks/__init__.py",
+    "tools/notebooks/figures.py",
     "tools/kit/__init__.py",
     "tools/kit/project.py",
 )
@@ -79,6 +87,17 @@ def unpack(scope, true, shown):
     linecache.cache[scope["__file__"]] = len(visible), None, visible.splitlines(keepends=True), scope["__file__"]
     exec(compile(source, scope["__file__"], "exec"), scope)
 '''
+MAKEFILE = """# What course.py does, for those who say make.
+PYTHON ?= python3
+# Byte code is written when a module is first imported.
+unexport PYTHONDONTWRITEBYTECODE
+COMMANDS := {commands}
+
+.PHONY: $(COMMANDS)
+
+$(COMMANDS):
+\t$(PYTHON) course.py $@ $(ARGS)
+"""
 README = """# {title}
 
 The student edition, version {version}: lessons without answers. You need Python 3.10 to 3.13; then, in this folder,
@@ -86,9 +105,15 @@ The student edition, version {version}: lessons without answers. You need Python
     python course.py lab
 
 installs what the lessons need into `.venv` and opens them in JupyterLab. A lesson's checkers say what is wrong with an answer; `keep`
-collects the right ones in `my_dspark.py`, and `python course.py progress` says how far you are. To hand a lesson in, save its notebook.
+collects the right ones in `my_dspark.py`, and `python course.py progress` says how far you are.
 
 {lessons}
+
+## To hand a lesson in
+
+Save its notebook and hand in that file.
+
+{rule}
 """
 
 
@@ -105,8 +130,8 @@ def tracked() -> list[str]:
 
 def without_answers(notebook, lesson: str, badge: bool):
     """Return the notebook without outputs, links to solutions and folds that answer; hints stay,
-    and the `badge` if it is wanted."""
-    in_exercise = False
+    and the `badge` if it is wanted. An exercise that a person marks gets a cell for the answer."""
+    in_exercise, cells, by_person = False, [], by_hand(notebook)
 
     def kept(found):
         nonlocal in_exercise
@@ -117,6 +142,7 @@ def without_answers(notebook, lesson: str, badge: bool):
         return "" if answers or in_exercise and not found[1].startswith("Hint") else found[0]
 
     for cell in notebook.cells:
+        cells.append(cell)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         if cell.cell_type != "markdown":
@@ -126,7 +152,35 @@ def without_answers(notebook, lesson: str, badge: bool):
             cell.source = cell.source.replace(f" · [Solutions](solutions/{lesson}.ipynb)", "")
             if not badge:
                 cell.source = re.sub(BADGE, "", cell.source, flags=re.M)
+        for heading in EXERCISE.findall(cell.source):
+            if heading in by_person:
+                cells += with_place(cells.pop(), heading)
+    notebook.cells = cells
     return notebook
+
+
+def with_place(cell, heading: str) -> list:
+    """Return a cell of text as two or three, with one to write in below the exercise's question:
+    behind its last hint, or where the next heading stands."""
+    start = cell.source.index(heading)
+    end = min(
+        (
+            at
+            for at in (cell.source.find(f"\n{marks} ", start) for marks in ("##", "###"))
+            if at > 0
+        ),
+        default=len(cell.source),
+    )
+    fold = cell.source.rfind("</details>", start, end)
+    end = fold + len("</details>") if fold > 0 else end
+    number = re.search(r"\d+", heading)[0]
+    text = f"{PLACE.format(number=number)}\n\n{PLACEHOLDER}"
+    place = nbformat.v4.new_markdown_cell(text, metadata={"tags": ["written"]})
+    place.id = f"{cell.id}-answer-{number}"
+    after = nbformat.v4.new_markdown_cell(cell.source[end:].strip("\n"))
+    after.id = f"{cell.id}-after-{number}"
+    cell.source = cell.source[:end].rstrip("\n")
+    return [cell, place, after] if after.source else [cell, place]
 
 
 def blanked(source: str, shown) -> str:
@@ -205,8 +259,15 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
     for path in lesson_paths():
         title = read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ")
         lessons.append(f"- [{title}](notebooks/{path.name})")
-    told = {"title": REPOSITORY.split("/")[1], "version": VERSION, "lessons": "\n".join(lessons)}
+    told = {
+        "title": REPOSITORY.split("/")[1],
+        "version": VERSION,
+        "lessons": "\n".join(lessons),
+        "rule": RULE,
+    }
     write_text(out / "README.md", README.format(**told))
+    commands = [name for name, (_, needs, *_) in COMMANDS.items() if (out / needs).exists()]
+    write_text(out / "Makefile", MAKEFILE.format(commands=" ".join(commands)))
     files = sorted(path for path in out.rglob("*") if path.is_file())
     places = {path.relative_to(out).as_posix(): path.read_bytes() for path in files}
     sums = [f"{hashlib.sha256(held).hexdigest()}  {name}" for name, held in places.items()]

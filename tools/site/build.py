@@ -5,6 +5,7 @@ The sources that Sphinx reads are written to build/site/source, the pages to bui
 known.
 """
 
+import re
 import shutil
 import sys
 from importlib.metadata import distribution
@@ -14,10 +15,12 @@ import nbformat
 from sphinx.cmd.build import build_main
 
 from dspark_lite.common.files import ROOT, write_text
+from dspark_lite.course.figures import drafter_game, scheduler_game
 from dspark_lite.course.figures.scoreboard import benchmark
 from tools.site import pages
 
 HERE = Path(__file__).parent
+ICONS = re.compile(r"<(script|link)[^>]*fontawesome[^>]*>(</script>)?")
 SOURCE, PAGES, DOCTREES = (
     ROOT / "build" / "site" / name for name in ("source", "html", "doctrees")
 )
@@ -36,8 +39,9 @@ def write_sources(folder: Path) -> None:
     for path in pages.own_files():
         if path.endswith(".ipynb"):
             notebooks[path] = nbformat.read(ROOT / path, as_version=4)
-            solutions = ROOT / "notebooks" / "solutions" / path.rpartition("/")[2]
-            pages.with_answers(notebooks[path], nbformat.read(solutions, as_version=4))
+            solutions = ROOT / pages.SOLUTIONS / path.rpartition("/")[2]
+            if solutions.exists():
+                pages.with_answers(notebooks[path], nbformat.read(solutions, as_version=4))
             pages.lesson_page(notebooks[path], path, files)
             write_text(folder / path, nbformat.writes(notebooks[path]))
         else:
@@ -51,6 +55,10 @@ def write_sources(folder: Path) -> None:
             "hours": lambda: str(pages.hours(notebooks)),
             "race": pages.race_place,
             "bets": pages.bets_place,
+            "drafter_game": lambda: pages.game_place("drafter_game", drafter_game.game_scene()),
+            "scheduler_game": lambda: pages.game_place(
+                "scheduler_game", scheduler_game.game_scene()
+            ),
             "colab": lambda: pages.COLAB,
             "discussions": lambda: pages.DISCUSSIONS,
             "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",
@@ -82,6 +90,15 @@ def write_beside(target: Path) -> None:
             shutil.copy(carried / part, where)
 
 
+def drop_icon_script(target: Path) -> None:
+    """Take out the theme's script of 1.5 MB that draws a dozen icons; course.css names a letter for
+    each of them."""
+    for page in target.rglob("*.html"):
+        write_text(page, ICONS.sub("", page.read_text(encoding="utf-8")))
+    for script in (target / "_static" / "scripts").glob("fontawesome*"):
+        script.unlink()
+
+
 def main() -> int:
     """Build the site; return the exit code."""
     write_sources(SOURCE)
@@ -102,6 +119,7 @@ def main() -> int:
         ]
     )
     write_beside(PAGES)
+    drop_icon_script(PAGES)
     return code
 
 

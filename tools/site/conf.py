@@ -28,9 +28,9 @@ mathjax_path = "mathjax/tex-chtml.js"
 html_theme = "sphinx_book_theme"
 html_title, html_favicon = "dspark-lite", "static/favicon.svg"
 COURSE = ROOT / "dspark_lite" / "course"
-PLAYERS = [*COURSE.glob("figures/living_round.*s"), *COURSE.glob("bets/bet.*s")]
+PLAYERS = sorted(path for kind in ("js", "css") for path in COURSE.rglob(f"*.{kind}"))
 html_static_path = ["static", *map(str, PLAYERS)]
-html_css_files = ["course.css", "living_round.css", "bet.css"]
+html_css_files = ["course.css", *(path.name for path in PLAYERS if path.suffix == ".css")]
 html_js_files = [("page.js", {"type": "module"})]
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
@@ -81,9 +81,9 @@ def as_text(app, what, name, obj, options, lines):
 
 
 def is_borrowed(app, what, name, obj, skip, options):
-    """Return True for members that a class inherits from PyTorch, so that Sphinx skips them; their
-    docstrings have another markup."""
-    return True if getattr(obj, "__module__", "").startswith("torch.") else None
+    """Return True for members that a class inherits from PyTorch or matplotlib, so that Sphinx skips
+    them; their docstrings have another markup."""
+    return True if getattr(obj, "__module__", "").startswith(("torch.", "matplotlib.")) else None
 
 
 def link_lesson(app, pagename, templatename, context, doctree):

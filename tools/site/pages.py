@@ -16,6 +16,7 @@ import nbformat
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets.questions import BELIEFS, by_lesson
+from dspark_lite.course.exercises.checking import NOT_DONE
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
 from dspark_lite.course.result_files import read
@@ -32,9 +33,10 @@ LINK = re.compile(
     re.S,
 )
 PICTURE = "image/png"
+SOLUTIONS = "notebooks/solutions"
+MORE = "notebooks/more/"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
-BETS = {"bet", "score"}  # drawings that a page makes itself, without a picture
-OWN = BETS | {"living_round", "race"}  # drawings with controls of their own
+PICTURELESS = {"bet", "score", "drafter_game", "scheduler_game"}  # drawings without a picture
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -86,6 +88,9 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
         cell.outputs = [
             shown for output in told if not is_stub(output) for shown in with_widget(output)
         ]
+        if "exercise" in cell.metadata.get("tags", []):
+            door = nbformat.v4.new_output("display_data", {"text/html": exercise_door(path)})
+            cell.outputs.append(door)
         if pictures := [output for output in cell.outputs if PICTURE in output.get("data", {})]:
             cell.metadata["mystnb"]["image"] = {
                 "alt": description(cell.source, pictures[0], names[cell.id], heading)
@@ -111,8 +116,19 @@ def fold(cell) -> dict:
 
 
 def is_stub(output) -> bool:
-    """Return whether this is the output of a cell that holds dots alone."""
-    return output.get("data", {}).get("text/plain") == "Ellipsis"
+    """Return whether an exercise that nobody has done yet put this out: its dots, or what its checker
+    says of them."""
+    dots = output.get("data", {}).get("text/plain") == "Ellipsis"
+    return dots or NOT_DONE in output.get("text", "")
+
+
+def exercise_door(path: str) -> str:
+    """Return, in HTML, where a reader of a page can do an exercise of the notebook at `path`."""
+    install = posixpath.relpath("docs/install.html", posixpath.dirname(path))
+    return (
+        f'<p class="door">Write it <a href="{COLAB}/{path}">in Colab</a>, or '
+        f'<a href="{install}">on your computer</a>: its checker names a mistake.</p>'
+    )
 
 
 def with_widget(output) -> list:
@@ -122,15 +138,14 @@ def with_widget(output) -> list:
         return [output]
     given = output.metadata.pop(WEB)
     place = nbformat.v4.new_output("display_data", {"text/html": drawing_place(given)})
-    return [place] if json.loads(given)["drawing"] in BETS else [place, output]
+    return [place] if json.loads(given)["drawing"] in PICTURELESS else [place, output]
 
 
 def drawing_place(given: str) -> str:
     """Return the place, in HTML, in which a page's scripts draw; `given` is the JSON of a drawing's
     name and its numbers."""
-    drawn, kind, named = json.loads(given), "course-widget", ""
-    if drawn["drawing"] in OWN:
-        kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
+    drawn, named = json.loads(given), ""
+    kind = f"course-own course-{drawn['drawing'].removeprefix('living_')}"
     if drawn["drawing"] == "bet":
         named = f' data-bet="{html.escape(drawn["numbers"]["name"])}"'
     safe = given.replace("</", "<\\/")
@@ -157,10 +172,9 @@ def with_doors(header: str, path: str) -> str:
     """Return a lesson's first cell with what a reader of the page can do instead of the badge's
     line."""
     name = posixpath.basename(path)
-    doors = (
-        f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a> · '
-        f"[Solutions]({GITHUB}/{posixpath.dirname(path)}/solutions/{name})"
-    )
+    doors = f'[Open in Colab]({COLAB}/{path}) · <a href="{name}" download>Download the notebook</a>'
+    if (ROOT / SOLUTIONS / name).exists():
+        doors += f" · [Solutions]({GITHUB}/{SOLUTIONS}/{name})"
     return re.sub(r"^\[!\[Open in Colab\].*$", lambda _: doors, header, count=1, flags=re.M)
 
 
@@ -216,10 +230,10 @@ def member(module: str, name: str):
 
 
 def description(code: str, output, names: dict[str, object], heading: str) -> str:
-    """Return the alternative text of a cell's picture: a widget's caption, else the docstring of
-    what draws it, else the heading."""
+    """Return the alternative text of a cell's picture: what a figure or a widget says of itself,
+    else the docstring of what draws it, else the heading."""
     said = output.data.get("text/plain", "")
-    if not said.startswith("<"):
+    if not said.startswith("<") and said.rstrip(".") != "Figure":
         return said
     for call in reversed(
         [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
@@ -320,6 +334,7 @@ PARTS = {  # first lesson of each part
     4: "Drafters: a block at once, each token after the last",
     9: "Confidence, the scheduler, a server",
     12: "The paper, production, and what goes wrong",
+    15: "Further, in any order",
 }
 
 
@@ -339,14 +354,20 @@ def lesson_tables(notebooks: dict[str, object]) -> str:
 
 
 def hours(notebooks: dict[str, object]) -> int:
-    """Return the hours that the lessons {path: notebook} state together."""
-    return round(sum(book.cells[0].metadata.get("minutes", 0) for book in notebooks.values()) / 60)
+    """Return the hours that the numbered lessons of {path: notebook} state together."""
+    numbered = [book for path, book in notebooks.items() if not path.startswith(MORE)]
+    return round(sum(book.cells[0].metadata.get("minutes", 0) for book in numbered) / 60)
 
 
 def bets_place() -> str:
     """Return the place in which a page draws the score of all bets."""
     numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
     return drawing_place(json.dumps({"drawing": "score", "numbers": numbers}))
+
+
+def game_place(name: str, scene: dict) -> str:
+    """Return the place in which a page plays a game."""
+    return drawing_place(json.dumps({"drawing": name, "numbers": scene}, ensure_ascii=False))
 
 
 def race_place() -> str:
@@ -367,7 +388,7 @@ def race_place() -> str:
 def own_files() -> list[str]:
     """Return the paths in the repository of what becomes a page: the lessons, the pages beside them
     and on the package."""
-    patterns = ("notebooks/[0-9][0-9]_*.ipynb", "docs/*.md")
+    patterns = ("notebooks/[0-9][0-9]_*.ipynb", f"{MORE}*.ipynb", "docs/*.md")
     return [
         path.relative_to(ROOT).as_posix()
         for pattern in patterns

@@ -8,23 +8,22 @@ import os
 from pathlib import Path
 
 from IPython.display import display
-from traitlets import Any, Dict, link
+from traitlets import Any, link
 
 from dspark_lite.common.errors import RequestError
-from ..figures.widgets import anywidget, view_of, web_metadata
+from ..figures.widgets import Player, anywidget, module, styles, view_of, web_metadata
 from .questions import BELIEFS, is_right, question, wrong_choice
 from .score import note_bet
 
 HERE = Path(__file__).parent
-if anywidget:
 
-    class BetWidget(anywidget.AnyWidget):
-        """The choices of a question, or the verdict on the one that was taken (`scene["answer"]`)."""
 
-        _esm = HERE / "bet.js"
-        _css = HERE / "bet.css"
-        scene = Dict().tag(sync=True)
-        chosen = Any(None, allow_none=True).tag(sync=True)
+class BetWidget(Player):
+    """The choices of a question, or the verdict on the one that was taken (`scene["answer"]`)."""
+
+    _esm = module(HERE / "bet.js")
+    _css = styles(HERE / "bet.css")
+    chosen = Any(None, allow_none=True).tag(sync=True)
 
 
 class Bet:

@@ -1,14 +1,8 @@
 // A bet: choices, and the verdict once there is an answer. The same module serves a notebook by anywidget, and a plain page.
 
-const STORE = "dspark-bets"; // {name: [choice, won, belief]} of a reader without a kernel
+import { button, html } from "./elements.js";
 
-// A module of anywidget imports nothing, so `html` stands in living_round.js, too.
-/** An element of HTML with properties, which are those of the DOM, and children. */
-function html(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
+const STORE = "dspark-bets"; // {name: [choice, won, belief]} of a reader without a kernel
 
 /** Whether a choice wins: the same option, or a number near enough. */
 const wins = ({ range, within, answer }, choice) =>
@@ -32,7 +26,7 @@ function draw(place, scene, chosen, choose) {
       slider.ariaLabel = question;
       slider.oninput = () => (shown.textContent = ` ${slider.value} ${unit} `);
       slider.oninput();
-      const take = html("button", { type: "button", textContent: "That is my bet", onclick: () => choose(Number(slider.value)) });
+      const take = button("That is my bet", () => choose(Number(slider.value)));
       box.append(html("p", {}, slider, shown, take));
     } else
       for (const { text } of options) {

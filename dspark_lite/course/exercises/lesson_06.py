@@ -372,22 +372,26 @@ check_chain_loss = Exercise(
 
 
 def cells(cached, gamma, accepted):
-    """Return two lists with an entry for each cell of the cache after a round: whether its pair had a
-    feature of the target, and whether its token was committed.
+    """Return for each cell of the cache after a round whether its token is in the text.
 
     Before the round there are `cached` cells. Each pass adds one, the first pass from the feature
     that waited. No pass has read the last draft, so it has no cell.
     """
-    survivors = min(accepted, gamma - 1)
-    return (
-        [True] * (cached + 1) + [False] * (gamma - 1),
-        [True] * (cached + 1 + survivors) + [False] * (gamma - 1 - survivors),
-    )
+    kept = min(accepted, gamma - 1)
+    return [True] * (cached + 1 + kept) + [False] * (gamma - 1 - kept)
 
 
-def survives(from_target, committed):
-    """Return for each cell of the cache whether it stays after a round."""
-    return [target and token for target, token in zip(from_target, committed)]
+def survives(in_text, gamma):
+    """Return for each cell of the cache whether it stays after a round: whether its pair had a
+    feature of the target."""
+    return staying(lambda place, first: place <= first)(in_text, gamma)
+
+
+def staying(stays):
+    """Return the marks of a rule `stays` of a cell's place and the place of pass 1's."""
+    return lambda in_text, gamma: [
+        stays(place, len(in_text) - gamma) for place in range(len(in_text))
+    ]
 
 
 def marks(answer):
@@ -401,29 +405,33 @@ def marks(answer):
 def ended_round(generator):
     """Return the cells after a block of which any number was accepted."""
     gamma = number(generator, 1, 16)
-    return cells(number(generator, 1, 200), gamma, number(generator, 0, gamma))
+    return cells(number(generator, 1, 200), gamma, number(generator, 0, gamma)), gamma
 
 
 check_survives = Exercise(
     survives,
     Comparison(
-        Cases([cells(3, 5, 2), cells(20, 7, 0), cells(31, 5, 5)], ended_round),
+        Cases([(cells(3, 5, 2), 5), (cells(20, 7, 0), 7), (cells(31, 5, 5), 5)], ended_round),
         {
             "you kept the cells of accepted drafts. Their tokens are right, but they were made from the drafter's own output; they enter "
-            "again, with the target's features. (`a and b` of two lists is the second list: go cell by cell.)": lambda _, committed: (
-                committed
+            "again, with the target's features.": lambda in_text, gamma: in_text,
+            "you threw away the anchor's cell. Pass 1 made it from the feature that waited, and that one is the target's.": staying(
+                lambda place, first: place < first
             ),
-            "all cells stay: without rolling back, refused drafts stay in sight for good.": lambda from_target, committed: (
-                [True] * len(committed)
+            "you kept draft 1's cell. Pass 2 made it from the output of pass 1; only pass 1 has read a feature of the target's.": staying(
+                lambda place, first: place <= first + 1
             ),
-            "no cell stays; those of the text were made from the target's features, and are right as before.": lambda _, committed: (
-                [False] * len(committed)
+            "all cells stay: without rolling back, refused drafts stay in sight for good.": staying(
+                lambda place, first: True
             ),
-            "you kept the accepted drafts' cells alone; the cells of the text stay, and these go.": lambda from_target, committed: [
-                kept and not target for target, kept in zip(from_target, committed)
+            "no cell stays; those of the text were made from the target's features, and are right as before.": staying(
+                lambda place, first: False
+            ),
+            "you kept the accepted drafts' cells alone; the cells of the text stay, and these go.": lambda in_text, gamma: [
+                kept and place > len(in_text) - gamma for place, kept in enumerate(in_text)
             ],
         },
-        "a cell stays if the target's features would have put the same there: its token was committed, and its feature is the target's.",
+        "a cell stays if the target's features would have put the same there: its token is in the text, and its feature is the target's.",
         marks,
     ),
 )

@@ -29,79 +29,63 @@ from .token_boxes import (
 
 
 def wiring():
-    """Draw what one pass of Eagle3 reads, and the way of its output into the next pass."""
-    fig, axes = inch_canvas(5.4, 4.2)
-    left, right = 0.35, 3.95
-    rows = {"reads": -3.85, "attention": -2.95, "sum": -2.1, "output": -1.25, "head": -0.4}
-    boxes = (
-        (1.2, "reads", 1.7, CONTEXT, "white", "feature $f_i$:\nseveral layers, mixed"),
-        (3.1, "reads", 1.7, "white", BLACK, "embedding of $x_{i+1}$,\nthe token after it"),
-        (2.55, "attention", right - 1.15, PALE, BLACK, "attention reads the pair"),
-        (
-            2.15,
-            "sum",
-            right - left,
-            PALE,
-            BLACK,
-            "feature + attention's result;\nthe MLP adds its own",
-        ),
-        (2.15, "output", right - left, BLOCK, BLACK, "output of the pass"),
-        (2.15, "head", right - left, PALE, BLACK, "LM head: the draft $x_{i+2}$"),
-    )
-    for x, row, wide, face, letters, text in boxes:
-        tower_box(axes, x, rows[row], wide, 0.46, face, text, letters=letters, size=MEDIUM)
-    for x, start, end, colour in (
-        (0.75, "reads", "sum", CONTEXT),  # the feature is added as it is
-        (1.6, "reads", "attention", CONTEXT),
-        (3.1, "reads", "attention", GREY),
-        (2.55, "attention", "sum", GREY),
-        (2.15, "sum", "output", GREY),
-        (2.15, "output", "head", GREY),
-    ):
-        arrow(axes, (x, rows[start] + 0.25), (x, rows[end] - 0.26), colour)
-    turn, foot = 4.2, rows["reads"]
-    axes.plot(
-        [right, turn, turn, 0.08, 0.08],
-        [rows["output"], rows["output"], foot - 0.34, foot - 0.34, foot],
-        color=BLOCK,
-        lw=1.8,
-    )
-    arrow(axes, (0.08, foot), (left - 0.02, foot), BLOCK)
-    axes.text(
-        turn + 0.08,
-        -2.6,
-        "in the next\npass the\noutput takes\nthe feature's\nplace",
-        ha="left",
-        va="center",
-        fontsize=MEDIUM,
-        color=BLACK,
-    )
+    """Draw three passes of a chain, column by column: the token and the feature that each reads, its output, and its draft. Each
+    output is the next pass's feature; all passes attend to the cached pairs."""
+    fig, axes = inch_canvas(5.72, 3.45)
+    wide, half = 1.4, 0.66  # inches of a pass, and of a box in its pair
+    draft, output, run, reads, names = -0.25, -1.05, -1.85, -2.85, -3.3
+    columns = (1.55, 3.25, 4.95)
+    read, written = ("sat", "on", "the"), ("on", "the", "mat")
+    rounded_box(axes, 0.05, run, 0.62, 0.9, PALE, GREY, corner=0.05, lw=1)
+    write(axes, 0.36, run, "cached\npairs", size=MEDIUM)
+    under = run - 0.36  # the way from the cached pairs to each pass
+    axes.plot([0.67, columns[-1]], [under, under], color=GREY, lw=1.1, zorder=0)
+    for k, x in enumerate(columns):
+        feature, letters = ("output\nof pass %d" % k, BLACK) if k else ("feature\nof cat", "white")
+        left, right = x - wide / 2 + half / 2, x + wide / 2 - half / 2
+        face = BLOCK if k else CONTEXT
+        tower_box(axes, left, reads, half, 0.5, face, feature, letters, size=MEDIUM)
+        tower_box(axes, right, reads, half, 0.5, "white", read[k], BLACK, size=MEDIUM)
+        tower_box(axes, x, run, wide, 0.42, PALE, f"pass {k + 1}", BLACK, size=MEDIUM)
+        tower_box(axes, x, output, wide, 0.42, BLOCK, f"output of pass {k + 1}", BLACK, size=MEDIUM)
+        tower_box(axes, x, draft, wide, 0.42, "white", f"draft: {written[k]}", BLACK, size=MEDIUM)
+        arrow(axes, (left, reads + 0.25), (left, run - 0.21), face)
+        arrow(axes, (right, reads + 0.25), (right, run - 0.21), GREY)
+        arrow(axes, (x, under), (x, run - 0.21), GREY)
+        arrow(axes, (x, run + 0.21), (x, output - 0.21), GREY)
+        arrow(axes, (x, output + 0.21), (x, draft - 0.21), GREY)
+        axes.text(x + 0.08, (draft + output) / 2, "LM head", va="center", fontsize=SMALL)
+        if k < len(columns) - 1:
+            turn = x + wide / 2 + 0.15
+            axes.plot([x + wide / 2, turn, turn], [output, output, reads], color=BLOCK, lw=1.8)
+            arrow(axes, (turn, reads), (columns[k + 1] - wide / 2, reads), BLOCK, lw=1.8)
+    for x, text in ((-wide / 2 + half / 2, "feature"), (wide / 2 - half / 2, "token")):
+        write(axes, columns[0] + x, names, text, colour=GREY)
     return fig
 
 
-def cache_cells(from_target: list[bool], committed: list[bool], stays: list[bool] | None = None):
-    """Draw the cells of a chain's cache after a round, one per pair: whose feature the pair had, and whether its token was committed.
+def cache_cells(in_text: list[bool], gamma: int, stays: list[bool] | None = None):
+    """Draw the cells of a chain's cache after a round with `gamma` passes, one per pair: whether its token is in the text.
 
-    With `stays`, a row shows what of them the next round finds, and which accepted drafts are entered anew.
+    With `stays`, two rows more show whose feature the pair had, and what of the cells the next round finds, with the accepted drafts
+    that are entered anew.
     """
-    cached = sum(from_target) - 1
-    names = ["text's"] * cached + ["anchor's"]
-    names += [f"draft {k}'s" for k in range(1, len(from_target) - cached)]
-    targets, drafter_look = ("target's", CONTEXT, "white"), ("its own", BLOCK, BLACK)
+    cached = len(in_text) - gamma
+    names = ["text's"] * cached + ["anchor's"] + [f"draft {k}'s" for k in range(1, gamma)]
+    targets, own = ("target's", CONTEXT, "white"), ("its own", BLOCK, BLACK)
     rows = {
-        "feature in\nthe pair": [targets if target else drafter_look for target in from_target],
         "token in\nthe pair": [
-            ("in text", "white", BLACK) if survives else ("refused", "white", REJECTED)
-            for survives in committed
+            ("in text", "white", BLACK) if kept else ("refused", "white", REJECTED)
+            for kept in in_text
         ],
     }
     if stays is not None:
+        features = [targets if place <= cached else own for place in range(len(in_text))]
         entered = {True: ("enters", CONTEXT, "white"), False: None}
+        rows["feature in\nthe pair"] = features
         rows["next round"] = [
-            (targets if target else drafter_look)
-            if survives
-            else entered[committed[k] and not target]
-            for k, (survives, target) in enumerate(zip(stays, from_target))
+            feature if kept else entered[in_text[k] and feature == own]
+            for k, (kept, feature) in enumerate(zip(stays, features))
         ]
     wide, label, line = 0.66, 0.85, 0.42
     fig, axes = inch_canvas(label + wide * len(names) + 0.05, 0.55 + line * len(rows))
@@ -179,21 +163,13 @@ def here_and_paper(here: dict, paper: dict, domain: str):
 
 def passes_figure(curves: dict[str, tuple[list, list]]):
     """Draw chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one
-    scale; titles say how far the lines end apart."""
+    scale."""
     fig, panels = figure(len(curves), width=3.0, height=3.0, sharey=True)
-    for axes, (title, (with_features, with_outputs)) in zip(panels, curves.items()):
-        axes.plot(
-            range(1, len(with_features) + 1),
-            with_features,
-            color=CONTEXT,
-            marker="s",
-            linestyle="--",
-        )
-        axes.plot(range(1, len(with_outputs) + 1), with_outputs, color=BLOCK, marker="o")
-        axes.set(xlabel="pass", xticks=range(1, len(with_outputs) + 1), ylim=(0.45, 0.75))
-        axes.set_title(
-            f"{title}: {with_outputs[-1] - with_features[-1]:+.2f} at pass {len(with_outputs)}"
-        )
+    for axes, (title, (given, own)) in zip(panels, curves.items()):
+        axes.plot(range(1, len(given) + 1), given, color=CONTEXT, marker="s", linestyle="--")
+        axes.plot(range(1, len(own) + 1), own, color=BLOCK, marker="o")
+        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.45, 0.75))
+        axes.set_title(title)
         for line, (text, colour) in enumerate(
             (
                 ("reads the target's features", CONTEXT),

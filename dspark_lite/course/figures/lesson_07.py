@@ -79,9 +79,9 @@ def slots_picture():
     return fig
 
 
-def packing_picture(mask, anchors: list[int], length: int, learned: int):
+def packing_picture(mask, anchors: list[int], length: int, answer: int, learned: int):
     """Draw which keys each slot sees when blocks are packed: mask [K * g, n + K * g] for `anchors` [K] in a context of `length`
-    tokens. `learned` of the slots have something to predict."""
+    tokens, the answer from place `answer` on. `learned` of the slots have something to predict."""
     seen = np.array(mask)
     slots = len(seen)
     gamma = slots // len(anchors)
@@ -93,6 +93,8 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
         axes.axhline(block * gamma - 0.5, color=GREY, linewidth=0.6)
     step = max(1, length // 12)
     centres = [block * gamma + (gamma - 1) / 2 for block in range(len(anchors))]
+    axes.axvline(answer - 0.5, color=BLACK, linewidth=0.8, linestyle=":")
+    axes.text(answer - 0.5, -0.7, "prompt | answer", ha="center", va="bottom", fontsize=SMALL)
     axes.plot(anchors, centres, "x", color=RED, markersize=7)
     axes.set(
         xticks=[*range(0, length, step), *(length + centre for centre in centres)],
@@ -108,7 +110,9 @@ def packing_picture(mask, anchors: list[int], length: int, learned: int):
         ylim=(slots - 0.5, -0.5),
     )
     axes.set_title(
-        f"{learned} predictions by {slots} slots in one pass",
+        f"{learned} predictions by {slots} slots in one pass\n"
+        "blue: text it sees; orange: its own slots; ×: the anchor's features, hidden",
+        pad=18,
     )
     for axis, count in ((axes.xaxis, length + slots), (axes.yaxis, slots)):
         axis.remove_overlapping_locs = False  # a label may stand on a line of the grid
@@ -124,7 +128,7 @@ def position_weight_figure(
     weights: dict[str, list[float]], reached: list[float], added: list[float]
 ):
     """Draw, by draft position: the weights of the losses {whose: weights}, the share of rounds that reach it, and its share of
-    the first position's gain in accepted length. The title names the weights nearest to that gain in the mean."""
+    the first position's gain in accepted length."""
     fig, axes = figure()
     position = range(1, len(reached) + 1)
     styles = (("s", "--"), ("D", ":"))
@@ -136,11 +140,7 @@ def position_weight_figure(
     axes.set(
         xlabel="draft position", ylabel="of the first position's", xticks=position, ylim=(0, 1.05)
     )
-    nearer = min(
-        weights,
-        key=lambda whose: sum(abs(weight - gain) for weight, gain in zip(weights[whose], added)),
-    )
-    axes.set_title(f"{nearer} weights are nearer to what a position adds")
+    axes.set_title("loss weight and what a position adds")
     ends = [
         (len(reached), values[-1], f"{whose} weights", BLACK) for whose, values in weights.items()
     ]

@@ -27,6 +27,7 @@ from .style import (
     ACCEPTED,
     BLACK,
     BLUE,
+    DescribedFigure,
     GREY,
     MEDIUM,
     ORANGE,
@@ -127,7 +128,10 @@ def gaps(curve: list, drafts: int):
     """Draw a reliability curve of bins (predicted, observed, count) of the survival of the first `drafts`; beside it the gaps
     that ECE averages, in percentage points, and the counts that it weights them by."""
     fig, axes = plt.subplot_mosaic(
-        [["curve", "gap"], ["curve", "count"]], figsize=(8.4, 3.3), height_ratios=[2, 1]
+        [["curve", "gap"], ["curve", "count"]],
+        figsize=(8.4, 3.3),
+        height_ratios=[2, 1],
+        FigureClass=DescribedFigure,
     )
     predicted, true, count = np.array(curve).T
     axes["curve"].plot([0, 1], [0, 1], color=GREY, linewidth=1)

@@ -1,6 +1,5 @@
 """Figures of lesson 10: what a draft brings for its time, θ in the order of admission, the board, what machines gain."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
@@ -116,7 +115,7 @@ def steps_per_second(
 
 def lag_timeline():
     """Draw the lagged budget in time: step t takes it from the confidences of step t - 2 (section 5.2)."""
-    fig, axes = figure(width=8.6, height=2.7)
+    fig, axes = figure(width=6.6, height=2.7)
     parts = (("draft", 1.0, BLUE), ("verify", 2.0, GREEN))
     for title, start in (("step t-2", 0.0), ("step t-1", 3.2), ("step t", 6.4)):
         axes.text(start + 1.5, 0.62, title, ha="center", weight="bold")
@@ -137,7 +136,7 @@ def lag_timeline():
     axes.add_patch(
         Rectangle((3.2, -1.0), 2.95, 0.5, facecolor=PURPLE, edgecolor="none", alpha=0.85)
     )
-    write(axes, 4.67, -0.75, "host: best budget of the old survivals", colour="white")
+    write(axes, 4.67, -0.75, "host: best budget\nof the old survivals", colour="white")
     arrow(axes, (1.0, -0.12), (3.25, -0.5), BLACK)
     axes.text(0.55, -0.55, "confidences of t-2", fontsize=SMALL, ha="center")
     arrow(axes, (6.17, -0.75), (6.42, -0.12), BLACK)
@@ -258,25 +257,29 @@ def appendix(
 
 
 def step_times(tables: dict[str, CostTable]):
-    """Draw the milliseconds of a step by batch size on two made-up machines, the first as a broad band, with the convex
-    view of the second."""
+    """Draw the milliseconds of a step by batch size on a made-up machine with tiles, the second of the tables, its convex view
+    below, and name an edge."""
     fig, axes = figure(width=5.2, height=3.1)
-    smooth, tiles = tables.values()
-    lines = {
-        **dict(zip(tables, (smooth, tiles))),
-        "convex view of the tiles": tiles.lower_hull(),
-    }
-    looks = (
-        {"color": BLUE, "linewidth": 6, "alpha": 0.4},
-        {"color": ORANGE},
-        {"color": BLACK, "linestyle": ":"},
-    )
+    _, (name, tiles) = tables.items()
     sizes = range(1, 130)
-    for (name, table), look in zip(lines.items(), looks):
-        axes.plot(sizes, 1e3 * table.seconds(1, sizes).numpy(), label=name, **look)
-    axes.set(xlabel="tokens in the batch, B", ylabel="time of a step (ms)", ylim=(9, None))
-    axes.set_title("What a step costs on the made-up machines")
-    axes.legend()
+    seconds = 1e3 * tiles.seconds(1, sizes).numpy()
+    axes.step(sizes, seconds, where="mid", color=ORANGE, label=f"stairs: {name}")
+    string = 1e3 * tiles.lower_hull().seconds(1, sizes).numpy()
+    look = {"color": BLACK, "linestyle": (0, (0.1, 1.6)), "linewidth": 4, "dash_capstyle": "round"}
+    axes.plot(sizes, string, label="the string below: its convex view", **look)
+    edge = int(np.flatnonzero(np.diff(seconds) > 0)[-2]) + 1
+    axes.annotate(
+        "this draft pays\nfor the whole tile",
+        (sizes[edge], seconds[edge]),
+        (-28, 30),
+        textcoords="offset points",
+        fontsize=SMALL,
+        ha="center",
+        arrowprops={"arrowstyle": "-|>", "color": BLACK},
+    )
+    axes.set(xlabel="tokens in the batch, B", ylabel="milliseconds of a step", ylim=(0, 24))
+    axes.set_title("A made-up machine with tiles")
+    axes.legend(loc="lower right")
     return fig
 
 
@@ -294,41 +297,28 @@ def two_lines(label: str) -> str:
     return label.replace(" (", "\n(")
 
 
-def knob(n: float, machines: dict[str, float], found: dict[int, tuple[float, float]]):
-    """Draw the price of a request in verified tokens, `n`, on a scale with `machines` {label: n}; below, the drafts that
-    Algorithm 1 verifies for a request and its gain over whole blocks, `found` {requests: (drafts, gain)}."""
-    fig, axes = plt.subplot_mosaic(
-        [["scale"], ["drafts"], ["gain"]],
-        figsize=(4.0, 5.4),
-        height_ratios=[0.35, 1, 1],
-    )
-    scale = axes["scale"]
-    for (label, tokens), (colour, marker) in zip(machines.items(), MACHINE_LOOKS):
-        scale.plot(tokens, 0, color=colour, marker=marker, markersize=8, clip_on=False)
-        scale.annotate(
-            label.partition(" (")[0].removesuffix(", at most"),
-            (tokens, 0),
-            (0, 9),
-            textcoords="offset points",
-            ha="left" if tokens == 0 else "center",
-            fontsize=SMALL,
-            color=colour,
+def request_prices(found: dict[str, dict[int, tuple[float, float]]]):
+    """Draw drafts that Algorithm 1 verifies for a request (above) and its gain over whole blocks (below), {machine: {requests:
+    (drafts, gain)}}: a label at each line."""
+    fig, panels = figure(rows=2, width=5.6, height=2.0, sharex=True)
+    for place, (axes, label, limits) in enumerate(
+        zip(
+            panels,
+            ("drafts verified\nfor a request", "gain over\nwhole blocks (%)"),
+            ((0, 7.4), (-1, 21)),
         )
-    scale.plot(n, 0, color=BLACK, marker="|", markersize=18, markeredgewidth=3, clip_on=False)
-    scale.set(xlim=(-0.5, 20.5), ylim=(-1, 3), yticks=[], xticks=range(0, 21, 4))
-    scale.grid(False)
-    scale.set_xlabel("n: a request, in verified tokens (bar: the knob)")
-    scale.spines["left"].set_visible(False)
-    drafts, gains = zip(*found.values())
-    for name, values, label, limits in (
-        ("drafts", drafts, "drafts verified\nfor a request", (0, 7.4)),
-        ("gain", 100 * np.array(gains), "gain over\nwhole blocks (%)", (-1, 21)),
     ):
-        panel = axes[name]
-        panel.plot(list(found), values, **{**policy_style("algorithm1"), "label": "_"})
-        log_ticks(panel, found, "requests that share a step" if name == "gain" else "")
-        panel.set(ylabel=label, ylim=limits)
-    fig.suptitle("Algorithm 1, modelled machine, recorded blocks")
+        ends = []
+        for (machine, by_load), (colour, marker) in zip(
+            found.items(), ((ORANGE, "^"), (GREEN, "s"))
+        ):
+            values = [(1, 100)[place] * pair[place] for pair in by_load.values()]
+            axes.plot(list(by_load), values, color=colour, marker=marker, markersize=5)
+            ends.append((max(by_load), values[-1], machine.replace(": ", ":\n"), colour))
+        log_ticks(axes, list(by_load), "requests that share a step" if place else "")
+        axes.set(ylabel=label, ylim=limits)
+        label_ends(axes, ends, gap=0.2)
+    fig.suptitle("Algorithm 1, modelled machines, recorded blocks")
     return fig
 
 

@@ -31,6 +31,7 @@ from .style import (
     log_ticks,
     measured_on,
     policy_style,
+    write,
 )
 from .lesson_10 import MACHINE_LOOKS
 from .token_boxes import arrow, draw_box
@@ -76,12 +77,12 @@ def legend_under(fig, axes) -> None:
 # A step, and a few of them.
 
 
-STUB = 2  # cells that a cached context takes in the picture of a mask, however long it is
+STUB = 3  # cells that a cached context takes in the picture of a mask, however long it is
 
 
 def ragged_batch(request, visible, cached: int):
     """Draw the mask `visible` [N, K] of a step whose tokens belong to `request` [N]; the first `cached` keys are contexts, each
-    cut to a stub with its number of keys below."""
+    cut to a stub with its request and number of keys below."""
     contexts, keys = torch.unique_consecutive(visible[:, :cached], dim=1, return_counts=True)
     stubs = contexts.repeat_interleave(STUB, 1)
     drawn = torch.cat([stubs, visible[:, cached:]], 1)
@@ -101,7 +102,10 @@ def ragged_batch(request, visible, cached: int):
         yticks=middles,
         yticklabels=[f"request {name}" for name in names],
         xticks=[*starts.tolist(), (stubs.shape[1] + drawn.shape[1] - 1) / 2],
-        xticklabels=[*map(str, keys.tolist()), f"{visible.shape[1] - cached} of this step"],
+        xticklabels=[
+            *(f"{name}: {count}\nkeys" for name, count in zip(names, keys.tolist())),
+            f"{visible.shape[1] - cached} keys of this step",
+        ],
     )
     axes.legend(
         handles=[
@@ -225,6 +229,10 @@ def engine_at_work():
     draw_slots(above, axes, journeys, slots=3, gamma=3)
     above.set(xlim=axes.get_xlim(), xticks=[], ylabel="")
     axes.set_xticks(np.arange(5) + 0.5, range(5))
+    for step in range(3):
+        names = ", ".join(j.name for j in journeys if j.arrived <= step < j.admitted)
+        write(above, step + 0.5, 0.5, names, colour="white")
+    write(axes, 1.5, 1.62, "2 of 3\naccepted", colour="white", size=TINY)
     for panel, text in ((above, "engine.waiting"), (axes, "engine.running")):
         panel.annotate(
             text,
@@ -236,9 +244,21 @@ def engine_at_work():
             va="center",
             annotation_clip=False,
         )
-    above.set_title(
-        "Made up: three seats (green: accepted drafts, orange: refused;\n|: the answer moves to engine.answers)"
-    )
+    above.set_title("Made up: three seats; a seat is filled as soon as it is free")
+    looks = [
+        Patch(color=GREEN, label="accepted drafts"),
+        Patch(color=REJECTED, label="refused drafts"),
+        Line2D(
+            [],
+            [],
+            color=BLACK,
+            linestyle="",
+            marker="|",
+            markersize=12,
+            label="moves to engine.answers",
+        ),
+    ]
+    fig.legend(handles=looks, loc="outside lower center", ncols=3)
     return fig
 
 
@@ -276,33 +296,47 @@ def block_in_a_step():
 # What was measured.
 
 
-def step_times(turns: dict[int, dict[int, np.ndarray]], line, device: str):
+def step_times(
+    turns: dict[int, dict[int, np.ndarray]],
+    means: dict[int, dict[int, Estimate]],
+    line,
+    device: str,
+):
     """Draw the milliseconds of a step by the tokens verified for each request: of measured turns, {requests: {tokens: [turns]}}
-    (dots), and by a machine's `line(requests, tokens of all)` in seconds; a line a load."""
+    (dots), of their means (marks), and by a machine's `line(requests, tokens of all)` in seconds; a line a load. An arrow says
+    how far the last mark of the heaviest load lies off its line."""
     fig, axes = figure(width=5.6, height=3.6)
     ends = []
-    for (requests, turn_times), colour in zip(turns.items(), LOAD_COLOURS):
-        for tokens, seconds in turn_times.items():
+    for (requests, found), colour in zip(turns.items(), LOAD_COLOURS):
+        for tokens, seconds in found.items():
+            dots = {"linestyle": "", "marker": "o", "markersize": 3, "alpha": 0.25}
             axes.plot(
-                np.full(len(seconds), tokens),
-                1e3 * np.asarray(seconds),
-                color=colour,
-                linestyle="",
-                marker="o",
-                markersize=3.5,
-                alpha=0.45,
+                np.full(len(seconds), tokens), 1e3 * np.asarray(seconds), color=colour, **dots
             )
-        each = list(turn_times)
+        marks = {"color": colour, "linestyle": "", "marker": "D", "markersize": 6}
+        draw_estimates(axes, list(found), [means[requests][t].scaled(1e3) for t in found], marks)
+        each = list(found)
         line_ms = [1e3 * line(requests, requests * tokens) for tokens in each]
         axes.plot(each, line_ms, color=colour)
         ends.append((each[-1], line_ms[-1], f"{requests} under way", colour))
+    mean = 1e3 * means[requests][tokens].value
+    arrow(axes, (tokens, line_ms[-1]), (tokens, mean), BLACK)
+    axes.annotate(
+        f"the line is {line_ms[-1] - mean:.0f} ms\ntoo high here",
+        (tokens, (line_ms[-1] + mean) / 2),
+        (10, -6),
+        textcoords="offset points",
+        fontsize=SMALL,
+        va="center",
+        annotation_clip=False,
+    )
     axes.set(
         xlabel="tokens verified for each request, anchor included",
         ylabel="milliseconds of a step",
         ylim=(0, None),
     )
     label_ends(axes, ends)
-    axes.set_title("Dots: measured steps; lines: one formula for all of them")
+    axes.set_title("Dots: measured turns; marks: their means; lines: one formula")
     measured_on(axes, device)
     return fig
 
@@ -646,7 +680,7 @@ def two_machines(frontiers: dict[str, dict[str, np.ndarray]]):
             axes.plot(*points.T, **{**look, "markersize": 4})
             axes.annotate(
                 LINE_NAMES.get(name, look["label"]),
-                points[2],
+                points[1],
                 (8, 4),
                 textcoords="offset points",
                 fontsize=SMALL,
@@ -661,7 +695,7 @@ def two_machines(frontiers: dict[str, dict[str, np.ndarray]]):
 
 def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, dict[int, Estimate]]):
     """Draw, of each machine, the share of the drafts that Algorithm 1 verifies (left), and throughput over whole blocks' (right),
-    {machine: {load: Estimate}} in percent; the dashed line is the paper's fit."""
+    {machine: {load: Estimate}} in percent."""
     fig, (left, right) = figure(2, width=3.6, height=3.5)
     for axes, drawn in ((left, budgets), (right, gains)):
         ends, most = [], max(max(values) for values in drawn.values())
@@ -684,18 +718,6 @@ def scheduling_pays(budgets: dict[str, dict[int, Estimate]], gains: dict[str, di
             )
         log_ticks(axes, (1, 8, 64, 256) if axes is left else (32, 64, 128, 256), UNDER_WAY)
         if axes is left:
-            requests, tokens = paper_line(PAPER_MODELS[0], "verification_budget", "DSpark-5")
-            axes.plot(requests, 20 * (tokens - 1), color=MACHINE_LOOKS[2][0], linestyle="--")
-            axes.annotate(
-                "V4-Flash,\nthe paper's fit",
-                (requests[-1], 20 * (tokens[-1] - 1)),
-                (-4, -6),
-                textcoords="offset points",
-                fontsize=SMALL,
-                color=MACHINE_LOOKS[2][0],
-                ha="right",
-                va="top",
-            )
             axes.set(ylim=(0, 104), ylabel="drafts verified, % of the block")
         else:
             axes.axhline(0, color=GREY, linewidth=1)

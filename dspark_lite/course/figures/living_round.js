@@ -1,22 +1,8 @@
 // The living round: plays a scene of round_scene.py. The same module serves Jupyter, Colab and VS Code by anywidget, and a plain page.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { button, calm, html, svg } from "./elements.js";
+
 const NARROW = 560; // pixels: below, the narrow drawing is shown
-
-/** An element of SVG with attributes and children. */
-export function svg(name, attributes, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-/** An element of HTML with properties, which are those of the DOM, and children. */
-export function html(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
 
 /** The node of a shape. What its changes move is in its style: see `dress`. */
 function node({ kind, x, y, width, height, round, points, words, size, anchor, mono, thick, dash, tip }) {
@@ -49,13 +35,11 @@ function dress(made, shape, step, moving) {
 /** Put a player of a scene into an element; return a function that ends it. */
 export function mount(place, { pages, rounds, telling, title }) {
   const steps = rounds.flatMap((round, r) => round.steps.map((step, within) => ({ ...step, r, within })));
-  const calm = matchMedia("(prefers-reduced-motion: reduce)");
   let at = telling, begun = false, timer = 0, drawn = "", nodes = [], shapes = [];
 
   const picture = html("div", { className: "stage" });
   picture.setAttribute("role", "img");
   const says = html("p", { className: "says" });
-  const button = (label, onclick) => html("button", { type: "button", textContent: label, onclick });
   const play = button("▶ Play", () => (timer ? stop() : start()));
   const back = button("‹ Step", () => go(at - 1));
   const on = button("Step ›", () => go(at + 1));
@@ -86,7 +70,7 @@ export function mount(place, { pages, rounds, telling, title }) {
       sheet.getBoundingClientRect(); // the looks that the motion begins with
       drawn = `${r} ${page}`;
     }
-    shapes.forEach((shape, k) => dress(nodes[k], shape, within, moving && !calm.matches));
+    shapes.forEach((shape, k) => dress(nodes[k], shape, within, moving && !calm()));
     says.textContent = say;
     picture.ariaLabel = say;
     slider.value = at;

@@ -8,6 +8,7 @@ defaults: titles, labels and text have 10 points, legends SMALL.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
 
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.names import DRAFTER_LABELS
@@ -67,9 +68,32 @@ plt.rcParams.update(
 )
 
 
+class DescribedFigure(Figure):
+    """A figure whose text says what it shows, for readers who do not see it."""
+
+    def __repr__(self):
+        title = self.get_suptitle()
+        panels = [words for axes in self.axes if (words := described(axes))]
+        return " ".join([f"Figure: {title.rstrip('.')}." if title else "Figure.", *panels])
+
+
+def described(axes) -> str:
+    """Return a panel in words: its title, what stands on its axes, what its legend or its labels
+    name; "" for a panel without words."""
+    title, across, up = axes.get_title(), axes.get_xlabel(), axes.get_ylabel()
+    labels = axes.get_legend_handles_labels()[1] or [
+        text.get_text() for text in axes.texts if text.get_color() not in (BLACK, "black", GREY)
+    ]
+    against = " against ".join(label for label in (up, across) if label)
+    parts = [title, against, "shown: " + ", ".join(dict.fromkeys(labels)) if labels else ""]
+    words = "; ".join(" ".join(part.split()) for part in parts if part)
+    return f"{words}." if words else ""
+
+
 def figure(columns: int = 1, rows: int = 1, *, width: float = 5.2, height: float = 3.4, **options):
     """Return a figure of equal panels, each `width` by `height` inches: (figure, axes)."""
-    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), **options)
+    size = (width * columns, height * rows)
+    return plt.subplots(rows, columns, figsize=size, FigureClass=DescribedFigure, **options)
 
 
 def drafter_style(name: str) -> dict:

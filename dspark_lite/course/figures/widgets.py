@@ -4,13 +4,16 @@ without a kernel."""
 import base64
 import io
 import json
-from collections.abc import Callable
+import re
+from pathlib import Path
 from textwrap import fill
 
 import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
+from PIL import Image
+from traitlets import Dict, HasTraits
 
 from dspark_lite.common.errors import RequestError
 from ..lesson_text import building
@@ -21,6 +24,8 @@ try:
 except ImportError:  # a picture or a text stands in a player's place, and the lesson goes on
     anywidget = None
 
+HERE = Path(__file__).parent
+IMPORTS = re.compile(r'^import .* from "\./(\w+\.js)";$', re.M)
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 WEB = "application/vnd.dspark.web+json"
 LINE = 0.22  # inches of a line of small print
@@ -30,20 +35,20 @@ LETTERS_PER_INCH = 15  # of small print
 def explore(
     draw,
     *stills: dict,
-    web: tuple[str, Callable[[], dict]] | None = None,
+    frames: dict[str, list] | None = None,
     columns: int = 1,
     **controls,
 ):
     """Show `controls` above a figure that `draw(**values)` draws anew at every change; return the panel.
 
     Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
-    one output with two faces: where a kernel runs, the panel; elsewhere a picture of the figure at the starting values
-    and at each of `stills`, the values that differ from them, in so many `columns`, with a caption that says what moves. `web` is for the web
-    edition, where the figure moves without a kernel: the name of a drawing in tools/site/static/widgets.js, and a
-    function that returns what it draws, asked only where the course is built: numbers and texts, and under "controls"
-    those that differ there. Raise RequestError for a still of a control that is not there.
+    one output with several faces. Where a kernel runs: the panel. Elsewhere: a picture of the figure at the starting values
+    and at each of `stills`, the values that differ from them, in so many `columns`, with a caption that says what moves. In the web
+    edition: one slider through `frames`, {control: values}, a picture for each value, drawn only where the course is built.
+    Raise RequestError for a still or frames of a control that is not there.
     """
-    if unknown := {name for still in stills for name in still} - controls.keys():
+    named = {name for still in (*stills, frames or {}) for name in still}
+    if unknown := named - controls.keys():
         raise RequestError(
             f"A still sets {', '.join(sorted(unknown))}; the controls are {', '.join(controls)}."
         )
@@ -67,13 +72,77 @@ def explore(
         + ", ".join(control.description for control in controls.values())
         + "."
     )
-    drawn = {WEB: for_web(*web, controls)} if web and building() else {}
+    drawn = {}
+    if frames and building():
+        ((name, values),) = frames.items()
+        drawn = web_metadata("frames", film(draw, start, name, values, controls))
     display(
         {**view_of(panel), "image/png": picture(shown, caption, columns), "text/plain": caption},
         raw=True,
         metadata=drawn,
     )
     return panel
+
+
+def film(draw, start: dict, name: str, values: list, controls: dict) -> dict:
+    """Return a figure at each of the `values` of the control `name`, for a slider of the web edition: the control's
+    label, the number of the frame to begin with, and (what is set, PNG in base64) of each frame."""
+    images = [pixels(draw(**{**start, name: value})) for value in values]
+    height, width = np.max([image.shape[:2] for image in images], 0)
+    sheets = np.ones((len(images), height, width, 3))  # one size, so that the page stands still
+    for sheet, image in zip(sheets, images):
+        sheet[: image.shape[0], : image.shape[1]] = image[..., :3]
+    said = [settings({name: value}, controls, [name]) for value in values]
+    drawn = [small_png(Image.fromarray((255 * sheet).astype("uint8"))) for sheet in sheets]
+    begin = min(range(len(values)), key=lambda place: abs(values[place] - start[name]))
+    return {
+        "label": controls[name].description,
+        "begin": begin,
+        "frames": list(zip(said, drawn)),
+    }
+
+
+def small_png(image: Image.Image, colours: int = 64) -> str:
+    """Return a PNG in few colours, in base64: a third of the bytes."""
+    file = io.BytesIO()
+    few = image.convert("RGB").quantize(colours, method=Image.Quantize.FASTOCTREE)
+    few.save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def module(script: Path) -> str:
+    """Return a module of JavaScript as one text, because anywidget's modules import nothing: what it imports from this
+    folder stands in it."""
+
+    def imported(found):
+        text = (HERE / found[1]).read_text(encoding="utf-8")
+        return re.sub("^export ", "", text, flags=re.M)
+
+    return IMPORTS.sub(imported, script.read_text(encoding="utf-8"))
+
+
+def styles(*sheets: Path) -> str:
+    """Return style sheets as one text, the colours of all players first."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in (HERE / "elements.css", *sheets))
+
+
+class Player(anywidget.AnyWidget if anywidget else HasTraits):
+    """Plays a scene with a module of JavaScript, in a notebook; the web edition has the same module."""
+
+    scene = Dict().tag(sync=True)
+
+
+def play(kind: type[Player], name: str, scene: dict, faces: dict):
+    """Show a player of a scene; return it (None without anywidget).
+
+    It is one output with several faces: where a kernel and anywidget run, the player; elsewhere `faces`; in the web edition
+    the player again, as the drawing `name` of tools/site/static/page.js, by what is stored where the course is built.
+    """
+    widget = kind(scene=scene) if anywidget else None
+    if widget:
+        faces = faces | view_of(widget)
+    display(faces, raw=True, metadata=web_metadata(name, scene))
+    return widget
 
 
 def view_of(widget) -> dict:
@@ -88,28 +157,6 @@ def web_metadata(drawing: str, numbers: dict) -> dict:
         return {}
     stored = {"drawing": drawing, "numbers": numbers}
     return {WEB: json.dumps(stored, ensure_ascii=False, separators=(",", ":"))}
-
-
-def for_web(drawing: str, numbers: Callable[[], dict], controls: dict) -> str:
-    """Return a widget for the web edition, to be stored with its picture: a drawing, its numbers and its controls, in JSON. It
-    is one text, because a notebook's file would give each number a line of its own."""
-    data = numbers()
-    controls = {**controls, **data.pop("controls", {})}
-    shown = {name: web_control(control) for name, control in controls.items()}
-    page = {"drawing": drawing, "numbers": data, "controls": shown}
-    return json.dumps(page, ensure_ascii=False, separators=(",", ":"))
-
-
-def web_control(control) -> dict:
-    """Return the label, the value and the range of a slider, or the options of a menu as [label, value]."""
-    fields = {"label": control.description, "value": control.value}
-    if hasattr(control, "options"):
-        pairs = (
-            option if isinstance(option, tuple) else (str(option), option)
-            for option in control.options
-        )
-        return {**fields, "options": [list(pair) for pair in pairs]}
-    return {**fields, "min": control.min, "max": control.max, "step": control.step}
 
 
 def settings(values: dict, controls: dict, named) -> str:

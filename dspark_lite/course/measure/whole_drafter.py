@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dspark_lite.course.result_files import read
+from dspark_lite.course.result_files import read, reference
 from dspark_lite.common.files import ROOT
 from dspark_lite.models.checkpoints import save_draft
 from dspark_lite.training.blocks import (
@@ -19,6 +19,7 @@ from dspark_lite.training.blocks import (
 )
 from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.recipe import Data
 from dspark_lite.training.train import Rows
 from . import evaluation
 from .journal import header
@@ -28,6 +29,7 @@ from ..data.recipes import load_recipe
 
 RECORDED = ROOT / "assets" / "measurements" / "whole_drafter.json"
 WRITTEN_BY = "python -m tools.measure.whole_drafter"
+ANSWERS = "lesson_answers.json"  # tools/measure/lesson_answers.py writes it
 FACTORS = ("cross_entropy", "l1", "confidence")
 WARM_UP = 20  # updates over which the learning rate rises
 HELD_OUT_ANCHORS = 24  # blocks of each held-out answer
@@ -79,27 +81,41 @@ def batch_loss(
     return loss(logits, wanted, tokens, counted, confidence, factors)
 
 
+def write_lesson_answers(
+    lab: Lab, data: Data, prompts: dict[str, list[str]], folder: Path
+) -> tuple[list, list]:
+    """Return the target's own answers at temperature 1, each as (token ids, prompt length): to a
+    recipe's prompts, and to held-out prompts {domain: [...]} in their order."""
+    asked = [lab.encode(text)[0].tolist() for texts in prompts.values() for text in texts]
+    answers = write_answers(lab.target, asked, 1.0, lab.max_new_tokens, lab.seed)
+    return answered_rows(lab.target, data, folder / "answers.jsonl"), [
+        (ids + answer, len(ids)) for ids, answer in zip(asked, answers)
+    ]
+
+
+def lesson_answers(
+    lab: Lab, data: Data, prompts: dict[str, list[str]], folder: Path
+) -> tuple[list, list]:
+    """Return `write_lesson_answers`; those of the tiny target are recorded."""
+    if lab.profile != "tiny":
+        return write_lesson_answers(lab, data, prompts, folder)
+    stored = reference(ANSWERS)
+    return tuple([(ids, length) for ids, length in stored[use]] for use in ("training", "held_out"))
+
+
 def held_out_blocks(
-    lab: Lab, taps, prompts: dict[str, list[str]]
+    lab: Lab, taps, prompts: dict[str, list[str]], answers: list
 ) -> dict[str, list[TrainingBatch]]:
-    """Return the target's own answers to prompts {domain: [...]} at temperature 1, one a batch,
-    each with some random anchors."""
-    asked = {
-        domain: [lab.encode(text)[0].tolist() for text in texts]
-        for domain, texts in prompts.items()
-    }
-    every = [ids for group in asked.values() for ids in group]
-    answers = write_answers(lab.target, every, 1.0, lab.max_new_tokens, lab.seed)
-    read = OnlineFeatures(
-        lab.target, [(ids + answer, len(ids)) for ids, answer in zip(every, answers)], taps
-    )
+    """Return `answers` (token ids, prompt length) to prompts {domain: [...]}, one a batch, each
+    with some random anchors."""
+    read = OnlineFeatures(lab.target, answers, taps)
     generator, batches = lab.generator(lab.seed), []
     for index in range(len(answers)):
         ids, supervised, *hidden = read.batch([index], lab.device)
         anchors = draw_anchors(supervised, HELD_OUT_ANCHORS, generator)
         batches.append(TrainingBatch(ids, supervised, *hidden, *anchors))
     left = iter(batches)
-    return {domain: [next(left) for _ in group] for domain, group in asked.items()}
+    return {domain: [next(left) for _ in group] for domain, group in prompts.items()}
 
 
 def expected_length(lab: Lab, drafter, held_out: dict[str, list[TrainingBatch]]) -> dict:

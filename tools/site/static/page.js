@@ -1,36 +1,42 @@
-// What every page loads: widgets come to life where the page has one, and the keyboard reaches what scrolls sideways.
+// What every page loads: players come to life where the page has one, and a figure is enlarged by a tap.
 
 import * as bets from "./bet.js";
+import { mount as drafterGame } from "./drafter_game.js";
+import { button, html } from "./elements.js";
+import { frames } from "./frames.js";
 import { mount } from "./living_round.js";
-import { follow } from "./plot.js";
 import { race } from "./race.js";
-import { DRAWINGS } from "./widgets.js";
+import { mount as schedulerGame } from "./scheduler_game.js";
 
-for (const place of document.querySelectorAll(".course-widget, .course-own")) {
-  const { drawing, numbers, controls } = JSON.parse(place.querySelector("script").textContent);
+const DRAWINGS = {
+  living_round: mount,
+  bet: bets.mount,
+  score: bets.score,
+  drafter_game: drafterGame,
+  scheduler_game: schedulerGame,
+  frames,
+  race,
+};
+
+for (const place of document.querySelectorAll(".course-own")) {
+  const { drawing, numbers } = JSON.parse(place.querySelector("script").textContent);
   place.hidden = false;
-  if (drawing === "living_round") mount(place, numbers);
-  else if (drawing === "bet") bets.mount(place, numbers);
-  else if (drawing === "score") bets.score(place, numbers);
-  else if (drawing === "race") race(place, numbers);
-  else follow(place, controls, (values, width) => DRAWINGS[drawing](numbers, values, width));
+  DRAWINGS[drawing](place, numbers);
 }
 
 // A figure is as wide as the page; a tap shows it in its own size, to move about in.
-for (const figure of document.querySelectorAll(".cell_output > img")) {
-  const dialog = document.createElement("dialog");
-  dialog.className = "large";
-  dialog.ariaLabel = figure.alt;
-  const close = document.createElement("button");
-  close.textContent = "Close";
-  close.onclick = () => dialog.close();
-  const open = document.createElement("button");
-  open.className = "enlarge";
-  open.ariaLabel = `Enlarge: ${figure.alt}`;
-  open.onclick = () => dialog.showModal();
+for (const figure of document.querySelectorAll(".cell_output > img, .course-frames img")) {
+  const copy = figure.cloneNode();
+  const dialog = html("dialog", { className: "large" });
+  const open = html("button", { type: "button", className: "enlarge", ariaLabel: `Enlarge: ${figure.alt}` });
+  open.onclick = () => {
+    copy.src = figure.src;
+    dialog.ariaLabel = figure.alt;
+    dialog.showModal();
+  };
   figure.replaceWith(open);
   open.append(figure);
-  dialog.append(close, figure.cloneNode());
+  dialog.append(button("Close", () => dialog.close()), copy);
   open.after(dialog);
 }
 

@@ -1,6 +1,6 @@
 // The race: the target alone and with a drafter, as they were recorded, slowed down so that an eye can follow.
 
-import { html } from "./living_round.js";
+import { button, calm, html } from "./elements.js";
 
 const SECONDS = 9; // that plain decoding takes on the page
 
@@ -27,7 +27,7 @@ export function race(place, { races, device, domains, drafters }) {
   const lanes = [0, 1].map(() => html("p", { className: "lane" }));
   const names = [html("h2", {}), html("h2", {})];
   const ended = html("p", { className: "ended" });
-  const play = html("button", { type: "button", onclick: () => start() });
+  const play = button("", () => start());
   const [domain, byDomain] = menu("Text:", domains, () => start());
   const [drafter, byDrafter] = menu("Drafter:", drafters, () => start());
   place.append(html("div", { className: "buttons" }, domain, drafter, play), names[0], lanes[0], names[1], lanes[1], ended);
@@ -38,7 +38,6 @@ export function race(place, { races, device, domains, drafters }) {
     const lists = [plainTimes(run), draftedTimes(run, drafted)];
     const ends = lists.map((list) => list.at(-1)[1]);
     const slow = (1000 * SECONDS) / ends[0], begun = performance.now();
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const guessed = drafters[byDrafter.value];
     names[0].textContent = "The large model alone";
     names[1].textContent = `The same model, and ${guessed} guesses ahead`;
@@ -47,7 +46,7 @@ export function race(place, { races, device, domains, drafters }) {
     play.textContent = "↻ Again";
     const at = [0, 0];
     const tick = () => {
-      const now = calm ? Infinity : (performance.now() - begun) / slow;
+      const now = calm() ? Infinity : (performance.now() - begun) / slow;
       lists.forEach((list, lane) => {
         for (; at[lane] < list.length && list[at[lane]][1] <= now; at[lane]++)
           lanes[lane].append(html("span", { className: list[at[lane]][2], textContent: list[at[lane]][0] }));

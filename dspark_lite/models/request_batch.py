@@ -1,0 +1,557 @@
+"""The rows of a call of transformers' `generate`: all get their next token together, and are drafted
+and verified together.
+
+Rows accept different numbers of drafts. A round begins when a row has no token left, and the others
+join it: their texts run ahead of what the caller has seen, and wait in queues.
+
+If logits processors look at the text, they decide about a token when its turn comes. A row that
+runs ahead of them is a guess, which is verified like a draft: a token from the model's own
+distribution is kept with probability min(1, p / own), p being the processors'. So the rule is
+applied twice, and the result is the processors' distribution.
+
+Shapes: B rows, R of them in a round, k drafts, V vocabulary.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import torch
+from transformers import LogitsProcessorList, generation
+
+from ..common.errors import RequestError
+from ..common.timing import clock
+from ..decoding.answer import Generation, Round, Stopwatch
+from ..decoding.checks import check_request
+from ..decoding.proposal import Policy, Proposal
+from ..decoding.rows import Rows
+from ..decoding.sampling import (
+    LEAST_TEMPERATURE,
+    Randomness,
+    RandomSource,
+    Verdict,
+    accept,
+    accept_greedy,
+    accepted_prefix_length,
+    draw,
+    probabilities,
+    residual,
+    undefined,
+)
+from ..decoding.sequence import NOT_FINITE
+
+# Processors that read the scores only, so they can warp drafts too; the temperature comes first.
+SCORE_WARPERS = tuple(
+    getattr(generation, f"{name}LogitsWarper")
+    for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
+)
+
+NO_DRAFT = 1.0  # the coin of a position without a guess; other coins are smaller
+
+
+class Warped(RandomSource):
+    """Draws from warped distributions: drafts respect the request's top-k, top-p and similar."""
+
+    def __init__(self, warpers: list, generator: Randomness):
+        self.warpers, self.generator = LogitsProcessorList(warpers), generator
+
+    def warp(self, probs: torch.Tensor) -> torch.Tensor:
+        """Return distributions [..., V] after the warpers.
+
+        Warps one at a time, so that a batch rounds as a single row.
+        """
+        rows = [self.warpers(None, row[None].log()).softmax(-1) for row in probs.flatten(0, -2)]
+        return torch.cat(rows).view_as(probs) if rows else probs
+
+    def draw(self, probs: torch.Tensor) -> torch.Tensor:
+        """Warp distributions [..., V] and draw tokens [...] from them."""
+        return draw(self.warp(probs), self.generator)
+
+
+class Request:
+    """What a caller asks for: the prompts' ids [B, n], and how tokens are chosen and answers end.
+
+    `warpers` are the processors that warp drafts and guesses too. Their own temperature is the
+    `temperature` of the drafts (0: greedy). Raise RequestError for one that is too small.
+    """
+
+    def __init__(self, ids, processors, criteria, config, generator: Randomness):
+        self.ids, self.processors, self.criteria = ids, processors, criteria
+        self.config, self.generator, self.sampled = config, generator, config.do_sample
+        self.most = (criteria.max_length or config.max_length) - ids.shape[1]
+        # As in transformers' loop, an ended row gets no padding without a criterion for EOS tokens.
+        stops = [each.eos_token_id for each in criteria if hasattr(each, "eos_token_id")]
+        self.stops = {token for tokens in stops for token in tokens.tolist()}
+        self.padding = config._pad_token_tensor if stops else None
+        returned = config.return_dict_in_generate
+        self.outputs = (
+            bool(returned and config.output_scores),
+            bool(returned and config.output_logits),
+        )
+        self.warpers = [each for each in processors if type(each) in SCORE_WARPERS]
+        self.reads_no_text = len(self.warpers) == len(processors)
+        self.temperature = self._temperature() if self.sampled else 0.0
+
+    def _temperature(self) -> float:
+        first = takewhile(lambda each: type(each) is SCORE_WARPERS[0], self.warpers)
+        temperature = 1.0
+        for warper in first:
+            temperature *= warper.temperature
+        if temperature < LEAST_TEMPERATURE:
+            raise RequestError(
+                f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text"
+            )
+        return temperature
+
+    @property
+    def source(self) -> Randomness:
+        """The source of the drafts' randomness."""
+        others = [each for each in self.warpers if type(each) is not SCORE_WARPERS[0]]
+        if not self.sampled or not others:
+            return self.generator
+        first = sum(1 for _ in takewhile(lambda each: type(each) is SCORE_WARPERS[0], self.warpers))
+        return Warped(self.warpers[first:], self.generator)
+
+    def distributions(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the distributions [..., V] that the warpers make of logits [..., V]."""
+        scores = LogitsProcessorList(self.warpers)(None, logits.flatten(0, -2).clone())
+        return scores.softmax(-1).view_as(logits)
+
+
+class RequestRows(Rows):
+    """The rows of a request. A draft is accepted by what the warpers make of the logits."""
+
+    def __init__(self, target, drafter, prompts, request: Request, observe):
+        longest = max(prompt.shape[1] for prompt in prompts) + request.most
+        super().__init__(
+            target, drafter, prompts, longest, request.temperature, request.source, observe=observe
+        )
+        self.request = request
+
+    def draft(self) -> Proposal:
+        """Draft a block [R, k]; its `probs` are those after the warpers."""
+        block = super().draft()
+        if isinstance(self.generator, Warped):
+            block.probs = self.generator.warp(block.probs)
+        return block
+
+    def accept(self, block: Proposal, logits: torch.Tensor) -> Verdict:
+        """Accept a prefix of each row's drafts and draw the token after it."""
+        lengths = torch.tensor(block.lengths, device=logits.device)
+        if not self.request.sampled:
+            return accept_greedy(logits, block.tokens, lengths)
+        probs = self.request.distributions(logits)
+        return accept(probs, block.probs, block.tokens, lengths, self.request.generator)
+
+
+@dataclass(eq=False)
+class Block:
+    """A verified block of a row: the drafts, what the row took of it, and the seconds for drafting
+    and verifying."""
+
+    drafts: list[int]
+    tokens: list[int] = field(default_factory=list)
+    accepted: int = 0
+    seconds: tuple[float, float] = (0.0, 0.0)
+
+    def as_round(self) -> Round:
+        """Return the round that the block was."""
+        taken = self.accepted, len(self.tokens), self.drafts, self.tokens
+        return Round(len(self.drafts), *taken, *self.seconds)
+
+
+@dataclass(eq=False)
+class Position:
+    """A position of a row that the target has read: `logits` [V] for its token.
+
+    `token` is a guess (None: none), drawn from `probs` [V] and kept if a `coin` says so. The guess
+    is `settled` if the row goes on from it, and `drafted` if it is a draft of its `block`.
+    """
+
+    logits: torch.Tensor | None
+    token: int | None = None
+    settled: bool = False
+    drafted: bool = False
+    block: Block | None = None
+    probs: torch.Tensor | None = None
+    coin: float = NO_DRAFT
+
+
+class Row:
+    """A row of a batch: its newest token, the positions that the target has read of it, in a
+    `queue`, and its answer. The row goes on after the answer has `ended`."""
+
+    def __init__(self, number: int, prompt: torch.Tensor, first: Position):
+        self.number, self.prompt_length, self.written = number, prompt.shape[1], 0
+        self.newest, self.queue, self.head = None, deque([first]), first
+        self.answer, self.ended = Generation(), False
+
+    @property
+    def settled(self) -> list[int]:
+        """The tokens that the row has beyond those that the caller has seen."""
+        return [position.token for position in self.queue if position.settled]
+
+    @property
+    def anchor(self) -> int:
+        """The token that the row goes on from."""
+        return (self.settled or [self.newest])[-1]
+
+    @property
+    def cached(self) -> int:
+        """The number of tokens before the anchor."""
+        return self.prompt_length + self.written + len(self.settled) - 1
+
+    def take(self, token: int, ended: bool) -> None:
+        """Write the next token; `ended`: it ends the answer. What was read behind another token is
+        forgotten."""
+        self.head, self.newest, self.written = self.queue.popleft(), token, self.written + 1
+        kept = token == self.head.token
+        if not kept:
+            self.queue.clear()
+        if self.ended:
+            return
+        self.ended = ended
+        self.answer.token_ids.append(token)
+        if (block := self.head.block) is not None:
+            block.tokens.append(token)
+            block.accepted += kept and self.head.drafted
+            if ended or not self.queue or self.queue[0].block is not block:
+                self.answer.rounds.append(block.as_round())
+
+
+class Payoff:
+    """Measures whether drafting pays for a batch: a drafted round takes longer than a plain one, so
+    it must bring more tokens.
+
+    The second round is plain. From the `EARLIEST` to the `LATEST` round, `lost` says whether the
+    drafted rounds took more seconds a token than the plain one.
+    """
+
+    EARLIEST, LATEST = 4, 12
+
+    def __init__(self):
+        self.number, self.last = -1, (0.0, 0)
+        self.spent = {True: [0.0, 0], False: [0.0, 0]}  # plain: seconds and tokens
+
+    @property
+    def plain(self) -> bool:
+        """Return whether the round that begins is the plain one."""
+        return self.number == 1
+
+    def begin_round(self, seconds: float, tokens: int) -> None:
+        """Note the time and the tokens of all rows at the beginning of a round."""
+        if self.number >= 0:
+            spent = self.spent[self.plain]
+            spent[0] += seconds - self.last[0]
+            spent[1] += tokens - self.last[1]
+        self.number, self.last = self.number + 1, (seconds, tokens)
+
+    @property
+    def lost(self) -> bool:
+        """Return whether plain rounds would have been faster so far."""
+        (plain, one_each), (drafted, tokens) = self.spent[True], self.spent[False]
+        decides = self.EARLIEST <= self.number <= self.LATEST
+        return decides and drafted * one_each > plain * tokens
+
+
+class Batch:
+    """The rows of a request, whose texts, ids [B, n], grow by a token at every step.
+
+    As in transformers' own loop, a row continues with padding after an EOS token. The target reads
+    the padding only if the caller asks for scores or logits.
+    """
+
+    def __init__(self, target, drafter, prompts: list[torch.Tensor], request: Request):
+        prompts = [prompt.to(target.device) for prompt in prompts]
+        for prompt in prompts:
+            check_request(target, prompt, request.most, request.temperature)
+        self.request, self.ids, self.device = request, request.ids, target.device
+        self.scores, self.logits = (() if output else None for output in request.outputs)
+        self.watch, self.fresh, begun = Stopwatch(target.device), [], clock(target.device)
+        with torch.inference_mode():
+            self.models = RequestRows(target, drafter, prompts, request, self.watch)
+        self.begun = clock(target.device)
+        # Without a drafter nothing runs ahead, and rows draw together as in transformers' loop.
+        self.settles = request.reads_no_text and drafter is not None
+        self.rows = [
+            Row(number, prompt, Position(logits[-1]))
+            for number, (prompt, logits) in enumerate(zip(prompts, self.models.logits))
+        ]
+        for row in self.rows:
+            row.answer.prefill_seconds = self.begun - begun
+        # A time changes greedy text not at all, and sampled text of the same seed.
+        measured = drafter is not None and len(prompts) > 1 and not request.sampled
+        self.payoff = Payoff() if measured else None
+        if self.settles:
+            nothing = Proposal(self.ids[:, :0].to(self.device), self.models.logits[:, :0])
+            nothing.lengths = [0] * len(prompts)
+            first = self.models.accept(nothing, self.models.logits).next_token.tolist()
+            self._check(self.models.logits, nothing, nothing.lengths)
+            for row, token in zip(self.rows, first):
+                row.head.token, row.head.settled = token, True
+
+    def result(self):
+        """Return what transformers' loop returns."""
+        if not self.request.config.return_dict_in_generate:
+            return self.ids
+        return generation.GenerateDecoderOnlyOutput(
+            sequences=self.ids, scores=self.scores, logits=self.logits
+        )
+
+    def steps(self, policy: Policy | None) -> Iterator[torch.Tensor]:
+        """Yield the next tokens [B] of all rows, until every row has ended."""
+        while not all(row.ended for row in self.rows):
+            spent = [row for row in self.rows if not row.queue and not self.idle(row)]
+            padded = [row for row in spent if self.padded(row)]
+            if padded:
+                self.read_padding(padded)
+            if len(padded) < len(spent):
+                self.round(policy)
+            yield self.step()
+
+    def padded(self, row: Row) -> bool:
+        """Return whether a row continues with padding."""
+        return row.ended and self.request.padding is not None
+
+    def idle(self, row: Row) -> bool:
+        """Return whether nobody asks what the target makes of a row."""
+        return self.padded(row) and not any(self.request.outputs)
+
+    # A round -------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def round(self, policy: Policy | None) -> None:
+        """Play a round of the rows that join it. Their queues hold what comes of it."""
+        if self.payoff and policy is None:
+            self.measure()
+        self.join()
+        block = self.models.draft()  # tokens [R, k], each drawn from its row of probs [R, k, V]
+        block = self.models.schedule(policy, block)
+        logits = self.models.verify(block)  # [R, k+1, V], in one pass of the target
+        verdict = self.models.accept(block, logits) if self.settles else None
+        self.queue(block, logits, verdict)
+
+    def measure(self) -> None:
+        """Draft no more if it does not pay."""
+        tokens = sum(row.written + len(row.settled) for row in self.rows)
+        self.payoff.begin_round(clock(self.device), tokens)
+        if self.payoff.lost:
+            self.models.drafter = self.payoff = None
+
+    def join(self) -> None:
+        """Begin a round of the rows that have nothing left, and of those that may run ahead. Those
+        that need no round any more leave."""
+        rows = [row for row in self.rows if not self.padded(row)]
+        rows = [row for row in rows if not row.queue or self.runs_ahead(row)]
+        if not any(self.request.outputs):
+            stay = [row.number for row in self.rows if not (self.padded(row) or self.finished(row))]
+            self.models.select(stay)
+        self._join(rows, plain=self.payoff is not None and self.payoff.plain)
+
+    def _join(self, rows: list[Row], plain: bool = False) -> None:
+        self.models.join(
+            [row.number for row in rows],
+            [row.cached for row in rows],
+            [row.anchor for row in rows],
+            [0 if plain else max(0, self.lacking(row) - 1) for row in rows],
+        )
+
+    def lacking(self, row: Row) -> int:
+        """Return how many tokens a row can still get behind the settled ones."""
+        return self.request.most - row.written - len(row.settled)
+
+    def finished(self, row: Row) -> bool:
+        """Return whether a row has all its tokens, though the caller has not seen them yet."""
+        return self.settles and (
+            self.lacking(row) < 1 or not self.request.stops.isdisjoint(row.settled)
+        )
+
+    def runs_ahead(self, row: Row) -> bool:
+        """Settle a row that has tokens left, and return whether it joins a round before its turn:
+        if it is not a block ahead, and no EOS token waits in it.
+
+        Whether a row is settled must not depend on its drafts. It does not: only on earlier tokens.
+        """
+        block_size = self.models.block_size
+        if len(row.queue) > block_size or not (self.settles or self.models.can_rewind):
+            return False
+        if not self.settles:
+            self.settle(row)
+        return self.lacking(row) > 0 and self.request.stops.isdisjoint(row.settled)
+
+    def settle(self, row: Row) -> None:
+        """Accept a prefix of the drafts that wait in a row, and draw a guess for the token after
+        them, by the warpers alone."""
+        tail = [position for position in row.queue if not position.settled]
+        if not tail:
+            return
+        logits = torch.stack([position.logits for position in tail])[None]  # [1, k+1, V]
+        tokens = torch.tensor([[position.token for position in tail[:-1]]], device=logits.device)
+        block = Proposal(tokens.long(), logits[:, :0], lengths=[len(tail) - 1])
+        if self.request.sampled:
+            guessed = [position.probs for position in tail[:-1]]
+            block.probs = torch.stack([*guessed, torch.zeros_like(logits[0, 0])])[None, :-1]
+        accepted, token = torch.stack(self.models.accept(block, logits)).flatten().tolist()
+        coins = self._coins(1, accepted + 1)[0]
+        for position, coin in zip(tail, coins):
+            position.settled, position.coin = True, coin
+            if self.request.sampled:
+                position.probs = self.request.distributions(position.logits[None])[0]
+        tail[accepted].token, tail[accepted].drafted = token, False
+        for _ in tail[accepted + 1 :]:
+            row.queue.pop()
+
+    def queue(self, block: Proposal, logits: torch.Tensor, verdict: Verdict | None) -> None:
+        """Append the positions of a round to the queues of its rows: with a `verdict` those that
+        it settles, otherwise all."""
+        rows, drafts = [self.rows[number] for number in self.models.joined], block.tokens.tolist()
+        taken, coins, wanted = block.lengths, [()] * len(rows), any(self.request.outputs)
+        if verdict is not None:
+            taken, tokens = torch.stack(verdict).tolist()
+            drafts = [row[:count] + [token] for row, count, token in zip(drafts, taken, tokens)]
+            self._check(logits, block, taken)
+        else:
+            coins = self._coins(*block.tokens.shape)
+        whole = block.tokens.tolist()
+        for index, (row, count) in enumerate(zip(rows, taken)):
+            made = Block(whole[index][: block.lengths[index]])
+            self.fresh.append(made)
+            for k in range(count + 1):
+                position = Position(logits[index, k], drafted=k < count, block=made)
+                if verdict is not None:
+                    position.token, position.settled = drafts[index][k], True
+                    position.logits = position.logits if wanted else None
+                elif k < count:
+                    position.token, position.probs = drafts[index][k], block.probs[index, k]
+                    position.coin = coins[index][k]
+                row.queue.append(position)
+
+    @torch.inference_mode()
+    def read_padding(self, rows: list[Row]) -> None:
+        """Read the next tokens of rows that continue with padding."""
+        self._join(rows)
+        room = [min(max(1, self.models.block_size), room) for room in self.models.rooms]
+        tokens = self.request.padding.to(self.device).expand(len(rows), max(room))
+        logits = self.models.verify(Proposal(tokens, logits_of_none(tokens), lengths=room))
+        for row, count, read in zip(rows, room, logits):
+            for position in read[: count + 1]:
+                row.queue.append(Position(position, int(self.request.padding), settled=True))
+
+    # A step --------------------------------------------------------------------------------------
+
+    def step(self) -> torch.Tensor:
+        """Add a token to every row and return them, [B]."""
+        heads = [row.queue[0] if row.queue else row.head for row in self.rows]
+        padded, logits, scores = [self.padded(row) for row in self.rows], None, None
+        if any(self.request.outputs) or not self.settles:
+            logits = torch.stack([head.logits for head in heads]).to(self.ids.device)  # [B, V]
+            scores = self.request.processors(self.ids, logits.clone())
+        tokens = (
+            [head.token for head in heads] if self.settles else self.choose(heads, scores, padded)
+        )
+        padding = self.request.padding
+        tokens = [int(padding) if pads else token for token, pads in zip(tokens, padded)]
+        self.scores = None if self.scores is None else (*self.scores, scores)
+        self.logits = None if self.logits is None else (*self.logits, logits)
+        added = self.ids.new_tensor(tokens)
+        self.ids = torch.cat([self.ids, added[:, None]], 1)
+        self.advance(tokens, self.request.criteria(self.ids, self.scores).tolist())
+        return added
+
+    def advance(self, tokens: list[int], ended: list[bool]) -> None:
+        """Write its token to every row that is read, and end the answers that have `ended`."""
+        seconds = clock(self.device) - self.begun
+        if self.fresh:
+            spent = self.watch.seconds()
+            for block in self.fresh:
+                block.seconds = spent
+            self.fresh = []
+        for row, token, ends in zip(self.rows, tokens, ended):
+            if self.idle(row):
+                continue
+            if not row.ended:
+                row.answer.decode_seconds = seconds
+                row.take(token, ends)
+                if self.padded(row):
+                    row.queue.clear()  # it goes on with padding
+            else:
+                row.take(token, ends)
+
+    def choose(self, heads: list[Position], scores, padded: list[bool]) -> list[int]:
+        """Return the next token of each row, by the processors' scores [B, V].
+
+        Greedy: the largest score. Otherwise a coin decides about a guess, and after a rejection or
+        without a guess the token is drawn from the residual. Padded rows take part in the draws.
+        """
+
+        def unpadded(flags):
+            return [flag and not pads for flag, pads in zip(flags, padded)]
+
+        if not self.request.sampled:
+            tokens, failed = torch.stack([scores.argmax(-1), scores.isnan().any(1)]).tolist()
+            _check_finite(unpadded(failed), [])
+            return tokens
+        device = scores.device
+        guesses = torch.tensor([head.token or 0 for head in heads], device=device)
+        coins = torch.tensor([head.coin for head in heads], device=device)
+        guess_probs = torch.stack(
+            [
+                torch.zeros_like(row) if head.probs is None else head.probs.to(device)
+                for head, row in zip(heads, scores)
+            ]
+        )  # [B, V]
+        probs = probabilities(scores, 1.0)  # [B, V]
+        keep = _keep_probabilities(probs, guess_probs, guesses, coins)  # [B]
+        if isinstance(self.request.generator, RandomSource):
+            tossed = accepted_prefix_length(keep[:, None], self.request.generator) > 0
+        else:
+            tossed = coins < keep
+        failed, broken, tossed = torch.stack([undefined(scores), keep.isnan(), tossed]).tolist()
+        _check_finite(unpadded(failed), unpadded(broken))
+        rejected = [n for n, (keeps, pads) in enumerate(zip(tossed, padded)) if pads or not keeps]
+        if rejected:
+            rows = torch.tensor(rejected, device=device)
+            left = residual(probs[rows], guess_probs[rows])
+            guesses[rows] = draw(left, self.request.generator)
+        return guesses.tolist()
+
+    def _coins(self, rows: int, count: int) -> list[list[float]]:
+        """Return coins, numbers from 0 to 1. Greedy text needs none."""
+        if not self.request.sampled or isinstance(self.request.generator, RandomSource):
+            return [[0.0] * count] * rows
+        coins = torch.rand(rows, count, generator=self.request.generator, device=self.device)
+        return coins.tolist()
+
+    def _check(self, logits: torch.Tensor, block: Proposal, accepted: list[int]) -> None:
+        """Raise RequestError if the drafts' probabilities are not finite, or logits [R, k+1, V] up
+        to the first position that was not `accepted`."""
+        failed = undefined(logits) if self.request.sampled else logits.isnan().any(-1)
+        reached = torch.arange(logits.shape[1]) <= torch.tensor(accepted)[:, None]
+        broken = self.request.sampled and block.probs.isnan().any()
+        _check_finite((failed & reached.to(failed.device)).any(1).tolist(), [broken])
+
+
+def logits_of_none(tokens: torch.Tensor) -> torch.Tensor:
+    """Return the `probs` of tokens [R, k] that were not drawn."""
+    return torch.empty(*tokens.shape, 0, device=tokens.device)
+
+
+def _keep_probabilities(probs, draft_probs, drafts, coins) -> torch.Tensor:
+    """Return the probability [B] with which each row keeps its guess [B]; 0 without a guess.
+
+    `probs` and `draft_probs` [B, V] are the distributions of the processors and of the guesses.
+    """
+    index = drafts[:, None]
+    ratio = (probs.gather(1, index) / draft_probs.gather(1, index))[:, 0]
+    return torch.where(coins < NO_DRAFT, ratio.clamp(max=1), 0)
+
+
+def _check_finite(failed: list[bool], broken: list[bool]) -> None:
+    """Raise RequestError if the target `failed` or the drafter is `broken` in a row."""
+    for fails, name in (
+        (failed, "target's logits, as the request's processors leave them,"),
+        (broken, "drafter's probabilities"),
+    ):
+        if any(fails):
+            raise RequestError(NOT_FINITE.format(name))
