@@ -65,7 +65,7 @@ def _check_results(options) -> None:
             check_writable(path)
 
 
-GROUPS = {  # what a person wants to do: the commands for it, in the order in which they are needed
+GROUPS = {  # a purpose, and the commands for it in the order in which they are needed
     "Work through the lessons": ("lab", "progress", "judge", "demo"),
     "See what a draft brings": ("inspect", "evaluate", "bench", "sweep"),
     "Make a draft and serve it": ("train", "calibrate", "profile", "export"),
@@ -90,7 +90,8 @@ def build_parser() -> argparse.ArgumentParser:
         required=True, prog="dspark-lite", metavar="COMMAND", help=argparse.SUPPRESS
     )
     for name, (description, run, options) in COMMANDS.items():
-        command = commands.add_parser(name, description=description)
+        sentence = f"{description[0].upper()}{description[1:]}."
+        command = commands.add_parser(name, description=sentence)
         command.set_defaults(run=run)
         for option, settings in options.items():
             command.add_argument(option, **settings)
@@ -140,12 +141,12 @@ def _demo(options) -> None:
 
 
 def _decoded(result) -> str:
-    """An answer's tokens, passes of the target and seconds, for a reader."""
+    """Return an answer's tokens, passes of the target and seconds in words."""
     return f"{len(result.token_ids)} tokens in {len(result.rounds)} passes of the target, {result.decode_seconds:.2f} s"
 
 
 def _comparison(plain, drafted, temperature: float) -> str:
-    """Whether a drafter changed the answer; two draws of a random answer differ and say nothing."""
+    """Return in words whether a drafter changed the answer; two random draws differ and say nothing."""
     if temperature:
         return "another draw from the same distribution"
     return (
@@ -225,7 +226,7 @@ def _evaluate(options) -> dict:
 
 
 def _evaluation_line(row: dict) -> str:
-    """A row of `evaluate` for a reader."""
+    """Return a row of `evaluate` as a line."""
     rates = " ".join(
         "  - " if rate is None else f"{rate:.2f}" for rate in row["conditional_acceptance"]
     )
@@ -396,7 +397,6 @@ def _sweep(options) -> dict:
 
 def _train(options) -> None:
     from dspark_lite.training.devices import keep_freed_memory, processes, training_device
-    from dspark_lite.training.train import read_log
     from .measure.journal import check_writable
     from .data.estimate import estimate
     from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
@@ -408,26 +408,19 @@ def _train(options) -> None:
         folder = checkpoint_folder(recipe, options.folder)
         check_writable(folder / "config.json")
     main_process = processes().is_main_process
+    device = training_device(options.device)
     if recipe.kind == "draft" and main_process:
-        print(
-            *estimate(
-                recipe, training_device(options.device), processes().num_processes, options.minutes
-            ),
-            sep="\n",
-            flush=True,
-        )
+        lines = estimate(recipe, device, processes().num_processes, options.minutes)
+        print(*lines, sep="\n", flush=True)
     if options.estimate:
         return
     if options.own_process:
-        keep_freed_memory(training_device(options.device))
+        keep_freed_memory(device)
     if options.search:
         losses = search(
             options.recipe, options.search, options.steps, changes=changes, device=options.device
         )
-        for rate, loss in losses.items():
-            print(
-                f"rate {rate:g}: {loss:.4f} on the answers held out{', the best' if loss == min(losses.values()) else ''}"
-            )
+        _print_search(losses)
         return
     written = train(
         options.recipe,
@@ -438,22 +431,32 @@ def _train(options) -> None:
         minutes=options.minutes,
     )
     if main_process:
-        # draws with matplotlib, which nothing before needs
-        from .figures.lesson_07 import (
-            loss_curves,
-        )
-
         print(f"written to {written}")
-        for log in sorted((BUILD / recipe.name).rglob("log.jsonl")):
-            picture = log.with_name("loss.png")
-            loss_curves(read_log(log)).savefig(picture)
-            print(f"loss curves: {picture}")
+        _draw_losses(BUILD / recipe.name)
         if recipe.kind == "draft" and recipe.evaluate:
             _evaluate_trained(recipe, folder, BUILD / recipe.name / "evaluation.json")
 
 
+def _print_search(losses: dict[float, float]) -> None:
+    """Print the loss of each rate, and which is the best."""
+    for rate, loss in losses.items():
+        best = ", the best" if loss == min(losses.values()) else ""
+        print(f"rate {rate:g}: {loss:.4f} on the answers held out{best}")
+
+
+def _draw_losses(folder: Path) -> None:
+    """Draw the loss curves of every log in a training's folder, beside it."""
+    from dspark_lite.training.train import read_log
+    from .figures.lesson_07 import loss_curves  # draws with matplotlib, which nothing before needs
+
+    for log in sorted(folder.rglob("log.jsonl")):
+        picture = log.with_name("loss.png")
+        loss_curves(read_log(log)).savefig(picture)
+        print(f"loss curves: {picture}")
+
+
 def _check_device(name: str | None) -> None:
-    """Raises RequestError for a device that torch does not know or does not find (None: the one that is there)."""
+    """Raise RequestError for a device that torch does not know or does not find (None: any device)."""
     import torch
 
     try:
@@ -561,7 +564,7 @@ def _doctor(options) -> dict:
 
 
 def _lessons(options) -> None:
-    """Replaces this process by JupyterLab on the lessons."""
+    """Replace this process by JupyterLab on the lessons."""
     if not IN_CLONE:
         raise DSparkLiteError(
             "the lessons are notebooks in the repository, which this installed copy is not; run `git clone "
@@ -605,14 +608,14 @@ def _seed(says: str, **settings) -> dict:
 
 
 def _share(text: str) -> float:
-    """A confidence, from 0 to 1."""
+    """Return a confidence, from 0 to 1. Raise ArgumentTypeError for anything else."""
     if not 0 <= (value := float(text)) <= 1:
         raise argparse.ArgumentTypeError(f"{text} is no confidence; give a number from 0 to 1")
     return value
 
 
 def _url(text: str) -> str:
-    """The URL of a server."""
+    """Return the URL of a server. Raise ArgumentTypeError for anything else."""
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no URL; give one such as http://localhost:8000"
@@ -624,7 +627,8 @@ def _switch(says: str) -> dict:
     return {"action": "store_true", "help": says}
 
 
-JSON_OPTION = _file("also write what was measured here")
+TEMPERATURE = "0 is greedy (default: %(default)s)"
+JSON_OPTION = _file("also write the measurement here, as JSON")
 BENCHMARK_OPTIONS = {
     "--benchmark": {
         "nargs": "+",
@@ -639,8 +643,8 @@ BENCHMARK_OPTIONS = {
 }
 PROMPTED_OPTIONS = {
     **BENCHMARK_OPTIONS,
-    "--temperature": {"type": float, "default": 1.0},
-    "--seed": _seed("default: 0, on benchmarks the paper's"),
+    "--temperature": {"type": float, "default": 1.0, "help": TEMPERATURE},
+    "--seed": _seed("seed (default: 0; on benchmarks the paper's)"),
     "--max-new-tokens": _count(
         "longest answer (default: 2048 on benchmarks, else that of the profile)"
     ),
@@ -665,19 +669,21 @@ COMMANDS = {  # name: what it does, what runs it, its options
                 "help": "embedded drafter, folder or Hub id; 'plain' for none",
             },
             "--target": TARGET_OPTION,
-            "--temperature": {"type": float, "default": 0.0},
+            "--temperature": {"type": float, "default": 0.0, "help": TEMPERATURE},
             "--gamma": _count("drafts a round (default: the whole block)"),
-            "--seed": _seed("default: 0", default=0),
+            "--seed": _seed("seed (default: 0)", default=0),
         },
     ),
     "evaluate": (
-        "accepted length by domain or benchmark, with intervals",
+        "measure accepted length by domain or benchmark, with intervals",
         _evaluate,
         {
             **PROMPTED_OPTIONS,
             "--target": TARGET_OPTION,
             "--json": JSON_OPTION,
-            "--prompts": _count("default: 200 a domain, the paper's count a benchmark"),
+            "--prompts": _count(
+                "prompts (default: 200 per domain; per benchmark the paper's number)"
+            ),
             "--slots": {
                 "type": int,
                 "default": 1,
@@ -687,30 +693,30 @@ COMMANDS = {  # name: what it does, what runs it, its options
         },
     ),
     "bench": (
-        "decoding speed against plain decoding, batch 1",
+        "measure decoding speed against plain decoding, batch 1",
         _bench,
         {
             "--shapes": {
                 "choices": ("released", "tiny"),
-                "help": "only memory and time of random weights: of the released shapes on a GPU, or of tiny ones",
+                "help": "measure only memory and time, with random weights: of the released shapes on a GPU, or of tiny ones",
             },
             "--fast": _switch(
                 "decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"
             ),
             "--json": JSON_OPTION,
-            "--prompts": _count("default: 20 a domain"),
+            "--prompts": _count("prompts per domain (default: 20)"),
             "--drafters": DRAFTERS_OPTION,
-            "--temperature": {"type": float, "default": 1.0},
-            "--seed": _seed("default: 0"),
+            "--temperature": {"type": float, "default": 1.0, "help": TEMPERATURE},
+            "--seed": _seed("seed (default: 0)"),
         },
     ),
     "profile": (
-        "measure the cost table SPS(B) of a target in eager transformers, in SGLang's format; or check one",
+        "measure a target's cost table SPS(B) in SGLang's format, or check one",
         _profile,
         {
-            "--out": _file("cost table in SGLang's format"),
+            "--out": _file("write the cost table here, in SGLang's format"),
             "--check": _file(
-                "is this cost table of this device, this target and these versions? Exit code 1 if not"
+                "check that this cost table is of this device, this target and these versions; exit code 1 if not"
             ),
             "--json": JSON_OPTION,
             **BENCHMARK_OPTIONS,
@@ -719,16 +725,18 @@ COMMANDS = {  # name: what it does, what runs it, its options
                 nargs="+",
                 metavar="B",
             ),
-            "--context": _count("committed tokens before them (default: 256)"),
+            "--context": _count("committed tokens before the batch (default: 256)"),
             "--monotone": _switch("write the nearest table that never rises with B"),
             "--target": TARGET_OPTION,
             "--format": {
                 "choices": ("table", "additive"),
                 "default": "table",
-                "help": "by tokens alone, or the sum of what requests and tokens cost (default: %(default)s)",
+                "help": "cost by tokens alone, or as the sum of what requests and tokens cost (default: %(default)s)",
             },
             "--requests": _count(
-                "requests in a step, additive alone (default: 1 2 4 8 16)", nargs="+", metavar="R"
+                "requests in a step, for --format additive (default: 1 2 4 8 16)",
+                nargs="+",
+                metavar="R",
             ),
         },
     ),
@@ -736,12 +744,12 @@ COMMANDS = {  # name: what it does, what runs it, its options
         "fit temperatures to a confidence head, or check stored ones",
         _calibrate,
         {
-            "--out": _file("write the calibration in SGLang's format"),
-            "--check": _file("does this calibration fit fresh rollouts? Exit code 1 if not"),
+            "--out": _file("write the calibration here, in SGLang's format"),
+            "--check": _file("check that this calibration fits fresh rollouts; exit code 1 if not"),
             "--json": JSON_OPTION,
             "--drafter": DRAFTER_OPTION,
             "--prompts": _count(
-                "a domain or benchmark, to fit on and again to report on (default: 100)",
+                "prompts per domain or benchmark to fit on, and as many to report on (default: 100)",
                 default=100,
             ),
             "--target": TARGET_OPTION,
@@ -749,7 +757,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
         },
     ),
     "sweep": (
-        "what a static confidence threshold saves and costs (Figure 5)",
+        "measure what a static confidence threshold saves and costs (Figure 5)",
         _sweep,
         {
             "--json": JSON_OPTION,
@@ -760,13 +768,13 @@ COMMANDS = {  # name: what it does, what runs it, its options
                 "nargs": "+",
                 "type": _share,
                 "metavar": "C",
-                "help": "default: 0 to 0.9 by tenths",
+                "help": "thresholds (default: 0 to 0.9 by tenths)",
             },
-            "--prompts": _count("a domain or benchmark (default: 60)", default=60),
+            "--prompts": _count("prompts per domain or benchmark (default: 60)", default=60),
         },
     ),
     "train": (
-        "train what a recipe describes; a stopped run resumes",
+        "train what a recipe describes; the same command resumes a stopped training",
         _train,
         {
             "recipe": {
@@ -789,7 +797,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
             "--endpoint": {
                 "type": _url,
                 "metavar": "URL",
-                "help": "an OpenAI-compatible server that has the target writes the answers",
+                "help": "let an OpenAI-compatible server with the target write the answers",
             },
             "--search": {
                 "nargs": "+",
@@ -797,17 +805,19 @@ COMMANDS = {  # name: what it does, what runs it, its options
                 "metavar": "RATE",
                 "help": "only compare these rates of Muon by short trainings, on answers that are held out",
             },
-            "--steps": _count("updates of each of them (default: %(default)s)", default=100),
+            "--steps": _count(
+                "updates of each training of --search (default: %(default)s)", default=100
+            ),
             "--minutes": {
                 "type": float,
                 "metavar": "N",
-                "help": "about how long all runs together may take; what was learned by then is saved, and a drafter evaluated, in any case",
+                "help": "minutes that all runs together may take, about; then the checkpoint is saved, and a drafter evaluated",
             },
-            "--estimate": _switch("only print what it would take: disk, memory, time"),
+            "--estimate": _switch("only print the disk, memory and time that it would take"),
         },
     ),
     "export": (
-        "write a draft as vLLM, SGLang, llama.cpp or speculators loads it, and print how to serve with it",
+        "write a draft in the format of vLLM, SGLang, llama.cpp or speculators, and print how to serve with it",
         _export,
         {
             "draft": {"help": "embedded draft, folder or Hub id"},
@@ -831,29 +841,29 @@ COMMANDS = {  # name: what it does, what runs it, its options
         },
     ),
     "judge": (
-        "is the decoder in my_dspark.py lossless, and is it DSpark? Exit code 1 if not",
+        "check that the decoder in my_dspark.py is lossless and is DSpark; exit code 1 if not",
         _judge,
         {
             "file": {
                 "nargs": "?",
                 "type": Path,
                 "metavar": "FILE",
-                "help": "default: my_dspark.py in this folder",
+                "help": "the file to check (default: my_dspark.py in this folder)",
             },
             "--page": _file(
-                "where the page of a right one is written (default, without FILE: my_dspark.html in this folder)"
+                "write a page on a right decoder here (default, without FILE: my_dspark.html in this folder)"
             ),
             "--json": JSON_OPTION,
-            "--prompts": _count("a domain (default: %(default)s)", default=3),
+            "--prompts": _count("prompts per domain (default: %(default)s)", default=3),
         },
     ),
     "progress": (
-        "which exercises were passed in the notebooks of this folder",
+        "list the exercises passed in the notebooks of this folder",
         _progress,
         {"--json": JSON_OPTION},
     ),
     "inspect": (
-        "what a draft is and which target it fits, from config.json and the headers of its weights alone; exit code 1 if not",
+        "show what a draft is and which target it fits, without loading its weights; exit code 1 if it does not fit",
         _inspect,
         {
             "draft": {"help": "embedded draft, folder or Hub id"},
@@ -867,12 +877,12 @@ COMMANDS = {  # name: what it does, what runs it, its options
         },
     ),
     "parity": (
-        "compare with folders of reference tensors",
+        "compare this package with folders of reference tensors",
         _parity,
-        {"folders": {"nargs": "+", "type": Path, "metavar": "FOLDER"}},
+        {"folders": {"nargs": "+", "type": Path, "metavar": "FOLDER", "help": "reference tensors"}},
     ),
     "doctor": (
-        "what fits this machine, and which versions it has",
+        "show which models fit this machine, and which versions it has",
         _doctor,
         {"--json": JSON_OPTION},
     ),

@@ -151,8 +151,7 @@ class Sequence:
         )
 
     def read(self, block: Proposal) -> torch.Tensor:
-        """The target's pass of `verify`. Notes the tokens that entered and their features, for
-        `keep`."""
+        """Run the target's pass for `verify`. Store the tokens read and their features for `keep`."""
         self.entering = torch.cat([self.anchor[:, None], block.tokens], 1)  # [B, k+1]
         output = self.target.verify(
             self.entering, self.cache, self.drafter.taps if self.drafter else ()

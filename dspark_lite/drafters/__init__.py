@@ -1,6 +1,7 @@
 """The drafters, one file each.
 
-Each has `name`, `gamma`, `taps` and the methods begin, propose and extend.
+Each is a `Drafter` (decoding/proposal.py): `name`, `gamma`, `taps`, and the methods `begin`,
+`propose` and `extend`. layers.py has the layers that trained drafters share.
 """
 
 from .layers import DraftConfig

@@ -1,1 +1,4 @@
-"""Models on disk and in memory: loading and saving them, the Hub."""
+"""Loading and saving targets and drafters, here and on the Hub, and handing drafts to engines.
+
+`load_target` and `load_drafter` are in checkpoints.py; CustomGenerate decodes inside transformers.
+"""

@@ -22,7 +22,7 @@ from .queue import RequestQueue
 
 
 class Engine:
-    """Serves requests with a target and a drafter (None: plain decoding) under a policy such as
+    """Serve requests with a target and a drafter (None: plain decoding) under a policy such as
     `policies.algorithm1(costs)` (None: whole blocks are verified).
 
     `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others

@@ -48,8 +48,8 @@ class PlannedTopK:
         self.survivals: torch.Tensor | None = None
 
     def plan(self, survivals: torch.Tensor) -> int:
-        """How many drafts to verify in all where the requests survive as these did, [R, g]: the
-        optimum, without an early stop."""
+        """Return the number of drafts to verify in a step whose requests survive as these did, [R, g]:
+        the global optimum, without an early stop."""
         return int(global_optimum(survivals, self.cost_table).sum())
 
     def __call__(self, proposal: Proposal) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Who runs: requests wait, get a slot, and end."""
+"""The queue of requests: each waits, gets a slot, and ends."""
 
 from collections import deque
 
@@ -53,7 +53,7 @@ class RequestQueue:
         self.end(request.answer, reason)
 
     def end(self, answer: Answer, reason: str) -> None:
-        """Put an answer among those to deliver."""
+        """Finish an answer, so that the next `deliver` returns it."""
         answer.reason, answer.ended = reason, self.now()
         answer.decode_seconds = answer.ended - answer.first_token if answer.token_ids else 0.0
         self.ended.append(answer)

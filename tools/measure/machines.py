@@ -78,62 +78,74 @@ def summary(found: dict) -> str:
     """Return four short tables, as docs/scheduling.md shows them: the numbers of each machine,
     what Algorithm 1 verifies and gains over whole blocks at each load, what it gains with a wrong
     head, and how far the model is from published steps."""
-    machines_head = ["machine", "", "fixed", "a request", "a token", "after", "requests that fit"]
-    numbers, gains = [], []
-    for name, machine in found["machines"].items():
-        step = machine["steps"]["dspark"]
-        fixed_part, request = (
-            1e3 * sum(step[part][field] for part in ("verify", "draft"))
-            for field in ("fixed", "per_request")
-        )
-        numbers.append(
+    return "\n\n".join(
+        [
+            numbers_table(found["machines"]),
+            gains_table(list(found["machines"]), found["rows"]),
+            wrong_heads_table(found["wrong_heads"]),
+            published_table(found["published"], found["published_without_host"]),
+        ]
+    )
+
+
+def numbers_table(machines: dict[str, dict]) -> str:
+    """Return the seconds of a DSpark step on each machine, and how many requests fit, as markdown."""
+    head = ["machine", "", "fixed", "a request", "a token", "after", "requests that fit"]
+    rows = []
+    for name, machine in machines.items():
+        verify, draft = (machine["steps"]["dspark"][part] for part in ("verify", "draft"))
+        rows.append(
             [
                 name,
                 machine["kind"],
-                f"{fixed_part:.1f} ms",
-                f"{request:.3f} ms",
-                f"{1e3 * step['verify']['per_token']:.4f} ms",
-                f"{step['verify']['free']:.0f} tokens",
+                f"{1e3 * (verify['fixed'] + draft['fixed']):.1f} ms",
+                f"{1e3 * (verify['per_request'] + draft['per_request']):.3f} ms",
+                f"{1e3 * verify['per_token']:.4f} ms",
+                f"{verify['free']:.0f} tokens",
                 machine["most_requests"] or "-",
             ]
         )
+    return markdown(head, rows)
+
+
+def gains_table(names: list[str], replayed: list[dict]) -> str:
+    """Return what Algorithm 1 verifies and gains on each machine at each load, as markdown."""
+    rows = []
+    for name in names:
         by_load = {
             row["load"]: row
-            for row in found["rows"]
+            for row in replayed
             if (row["machine"], row["policy"]) == (name, "algorithm1")
         }
-        gains.append([name, *(_gain(by_load.get(load)) for load in LOADS)])
-    ratios = []
-    for run in dict.fromkeys(row["run"] for row in found["published"]):
-        rows, bare = (
-            [row for row in found[part] if row["run"] == run]
-            for part in ("published", "published_without_host")
-        )
-        ratios.append(
+        rows.append([name, *(_gain(by_load.get(load)) for load in LOADS)])
+    return markdown(["Algorithm 1 on", *(f"{load} under way" for load in LOADS)], rows)
+
+
+def wrong_heads_table(replayed: list[dict]) -> str:
+    """Return what Algorithm 1 gains with each wrong head, as markdown."""
+    by_head = {}
+    for row in replayed:
+        by_head.setdefault(row["head"], []).append(_gain(row))
+    places = (f"{name}, {load} under way" for name in HEAD_MACHINES for load in HEAD_LOADS)
+    return markdown(["a head", *places], [[head, *cells] for head, cells in by_head.items()])
+
+
+def published_table(published: list[dict], without_host: list[dict]) -> str:
+    """Return the model's seconds over published ones, run by run, and those of the roofline alone,
+    as markdown."""
+    rows = []
+    for run in dict.fromkeys(step["run"] for step in published):
+        steps = [step for step in published if step["run"] == run]
+        bare = [step["ratio"] for step in without_host if step["run"] == run]
+        rows.append(
             [
                 run,
-                f"{rows[0]['requests']:.0f} to {rows[-1]['requests']:.0f}",
-                ", ".join(f"{row['ratio']:.2f}" for row in rows),
-                " to ".join(f"{end(row['ratio'] for row in bare):.2f}" for end in (min, max)),
+                f"{steps[0]['requests']:.0f} to {steps[-1]['requests']:.0f}",
+                ", ".join(f"{step['ratio']:.2f}" for step in steps),
+                f"{min(bare):.2f} to {max(bare):.2f}",
             ]
         )
-    by_head = {}
-    for row in found["wrong_heads"]:
-        by_head.setdefault(row["head"], []).append(_gain(row))
-    heads = [[head, *cells] for head, cells in by_head.items()]
-    heads_head = [
-        "a head",
-        *(f"{name}, {load} under way" for name in HEAD_MACHINES for load in HEAD_LOADS),
-    ]
-    ratios_head = ["published step", "requests", "model / published", "roofline alone"]
-    return "\n\n".join(
-        [
-            markdown(machines_head, numbers),
-            markdown(["Algorithm 1 on", *(f"{load} under way" for load in LOADS)], gains),
-            markdown(heads_head, heads),
-            markdown(ratios_head, ratios),
-        ]
-    )
+    return markdown(["published step", "requests", "model / published", "roofline alone"], rows)
 
 
 def _gain(row: dict | None) -> str:

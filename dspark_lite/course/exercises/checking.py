@@ -39,8 +39,8 @@ class Unfinished(Exception):
 
 
 def checker(check):
-    """Makes a checker of a function that raises Mistake: it prints one line and returns whether the
-    answer is right, which it notes."""
+    """Turn a function that raises Mistake into a checker: it prints one line, records a right answer,
+    and returns whether the answer is right."""
 
     @functools.wraps(check)
     def run(*answers) -> bool:
@@ -84,7 +84,7 @@ def as_function(answer):
 
 
 def boolean(mask):
-    """A mask of type bool."""
+    """Return a mask as it is. Raise Mistake unless its type is bool."""
     if (dtype := torch.as_tensor(mask).dtype) != torch.bool:
         raise Mistake(
             f"the mask holds {dtype}; it should say True where a token sees a key and False elsewhere."
@@ -93,7 +93,7 @@ def boolean(mask):
 
 
 def one_number(answer):
-    """A single number."""
+    """Return the answer. Raise Mistake unless it is a single number."""
     if np.ndim(answer):
         raise Mistake("return one number, the sum.")
     return answer
@@ -107,8 +107,8 @@ def as_truth(answer):
 
 
 def as_values(answer):
-    """What a function returned, for `same`: a float64 tensor, a tuple where the parts differ in
-    shape, or a set."""
+    """Return what a function returned, for `same`: a float64 tensor, a tuple where the parts differ
+    in shape, or a set."""
     if isinstance(finished(answer), (set, frozenset)):
         return answer
     if isinstance(answer, (tuple, list)):
@@ -174,7 +174,7 @@ class Comparison:
     names: tuple[str, ...] = ()
 
     def planted(self) -> list[tuple[str, Callable]]:
-        """Each wrong function beside its sentence."""
+        """Return (sentence, wrong function) of every known mistake."""
         several = (
             (sentence, wrong if isinstance(wrong, tuple) else (wrong,))
             for sentence, wrong in self.mistakes.items()
@@ -182,7 +182,7 @@ class Comparison:
         return [(sentence, function) for sentence, functions in several for function in functions]
 
     def result(self, function, case: tuple):
-        """What `function` gives for a case; an exception that it raises is a result as well."""
+        """Return what `function` gives for a case; an exception that it raises is a result as well."""
         try:
             answer = function(
                 *copy.deepcopy(case)
@@ -202,8 +202,8 @@ class Comparison:
             ) from None
 
     def results(self, function) -> list:
-        """What `function` gives for each case; raises Mistake where it answers some and returns
-        nothing in others."""
+        """Return what `function` gives for each case; raise Mistake where it answers some and
+        returns nothing in others."""
         answers = []
         for case in self.cases:
             try:
@@ -299,7 +299,7 @@ class Exercise:
     def __init__(self, reference, *comparisons: Comparison, also_right: tuple = (), manner=None):
         self.reference, self.comparisons = reference, comparisons
         self.also_right, self.manner = also_right, manner
-        self.__doc__ = f"Checks a function like `{reference.__name__}`: {reference.__doc__}"
+        self.__doc__ = f"Check a function like `{reference.__name__}`. {reference.__doc__}"
 
     @checker
     def __call__(self, function):

@@ -89,7 +89,7 @@ class Board:
         ]
 
     def sps(self, tokens: int) -> float:
-        """Steps per second of a step of so many tokens in full slots."""
+        """Return the steps per second of steps over this number of tokens, with full slots."""
         return 1 / self.seconds["in turn"](SLOTS, tokens)
 
     def device(self, step, sps=None) -> Device:
@@ -150,7 +150,7 @@ class Board:
         return {name: same for name, _, _, same in self.rows}
 
     def left(self) -> dict[str, float]:
-        """Return of each version how many cached tokens of a request belong to no text, on average."""
+        """Return the mean number of cached tokens of a request that belong to no text, by version."""
         return {
             name: sum(step.left for step in steps) / sum(step.requests for step in steps)
             for name, steps, *_ in self.rows

@@ -74,8 +74,8 @@ def run_file(path: Path):
 
 
 def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Callable[[], str]]]:
-    """What is asked of the reader's module: the functions it needs and what answers it, which
-    raises Mistake."""
+    """Return {question: (the functions it needs, the check that answers it)} for the reader's
+    module. A check raises Mistake."""
     return {
         "speculate writes the big model's text": (("speculate",), lambda: _speculates(mine)),
         "verify is lossless, every outcome visited": (
@@ -115,8 +115,8 @@ def questions(mine, lab, prompts: int) -> dict[str, tuple[tuple[str, ...], Calla
 
 
 def judge(path: Path, lab, prompts: int = 3) -> list[Finding]:
-    """All findings on the reader's file, with `prompts` prompts per domain of the lab's tiny models
-    decoded."""
+    """Return all findings on the reader's file. `prompts` prompts per domain are decoded with the
+    lab's tiny models."""
     mine = load(path)
     missing = [
         name for name in split(EDITION.read_text(encoding="utf-8"))[1] if not hasattr(mine, name)
@@ -138,7 +138,7 @@ def judge(path: Path, lab, prompts: int = 3) -> list[Finding]:
 
 
 def answered(asked: str, check: Callable[[], str]) -> Finding:
-    """What the check says to the question; an exception is an answer, too."""
+    """Return the finding of a check; an exception is a finding, too."""
     try:
         with torch.inference_mode():
             return Finding(asked, True, check())
@@ -180,7 +180,7 @@ def _speculated(module, tables, start, gamma: int):
 
 
 def _visited(mine):
-    """Has a module's random decisions visit every outcome while it is entered."""
+    """Have a module's random decisions visit every outcome while it is entered."""
     return patch.multiple(mine, toss=verifying.toss, draw=verifying.draw)
 
 
@@ -191,8 +191,8 @@ def _verifies(mine) -> str:
 
 
 def _lossless(mine, speeds: list[float] | None) -> str:
-    """The reader's whole decoder on random models of two tokens, against the target's own
-    distribution; a scheduler multiplies the outcomes, so that the texts are a token shorter then.
+    """Compare the exact distribution of the reader's decoder, on random models of two tokens, with
+    the target's own. With a scheduler there are more outcomes, so the texts are a token shorter.
     """
     (target, drafters), count = toy_models(), 4 if speeds is None else 3
     sps = None if speeds is None else lambda tokens: speeds[tokens - 1]
@@ -247,8 +247,8 @@ def _schedules(mine) -> str:
 
 
 def _decodes(mine, lab, prompts: int) -> str:
-    """The tiny models: the package's tokens and rounds; what the reader's decoder accepts,
-    and how fast it is."""
+    """Decode with the tiny models by the package and by the reader's decoder. Return a sentence on
+    what the reader's accepts and how fast it is; raise Mistake if its tokens or rounds differ."""
     drafter = lab.drafter("dspark")
     draft = mine.Draft(EMBEDDED / PROFILES[lab.profile]["dspark"])
     sentences = []
@@ -322,7 +322,7 @@ def _shares(mine) -> str:
 
 
 def _pipelines(mine) -> str:
-    """The reader's loop alone, then around the reader's step."""
+    """Run the reader's pipelined loop alone, then around the reader's step."""
     for steps in RUNS:
         judge_run(mine.pipelined, steps)
     target, drafters = toy_models(vocab_size=11, gamma=small_engine.GAMMA)

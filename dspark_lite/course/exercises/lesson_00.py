@@ -32,7 +32,7 @@ class DecodingComparison(Comparison):
     """A step of functions like `speculate`: compared are the ids that they return and how often the big model has run."""
 
     def result(self, function, case: tuple):
-        """The ids and the number of the big model's passes."""
+        """Return the ids and the number of the big model's passes."""
 
         def watched(seed, start, count, gamma):
             big, little = models(seed)
@@ -48,14 +48,14 @@ class DecodingComparison(Comparison):
 
 
 def models(seed: int) -> tuple[WatchedModel, WatchedModel]:
-    """A big model and a little one that often agrees with it."""
+    """Return a big model and a little one that often agrees with it."""
     generator = torch.Generator().manual_seed(seed)
     big, noise = torch.rand(2, VOCABULARY, VOCABULARY, generator=generator)
     return WatchedModel(big), WatchedModel(big + 0.25 * noise)
 
 
 def read_ids(answer, otherwise: str) -> list[float]:
-    """The ids of an answer [1, n] as a list; raises Mistake for anything else."""
+    """Return the ids of an answer [1, n] as a list; raise Mistake for anything else."""
     if not isinstance(answer, torch.Tensor):
         raise Mistake(
             f"a value of type {type(answer).__name__} cannot be read as the answer here; {otherwise}"
@@ -70,7 +70,7 @@ def decoding(
     joined=lambda ids, new: torch.cat([ids, new[None]], 1),
     cut=True,
 ):
-    """A decoder like `speculate` with one of its decisions taken in another way."""
+    """Return a decoder like `speculate` with one of its decisions taken in another way."""
 
     def wrong(big, little, ids, count, gamma=7):
         end = ids.shape[1] + count
@@ -93,12 +93,12 @@ def model_case(generator):
 
 
 def one_pass_per_guess(big, draft, n):
-    """The same rows from a pass of the big model for each of them."""
+    """Return the same rows from a pass of the big model for each of them."""
     return torch.stack([big(draft[:, :end])[0, -1] for end in range(n, draft.shape[1] + 1)])
 
 
 def matching(guess, want):
-    """All guesses that match, the first wrong one or not."""
+    """Return all guesses that match, the first wrong one or not."""
     return int((guess == want[:-1]).sum())
 
 
@@ -203,18 +203,18 @@ def answers_case(generator):
 
 
 def accepted_length(answers):
-    """The mean number of committed tokens per round, over the rounds of all answers."""
+    """Return the mean number of committed tokens per round, over the rounds of all answers."""
     rounds = _rounds(answers)
     return sum(r.committed for r in rounds) / len(rounds)
 
 
 def _rounds(answers) -> list[Round]:
-    """The rounds of all answers."""
+    """Return the rounds of all answers."""
     return [r for answer in answers for r in answer.rounds]
 
 
 def _mean(of_round, choose=_rounds):
-    """A wrong function: the mean over the chosen rounds of another number of each."""
+    """Return a wrong function: the mean over the chosen rounds of another number of each."""
     return lambda answers: sum(map(of_round, choose(answers))) / len(choose(answers))
 
 

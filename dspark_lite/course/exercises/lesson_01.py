@@ -5,12 +5,13 @@ from .random_cases import Cases, between, number
 
 
 def pass_seconds(k, weights, bytes_per_weight, bandwidth, operations):
-    """The least time of a pass over k positions: weights are read once, and multiplied once per position."""
+    """Return the least time of a pass over k positions: weights are read once, and multiplied once
+    per position."""
     return max(weights * bytes_per_weight / bandwidth, 2 * k * weights / operations)
 
 
 def reading(weights, width, bandwidth):
-    """The time that reading the weights takes."""
+    """Return the time that reading the weights takes."""
     return weights * width / bandwidth
 
 
@@ -24,7 +25,7 @@ DATA_SHEETS = [
 
 
 def data_sheet(generator):
-    """A GPU that nobody sells, on one side of the ridge or the other."""
+    """Return a GPU that nobody sells, on one side of the ridge or the other."""
     width = [0.5, 1, 2][number(generator, 0, 2)]
     ranges = ((1, 2000), (1e8, 1e11), (1e11, 1e13), (1e13, 1e15))
     k, weights, bandwidth, operations = (between(generator, *ends) for ends in ranges)
@@ -82,12 +83,12 @@ check_pass_seconds = Exercise(
 
 
 def speedup(tau, draft, verify, plain):
-    """How many times as fast as plain decoding speculation is."""
+    """Return how many times as fast as plain decoding speculation is."""
     return tau * plain / (draft + verify)
 
 
 def timed_round(generator):
-    """A round that gains, or one that loses."""
+    """Return a round that gains, or one that loses."""
     return tuple(between(generator, *ends) for ends in ((1, 8), (0.5, 9), (3, 12), (3, 9)))
 
 

@@ -15,7 +15,8 @@ Q = torch.tensor([0.25, 0.40, 0.05, 0.30])
 
 
 def apart(generator, rows: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distributions [rows, V] of a target and a drafter, so far apart that a residual does not magnify rounding."""
+    """Return distributions [rows, V] of a target and a drafter, so far apart that a residual does
+    not magnify rounding."""
     while True:
         p, q = distributions(generator, 2, rows, size)
         if ((p - q).abs().sum(-1) > 0.1).all():
@@ -23,13 +24,13 @@ def apart(generator, rows: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def pair(generator):
-    """A target's distribution and a drafter's, of two to nine tokens."""
+    """Return a target's distribution and a drafter's, of two to nine tokens."""
     p, q = apart(generator, 1, number(generator, 2, 9))
     return p[0], q[0]
 
 
 def keep_probability(p, q):
-    """The probability [V] of keeping each drafted token."""
+    """Return the probability [V] of keeping each drafted token."""
     return (p / q).clamp(max=1)
 
 
@@ -72,12 +73,12 @@ check_keep = Exercise(
 
 
 def scaled(values):
-    """Values [V] that sum to 1."""
+    """Return values [V] that sum to 1."""
     return values / values.sum()
 
 
 def distribution(answer):
-    """The answer, unless it is one number."""
+    """Return the answer, unless it is one number."""
     if torch.as_tensor(answer).numel() == 1:
         raise Mistake(
             "that is one number; asked is the distribution from which a token is drawn, one probability for each token"
@@ -86,7 +87,7 @@ def distribution(answer):
 
 
 def replacement(p, q):
-    """The distribution [V] of the token that replaces a refused draft."""
+    """Return the distribution [V] of the token that replaces a refused draft."""
     return scaled((p - q).clamp(min=0))
 
 
@@ -126,21 +127,21 @@ check_residual = Exercise(
 
 
 def block_case(generator, whole):
-    """A block of one to six drafts, kept to its end or refused somewhere."""
+    """Return a block of one to six drafts, kept to its end or refused somewhere."""
     gamma, size = numbers(generator, 2, 1, 6)
     p, q = apart(generator, gamma + 1, size + 1)
     return p, q[:-1], gamma if whole else number(generator, 0, gamma - 1)
 
 
 def next_distribution(target_probs, draft_probs, accepted):
-    """The distribution [V] of the token after `accepted` kept drafts."""
+    """Return the distribution [V] of the token after `accepted` kept drafts."""
     if accepted == len(draft_probs):
         return target_probs[accepted]
     return residual(target_probs[accepted], draft_probs[accepted])
 
 
 def after_refusal(correction):
-    """A right bonus, and `correction(target_probs, draft_probs, accepted)` after a refusal."""
+    """Return a right bonus, and `correction(target_probs, draft_probs, accepted)` after a refusal."""
     return lambda p, q, accepted: p[accepted] if accepted == len(q) else correction(p, q, accepted)
 
 

@@ -24,9 +24,11 @@ def kept_verify():
 
 
 def in_use(learners, done: bool):
-    """The learner's `verify` if it is right, else the one kept in lesson 02, else the reference, in the form that the loop needs.
+    """Return the learner's `verify` if it is right, else the one kept in lesson 02, else the
+    reference, in the form that the loop needs.
 
-    A right one may return a tensor or change `drafts` in place; the loop gets a list and keeps its drafts.
+    A right one may return a tensor or change `drafts` in place; the loop gets a list and keeps its
+    drafts.
     """
     if not done and (kept := kept_verify()):
         print(f"Until yours is right, the verify in {own_file().name} decides below.")
@@ -39,7 +41,7 @@ def in_use(learners, done: bool):
 
 
 def verified_block(generator):
-    """A block of one to sixteen drafts, and how many of them are accepted."""
+    """Return a block of one to sixteen drafts, and how many of them are accepted."""
     gamma = number(generator, 1, 16)
     return gamma, number(generator, 0, gamma)
 
@@ -97,17 +99,17 @@ check_forget = Exercise(
 
 
 def still_unread(drafts, tokens):
-    """Of the tokens that a round commits, those that the small LM has not read."""
+    """Return the tokens that a round commits and the small LM has not read."""
     return tokens[-2:] if is_whole(drafts, tokens) else tokens[-1:]
 
 
 def is_whole(drafts, tokens):
-    """Whether all drafts were accepted."""
+    """Return whether all drafts were accepted."""
     return len(tokens) > len(drafts)
 
 
 def ended_round(generator):
-    """The drafts of a round, one to eight, and the tokens that it commits."""
+    """Return the drafts of a round, one to eight, and the tokens that it commits."""
     drafts = numbers(generator, number(generator, 1, 8), 0, 99)
     accepted = number(generator, 0, len(drafts))
     return drafts, [*drafts[:accepted], number(generator, 100, 199)]

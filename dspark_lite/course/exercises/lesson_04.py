@@ -10,17 +10,19 @@ from .random_cases import Cases, distributions, number
 
 
 def kept_after(joint, q2):
-    """How often a second draft is kept after each first token, [m], for the target's pairs [m, n] and a slot's q2 [n]."""
+    """Return how often a second draft is kept after each first token, [m], for the target's pairs
+    [m, n] and a slot's q2 [n]."""
     return torch.minimum(joint / joint.sum(1, keepdim=True), q2).sum(1)
 
 
 def first_kept(joint, q1):
-    """How often the first draft is kept and is this token, [m]."""
+    """Return how often the first draft is kept and is this token, [m]."""
     return torch.minimum(joint.sum(1), q1)
 
 
 def kept(joint, q1, q2):
-    """How many of two independent drafts are kept on average, for joint [m, n], q1 [m] and q2 [n]."""
+    """Return how many of two independent drafts are kept on average, for joint [m, n], q1 [m] and
+    q2 [n]."""
     return first_kept(joint, q1) @ (1 + kept_after(joint, q2))
 
 
@@ -32,7 +34,8 @@ PAIRS = (
 
 
 def pairs_case(generator):
-    """Pairs of two to five first and second words, and two slots that know nothing of each other."""
+    """Return pairs of two to five first and second words, and two slots that know nothing of each
+    other."""
     m, n = number(generator, 2, 5), number(generator, 2, 5)
     joint = distributions(generator, m * n).view(m, n)
     return joint, distributions(generator, m), distributions(generator, n)
@@ -166,12 +169,12 @@ class SmallDraft(Draft):
 
 
 def block_ids(draft, anchor):
-    """The block's tokens [g]."""
+    """Return the block's tokens [g]."""
     return torch.tensor([anchor, *[9] * (draft.gamma - 1)])
 
 
 def open_mask(draft):
-    """The block's mask [g, n + g], nothing hidden."""
+    """Return the block's mask [g, n + g], nothing hidden."""
     return torch.ones(draft.gamma, draft.length + draft.gamma)
 
 
@@ -203,14 +206,14 @@ def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask, kin
 
 
 def of_slots(draft, mask):
-    """The block's mask whose part between slots is `mask(ones [g, g])`; the context is seen."""
+    """Return the block's mask whose part between slots is `mask(ones [g, g])`; the context is seen."""
     seen = open_mask(draft)
     seen[:, draft.length :] = mask(seen[:, draft.length :])
     return seen
 
 
 def pass_case(generator):
-    """A draft of one to five slots behind a context of any length, and an anchor."""
+    """Return a draft of one to five slots behind a context of any length, and an anchor."""
     gamma, length = number(generator, 1, 5), number(generator, 1, 8)
     return SmallDraft(gamma, length, number(generator, 2, 10**6)), number(generator, 0, 9)
 
@@ -237,7 +240,7 @@ class PassComparison(Comparison):
     """A step of functions like `block_pass`: the mask is looked at, too."""
 
     def result(self, function, case: tuple):
-        """The hidden states, or the mistake in the mask."""
+        """Return the hidden states, or the mistake in the mask."""
 
         def watched(*given):
             with WatchedMasks():

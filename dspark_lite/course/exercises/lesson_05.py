@@ -22,7 +22,7 @@ def _random(*shape, seed):
 
 
 def one_row(answer):
-    """The answer, which has to be a tensor: the lesson adds it to logits."""
+    """Return the answer, which has to be a tensor: the lesson adds it to logits."""
     if not isinstance(answer, torch.Tensor):
         raise Mistake(
             f"this is a {type(answer).__name__}; the bias is a tensor [V], to be added to logits."
@@ -31,7 +31,7 @@ def one_row(answer):
 
 
 def of_factors(rule):
-    """A bias made of the two matrices [V, r] and the previous token by another rule."""
+    """Return a bias made of the two matrices [V, r] and the previous token by another rule."""
     return lambda draft, previous: rule(draft.w[W1], draft.w[W2], previous)
 
 
@@ -39,7 +39,7 @@ BIAS_CASE = SimpleNamespace(w={W1: _random(6, 2, seed=1), W2: _random(6, 2, seed
 
 
 def bias_case(generator):
-    """Matrices of another vocabulary and rank, and any previous token."""
+    """Return matrices of another vocabulary and rank, and any previous token."""
     vocab, rank = number(generator, 3, 12), number(generator, 1, 8)
     weights = {name: torch.randn(vocab, rank, generator=generator) for name in (W1, W2)}
     return SimpleNamespace(w=weights), number(generator, 0, vocab - 1)
@@ -107,8 +107,9 @@ def block_drawn(
     sign=1,
     kept=lambda k, anchor, drafts, base, bias, row: row,
 ):
-    """A `draw_block` that may be wrong: slot k is biased by the token `before` (None: not at all), `pick` picks its token, and `kept`
-    is the row of q that is kept for it, once the block has been drawn."""
+    """Return a `draw_block` that may be wrong: slot k is biased by the token `before` (None: not at
+    all), `pick` picks its token, and `kept` is the row of q that is kept for it, once the block has
+    been drawn."""
 
     def draw_block(draft, hidden, anchor, temperature, generator):
         def bias(token):
@@ -132,7 +133,7 @@ def block_drawn(
 
 
 def adding_up(draft, hidden, anchor, temperature, generator):
-    """A block in which every slot has the biases of all tokens before it."""
+    """Return a block in which every slot has the biases of all tokens before it."""
     base, drafts, rows = F.linear(hidden, draft.w[LM_HEAD]), [], []
     for logits in base:
         biases = sum(transition_bias(draft, token) for token in (anchor, *drafts))
@@ -142,7 +143,7 @@ def adding_up(draft, hidden, anchor, temperature, generator):
 
 
 def most_likely(probs, generator):
-    """The most probable token of probs [V]; nothing is drawn."""
+    """Return the most probable token of probs [V]; nothing is drawn."""
     return int(probs.argmax())
 
 
@@ -206,14 +207,15 @@ def long_blocks(learners, temperature: float) -> dict[tuple[int, ...], float]:
 
 
 def _drawn(learners, temperature: float, generator, block: int) -> tuple[list[int], torch.Tensor]:
-    """The block that a learner's function draws of the toy draft, and its q."""
+    """Return the block that a learner's function draws of the toy draft, and its q."""
     return as_block(
         learners(TOY_DRAFT, ROUND_BASE[:block].clone(), ANCHOR, temperature, generator), block, 3
     )
 
 
 def as_block(returned, block: int, vocab: int) -> tuple[list[int], torch.Tensor]:
-    """What a learner's function returned; raises Mistake where it is no list of drafts with its q [g, V]."""
+    """Return what a learner's function returned; raise Mistake where it is no list of drafts with
+    its q [g, V]."""
     if not isinstance(finished(returned), tuple) or len(returned) != 2:
         raise Mistake(
             "return two things: the list of drafts, and q, a tensor [g, V] of the distributions they were drawn from"
@@ -233,14 +235,16 @@ def as_block(returned, block: int, vocab: int) -> tuple[list[int], torch.Tensor]
 
 
 def _judged(learners, temperature: float, path, block: int) -> tuple[tuple[int, ...], list[int]]:
-    """The block that a learner's function draws and what a round commits of it; every draw follows `path`."""
+    """Return the block that a learner's function draws and what a round commits of it; every draw
+    follows `path`."""
     drafts, q = _drawn(learners, temperature, path, block)
     return tuple(drafts), verify(TARGET[[ANCHOR, *drafts]], q, drafts, path)
 
 
 def judge_at(temperature: float, learners) -> None:
-    """Raises Mistake unless a function like `draw_block` drafts the right blocks at this temperature, and the rule commits with its q
-    exactly what the target would write, as much as it can."""
+    """Raise Mistake unless a function like `draw_block` drafts the right blocks at this
+    temperature, and the rule commits with its q exactly what the target would write, as much as it
+    can."""
     blocks_at = partial(long_blocks, temperature=temperature)
     blocks = verifying.visited(blocks_at, learners)
     if total_variation(blocks, blocks_at(draw_block)) > EXACT:
@@ -283,7 +287,8 @@ def block_case(generator):
 
 
 def draws_as_the_reference(learners, case: tuple) -> bool:
-    """Whether a learner's function drafts the right block, with the right q, from the same draws."""
+    """Return whether a learner's function drafts the right block, with the right q, from the same
+    draws."""
     draft, hidden, anchor, temperature, seed = case
     blocks = [
         as_block(
@@ -300,7 +305,8 @@ def draws_as_the_reference(learners, case: tuple) -> bool:
 
 @checker
 def check_draw_block(learners):
-    """Checks a function like `draw_block` by the exact distribution of the blocks it drafts and of the texts a round commits."""
+    """Check a function like `draw_block` by the exact distribution of the blocks it drafts and of
+    the texts a round commits."""
     for temperature in TEMPERATURES:
         judge_at(temperature, learners)
     if not same(

@@ -7,12 +7,13 @@ from .random_cases import Cases, number
 
 
 def pairs(token_ids, features):
-    """What Eagle3's layer reads of n tokens that the target has read, (tokens [P], features [P, H])."""
+    """Return what Eagle3's layer reads of n tokens that the target has read, (tokens [P], features
+    [P, H])."""
     return token_ids[1:], features[:-1]
 
 
 def paired(answer):
-    """Tokens [P] and features [P, H], in this order and as many of the one as of the other."""
+    """Return tokens [P] and features [P, H], in this order and equally many."""
     if len(answer) != 2:
         raise Mistake(
             "two tensors are asked for, the tokens and the features, not a row or a list item for each pair."
@@ -36,7 +37,7 @@ def paired(answer):
 
 
 def pairs_case(generator):
-    """A text of two to nine tokens, and features of any width."""
+    """Return a text of two to nine tokens, and features of any width."""
     length, width = number(generator, 2, 9), number(generator, 1, 6)
     return torch.randint(100, (length,), generator=generator), torch.randn(
         length, width, generator=generator
@@ -95,7 +96,8 @@ check_pairs = Exercise(
 
 
 def draft_chain(one_pass, choose, cache, anchor, waiting, gamma):
-    """The list of the gamma tokens [1] drafted after the anchor [1], from the waiting feature [1, 1, H]."""
+    """Return the list of the gamma tokens [1] drafted after the anchor [1], from the waiting
+    feature [1, 1, H]."""
     return chaining()(one_pass, choose, cache, anchor, waiting, gamma)
 
 
@@ -110,10 +112,11 @@ def chaining(
     feature=lambda features: features[-1],
     keep=lambda grown, given: grown,
 ):
-    """A chain of passes with one of its parts made in another way.
+    """Return a chain of passes with one of its parts made in another way.
 
-    A pass reads `token` of the anchor and the drafts so far, and `feature` of the waiting feature and the outputs so far; `keep`
-    is the cache that the next pass gets, of the grown one and the one given.
+    A pass reads `token` of the anchor and the drafts so far, and `feature` of the waiting feature
+    and the outputs so far; `keep` is the cache that the next pass gets, of the grown one and the
+    one given.
     """
 
     def chain(one_pass, choose, cache, anchor, waiting, gamma):
@@ -129,7 +132,7 @@ def chaining(
 
 
 def choosing_first(one_pass, choose, cache, anchor, waiting, gamma):
-    """Chooses before the pass, from the feature that it reads."""
+    """Choose before the pass, from the feature that it reads."""
     drafted, token, feature = [], anchor, waiting
     for _ in range(gamma):
         drafted.append(choose(feature))
@@ -139,12 +142,12 @@ def choosing_first(one_pass, choose, cache, anchor, waiting, gamma):
 
 
 def first(offered):
-    """What the first pass reads of all tokens, or features, that there are so far."""
+    """Return what the first pass reads of all tokens, or features, that there are so far."""
     return offered[0]
 
 
 def given(grown, cache):
-    """The cache that the pass was given."""
+    """Return the cache that the pass was given."""
     return cache
 
 
@@ -155,7 +158,8 @@ EMBEDDED, MIXED, HEAD = (
 
 
 def small_pass(cache, token, feature):
-    """A pass in miniature: the output [1, 1, 4] depends on what it reads and on every pair in the grown cache."""
+    """Return a pass in miniature: the output [1, 1, 4] depends on what it reads and on every pair
+    in the grown cache."""
     cache = torch.cat([cache, feature + EMBEDDED[token][:, None]], 1)
     return torch.tanh(
         feature @ MIXED + EMBEDDED[token][:, None] + cache.mean(1, keepdim=True)
@@ -163,12 +167,12 @@ def small_pass(cache, token, feature):
 
 
 def small_choice(output):
-    """The most probable token [1] after an output [1, 1, 4]."""
+    """Return the most probable token [1] after an output [1, 1, 4]."""
     return (output[:, 0] @ HEAD).argmax(-1)
 
 
 def chain_case(seed, anchor, gamma):
-    """What a chain is asked for, with a cache of three pairs."""
+    """Return what a chain is asked for, with a cache of three pairs."""
     generator = torch.Generator().manual_seed(seed)
     cache, waiting = (torch.randn(1, length, 4, generator=generator) for length in (3, 1))
     return small_pass, small_choice, cache, torch.tensor([anchor]), waiting, gamma
@@ -225,7 +229,8 @@ check_draft_chain = Exercise(
 
 
 def chain_loss(one_pass, loss_of, cache, tokens, features, decay):
-    """The mean loss of a chain of passes over the text's tokens, in which each pass weighs `decay` of the one before."""
+    """Return the mean loss of a chain of passes over the text's tokens, in which each pass weighs
+    `decay` of the one before."""
     return unrolling()(one_pass, loss_of, cache, tokens, features, decay)
 
 
@@ -237,10 +242,11 @@ def unrolling(
     scored=lambda k: k + 1,
     mean=lambda total, weights: total / weights,
 ):
-    """A chain's loss with one of its parts made in another way; k counts passes from 0.
+    """Return a chain's loss with one of its parts made in another way; k counts passes from 0.
 
-    Pass k reads the feature `read` and the token `token`; `keep` is the cache of the next pass; it weighs `weight`, is scored as pass
-    `scored`, and `mean` is made of the weighted total and the weights.
+    Pass k reads the feature `read` and the token `token`; `keep` is the cache of the next pass; it
+    weighs `weight`, is scored as pass `scored`, and `mean` is made of the weighted total and the
+    weights.
     """
 
     def loss(one_pass, loss_of, cache, tokens, features, decay):
@@ -257,12 +263,13 @@ def unrolling(
 
 
 def squared(output, k):
-    """A loss in miniature, of pass k of 1, 2, ...; [] from an output [1, 1, 4]."""
+    """Return a loss in miniature, of pass k of 1, 2, ...; [] from an output [1, 1, 4]."""
     return (output.sum() - k / 3) ** 2
 
 
 def loss_case(seed, decay, gamma=4):
-    """What a chain's loss is asked for: a cache of three pairs, the text's tokens, the target's features."""
+    """Return what a chain's loss is asked for: a cache of three pairs, the text's tokens, the
+    target's features."""
     generator = torch.Generator().manual_seed(seed)
     cache, *features = (
         torch.randn(1, length, 4, generator=generator) for length in (3, *[1] * gamma)
@@ -272,7 +279,8 @@ def loss_case(seed, decay, gamma=4):
 
 
 def decayed_case(generator):
-    """A chain of one to six passes; now and then its first pass alone counts, or all count alike."""
+    """Return a chain of one to six passes; now and then its first pass alone counts, or all count
+    alike."""
     decay = number(generator, 0, 20) / 20
     return loss_case(number(generator, 4, 10**6), decay, number(generator, 1, 6))
 
@@ -284,14 +292,15 @@ EMPTY_WEIGHTS = (
 
 
 def no_nan(loss):
-    """The loss, if it is a number."""
+    """Return the loss, if it is a number."""
     if torch.as_tensor(loss).isnan().any():
         raise Mistake(EMPTY_WEIGHTS)
     return loss
 
 
 def learns_through_all_passes(function) -> None:
-    """Raises Mistake where the gradient of what `function` returns does not run back through the chain."""
+    """Raise Mistake where the gradient of what `function` returns does not run back through the
+    chain."""
     scale = torch.ones((), requires_grad=True)
     _, _, cache, tokens, features, decay = loss_case(1, 0.8)
     with torch.enable_grad():
@@ -363,29 +372,30 @@ check_chain_loss = Exercise(
 
 
 def cells(cached, gamma, accepted):
-    """Of each cell of the cache after a round, whether its token is in the text.
+    """Return for each cell of the cache after a round whether its token is in the text.
 
-    Before the round the cache held `cached` cells. Each pass has left one, the first from the feature that waited; the last draft, which no
-    pass has read, has none.
+    Before the round there are `cached` cells. Each pass adds one, the first pass from the feature
+    that waited. No pass has read the last draft, so it has no cell.
     """
     kept = min(accepted, gamma - 1)
     return [True] * (cached + 1 + kept) + [False] * (gamma - 1 - kept)
 
 
 def survives(in_text, gamma):
-    """Of each cell of the cache, whether it stays after a round: whether its pair had a feature of the target's."""
+    """Return for each cell of the cache whether it stays after a round: whether its pair had a
+    feature of the target."""
     return staying(lambda place, first: place <= first)(in_text, gamma)
 
 
 def staying(stays):
-    """The marks of a rule `stays` of a cell's place and the place of pass 1's."""
+    """Return the marks of a rule `stays` of a cell's place and the place of pass 1's."""
     return lambda in_text, gamma: [
         stays(place, len(in_text) - gamma) for place in range(len(in_text))
     ]
 
 
 def marks(answer):
-    """One True or False per cell."""
+    """Return one True or False per cell."""
     cells = torch.as_tensor(answer)
     if cells.dtype != torch.bool:
         raise Mistake("return True or False for each cell, not places or a number of cells.")
@@ -393,7 +403,7 @@ def marks(answer):
 
 
 def ended_round(generator):
-    """The cells after a block of which any number was accepted."""
+    """Return the cells after a block of which any number was accepted."""
     gamma = number(generator, 1, 16)
     return cells(number(generator, 1, 200), gamma, number(generator, 0, gamma)), gamma
 

@@ -10,7 +10,8 @@ from .random_cases import Cases, number, numbers
 
 
 def seeing(context, slots):
-    """A mask predicate of what is seen of the context, `context(key, anchor)`, and of the slots.
+    """Return a mask predicate of what is seen of the context, `context(key, anchor)`, and of the
+    slots.
 
     `slots(block, owner, slot, other)` takes the blocks of query and key and their slots in them.
     """
@@ -24,22 +25,22 @@ def seeing(context, slots):
 
 
 def before(key, anchor):
-    """Whether a key stands before the anchor."""
+    """Return whether a key stands before the anchor."""
     return key < anchor
 
 
 def own(block, owner, slot, other):
-    """Whether a key is of the query's block."""
+    """Return whether a key is of the query's block."""
     return owner == block
 
 
 def sees(anchors, length, gamma, query, key):
-    """Whether slot `query` may see `key`; index tensors that broadcast."""
+    """Return whether slot `query` may see `key`; index tensors that broadcast."""
     return seeing(before, own)(anchors, length, gamma, query, key)
 
 
 def packed_case(generator):
-    """One to four blocks of one to four slots behind a text, their anchors in order."""
+    """Return one to four blocks of one to four slots behind a text, their anchors in order."""
     blocks, gamma = number(generator, 1, 4), number(generator, 1, 4)
     length = number(generator, blocks, 8)
     anchors = torch.randperm(length, generator=generator)[:blocks].sort().values
@@ -110,17 +111,17 @@ check_sees = Exercise(
 
 
 def distance(target_probs, draft_probs):
-    """The L1 distance [...] of distributions [..., V]."""
+    """Return the L1 distance [...] of distributions [..., V]."""
     return (target_probs - draft_probs).abs().sum(-1)
 
 
 def acceptance(target_probs, draft_probs):
-    """The chance [...] that a draft token is accepted, of [..., V]."""
+    """Return the chance [...] that a draft token is accepted, of [..., V]."""
     return 1 - distance(target_probs, draft_probs) / 2
 
 
 def no_nan(answer):
-    """The answer, if no number in it is NaN."""
+    """Return the answer, if no number in it is NaN."""
     if torch.as_tensor(answer).isnan().any():
         raise Mistake(
             "your answer is NaN where p and q are both 0 for a token: 0 / 0. Avoid the quotient, or bound it from below."
@@ -129,7 +130,7 @@ def no_nan(answer):
 
 
 def kept(target_probs, draft_probs):
-    """The chance [..., V] that a token is kept once it was drawn."""
+    """Return the chance [..., V] that a token is kept once it was drawn."""
     return (target_probs / draft_probs.clamp(min=1e-30)).clamp(max=1)
 
 
@@ -144,7 +145,8 @@ LABEL_CASE = (
 
 
 def label_case(generator):
-    """Distributions over two to six tokens, some of them impossible, behind none to three other dimensions."""
+    """Return distributions over two to six tokens, some of them impossible, behind none to three
+    other dimensions."""
     shape = (*numbers(generator, number(generator, 0, 3), 1, 3), number(generator, 2, 6))
     values = torch.rand(2, *shape, generator=generator)
     possible = torch.rand(2, *shape, generator=generator) > 0.2
@@ -202,13 +204,13 @@ check_acceptance = Exercise(
 
 
 def weighted_loss(losses, counted):
-    """A number from both [K, g]; position k (from 1) weighs exp(-(k - 1) / 4)."""
+    """Return a number from both [K, g]; position k (from 1) weighs exp(-(k - 1) / 4)."""
     weights = torch.exp(-torch.arange(losses.shape[1], device=losses.device) / 4) * counted
     return (losses * weights).sum() / weights.sum()
 
 
 def one_number(answer):
-    """A tensor of one number, which `backward()` can begin from."""
+    """Return a tensor of one number, which `backward()` can begin from."""
     if not isinstance(answer, torch.Tensor):
         raise Mistake(NO_TENSOR)
     if answer.numel() > 1:
@@ -237,7 +239,7 @@ def target_loss(log_q, p, labels):
 
 
 def constant_label(p, q):
-    """The chance of acceptance, a constant for the optimiser."""
+    """Return the chance of acceptance, a constant for the optimiser."""
     return acceptance(p, q).detach()
 
 
@@ -249,8 +251,11 @@ def loss_with(
     read=lambda confidence: confidence,
     judge=binary_cross_entropy_with_logits,
 ):
-    """DSpark's loss with its parts: the text's, the target's, the confidence's label, how each is averaged, and how the
-    confidence's logits are read and judged by the label."""
+    """Return DSpark's loss made of these parts.
+
+    `text` and `match` are the losses against the text and the target, `label` is the confidence's
+    label, `mean` averages a loss over the slots, `read` reads the confidence's logits, and `judge`
+    compares them with the label."""
 
     def loss(draft_logits, target_logits, labels, counted, confidence, factors):
         log_q, p = torch.log_softmax(draft_logits, -1), torch.softmax(target_logits, -1)
@@ -265,7 +270,8 @@ def loss_with(
 
 
 def dspark_loss(draft_logits, target_logits, labels, counted, confidence, factors):
-    """The loss of K blocks: cross-entropy, L1 and the confidence's binary cross-entropy, weighed and added."""
+    """Return the loss of K blocks: cross-entropy, L1 and the confidence's binary cross-entropy,
+    weighed and added."""
     return loss_with()(draft_logits, target_logits, labels, counted, confidence, factors)
 
 
@@ -282,7 +288,7 @@ LOSS_CASE = (
 
 
 def loss_case(generator):
-    """One to four blocks of one to eight slots, of which some count, and other factors."""
+    """Return one to four blocks of one to eight slots, of which some count, and other factors."""
     blocks, gamma, vocab = (number(generator, *ends) for ends in ((1, 4), (1, 8), (2, 7)))
     counted = torch.rand(blocks, gamma, generator=generator) < 0.7
     counted[0, 0] = True
@@ -298,7 +304,7 @@ def loss_case(generator):
 
 
 def gradients(function) -> tuple[torch.Tensor, ...]:
-    """The gradients that `function` gives the drafter's logits and the confidence's."""
+    """Return the gradients that `function` gives the drafter's logits and the confidence's."""
     with torch.enable_grad():
         leaves = [LOSS_CASE[0].clone().requires_grad_(), LOSS_CASE[4].clone().requires_grad_()]
         loss = function(leaves[0], *LOSS_CASE[1:4], leaves[1], dict(FACTORS))
@@ -306,7 +312,7 @@ def gradients(function) -> tuple[torch.Tensor, ...]:
 
 
 def trains_the_right_parts(function) -> None:
-    """Raises Mistake unless the gradients are those of the reference."""
+    """Raise Mistake unless the gradients are those of the reference."""
     try:
         computed = gradients(function)
     except RuntimeError:
@@ -331,7 +337,7 @@ WRONG_GRADIENTS = {
 
 
 def part_alone(name, sentence):
-    """A step in which the factors of the other two losses are 0."""
+    """Return a comparison in which the factors of the other two losses are 0."""
     factors = dict.fromkeys(FACTORS, 0.0) | {name: 1.0}
     return Comparison([(*LOSS_CASE[:-1], factors)], {}, sentence, one_number)
 
@@ -442,27 +448,28 @@ def refusing(
     token=lambda r: r.tokens[r.accepted],
     refused=lambda r: r.accepted < min(len(r.draft_tokens), len(r.tokens)),
 ):
-    """The pairs of `draft(round)` and `token(round)` of the rounds that `refused` holds to have a refusal."""
+    """Return the pairs of `draft(round)` and `token(round)` of the rounds that `refused` holds to
+    have a refusal."""
     return lambda rounds: [(draft(r), token(r)) for r in rounds if refused(r)]
 
 
 def refusals(rounds):
-    """Pairs (refused draft, the target's token in its place), in the order of the rounds."""
+    """Return pairs (refused draft, the target's token in its place), in the order of the rounds."""
     return refusing()(rounds)
 
 
 def incomplete(one):
-    """Whether fewer drafts were accepted than verified."""
+    """Return whether fewer drafts were accepted than verified."""
     return one.accepted < len(one.draft_tokens)
 
 
 def newest(one):
-    """The last token that a round committed."""
+    """Return the last token that a round committed."""
     return one.tokens[-1]
 
 
 def pairs_of_tokens(answer):
-    """A list of pairs."""
+    """Return a list of pairs."""
     if not isinstance(answer, (list, tuple)):
         raise Mistake(f"return a list of pairs, not a value of type {type(answer).__name__}.")
     if any(not isinstance(pair, (list, tuple)) or len(pair) != 2 for pair in answer):
@@ -482,7 +489,7 @@ ENDED = [REFUSED[1], Round(3, 2, 2, [23, 24, 25], [23, 24])]  # an accepted draf
 
 
 def rounds_case(generator):
-    """One to four rounds: refused somewhere, accepted whole, or ended by an accepted draft."""
+    """Return one to four rounds: refused somewhere, accepted whole, or ended by an accepted draft."""
 
     def one():
         drafts = numbers(generator, number(generator, 0, 4), 10, 99)
@@ -553,7 +560,8 @@ def losing_head(
     sign=1.0,
     factors=(0.1, 0.9),
 ):
-    """A head's loss in which the token before or the label of a slot, the bias or the factors may be wrong."""
+    """Return a head's loss in which the token before or the label of a slot, the bias or the
+    factors may be wrong."""
 
     def loss(backbone, biases, batch):
         base, wanted, tokens, counted = backbone(batch)
@@ -570,7 +578,7 @@ def losing_head(
 
 
 def teaches_the_head(function) -> None:
-    """Raises Mistake unless the loss has a gradient that reaches the head."""
+    """Raise Mistake unless the loss has a gradient that reaches the head."""
     table = HEAD_TABLE.clone().requires_grad_()
     with torch.enable_grad():
         loss = function(lambda batch: HEAD_BATCH, lambda previous: table[previous], None)
@@ -579,12 +587,12 @@ def teaches_the_head(function) -> None:
 
 
 def unpacked(batch):
-    """What the checker's backbone gives of a batch: its parts."""
+    """Return what the checker's backbone gives of a batch: its parts."""
     return batch
 
 
 def head_case(generator):
-    """A backbone's output and a head's table of other sizes."""
+    """Return a backbone's output and a head's table of other sizes."""
     logits, wanted, tokens, counted, _, _ = loss_case(generator)
     vocab = logits.shape[-1]
     anchors = torch.randint(vocab, (len(tokens), 1), generator=generator)

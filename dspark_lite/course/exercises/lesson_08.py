@@ -8,7 +8,8 @@ from .random_cases import Cases, number
 
 
 def first_difference(ours, theirs, allowed):
-    """The name of the first tensor that two programs compute differently, by more than `allowed`, or "nowhere"."""
+    """Return the name of the first tensor that two programs compute differently, by more than
+    `allowed`, or "nowhere"."""
     for name, tensor in ours.items():
         if (tensor - theirs[name]).abs().max() > allowed:
             return name
@@ -16,7 +17,7 @@ def first_difference(ours, theirs, allowed):
 
 
 def named(name):
-    """A name, or "nowhere"."""
+    """Return a name, or "nowhere"."""
     if not isinstance(name, str):
         raise Mistake('return the name of a tensor, or "nowhere" where no two differ.')
     return {name}
@@ -41,8 +42,8 @@ TRACES = [
 
 
 def traces_case(generator):
-    """Traces of two to six tensors in an order of their own, in which single numbers differ; all in eighths, so that some
-    differ by just what is allowed."""
+    """Return traces of two to six tensors in an order of their own, in which single numbers differ;
+    all in eighths, so that some differ by just what is allowed."""
     names = [f"tensor {at}" for at in torch.randperm(number(generator, 2, 6), generator=generator)]
     ours = {}
     for name in names:
@@ -61,14 +62,14 @@ def by(
         (name for name, value in errors.items() if value > allowed), "nowhere"
     ),
 ):
-    """An answer that chooses from {name: error}."""
+    """Return an answer that chooses from {name: error}."""
     return lambda ours, theirs, allowed: choose(
         {name: error(ours[name], theirs[name]) for name in ours}, allowed
     )
 
 
 def largest(ours, theirs):
-    """The largest absolute error."""
+    """Return the largest absolute error."""
     return (ours - theirs).abs().max()
 
 
@@ -160,7 +161,7 @@ def check_hunt(causes, looks, seed=hunt.SEED):
 
 
 def judge_find(program: int, cause: str, looked: list[str], right: str) -> None:
-    """Raises Mistake unless the looks at a program leave its cause, and no other."""
+    """Raise Mistake unless the looks at a program leave its cause, and no other."""
     if cause not in hunt.MISTAKES:
         raise Mistake(
             f"program {program} is {cause!r}; the mistakes are {', '.join(sorted(hunt.MISTAKES))}."

@@ -36,7 +36,8 @@ def surviving(
 
 
 def small_draft(generator: torch.Generator):
-    """What the confidence head reads of a draft: random weights under the names that `my_dspark.Draft` has for them."""
+    """Return what the confidence head reads of a draft: random weights under the names that
+    `my_dspark.Draft` has for them."""
     return SimpleNamespace(
         w={
             name: torch.randn(shape, generator=generator)
@@ -46,13 +47,14 @@ def small_draft(generator: torch.Generator):
 
 
 def block(seed: int) -> tuple:
-    """What `survival` is asked for: a draft, hidden states [4, 4], the anchor and the drafts."""
+    """Return what `survival` is asked for: a draft, hidden states [4, 4], the anchor and the
+    drafts."""
     generator = torch.Generator().manual_seed(seed)
     return small_draft(generator), torch.randn(4, 4, generator=generator), 2, [1, 5, 0, 3]
 
 
 def drafted_case(generator):
-    """A block of one to seven drafts of another head."""
+    """Return a block of one to seven drafts of another head."""
     drafts = numbers(generator, number(generator, 1, 7), 0, 5)
     hidden = torch.randn(len(drafts), 4, generator=generator)
     return small_draft(generator), hidden, number(generator, 0, 5), drafts
@@ -98,7 +100,7 @@ check_survival = Exercise(
 
 
 def of_gaps(rule):
-    """An answer from the gaps of the bins and their counts."""
+    """Return an answer from the gaps of the bins and their counts."""
     return lambda predicted, observed, count: rule(predicted - observed, count)
 
 
@@ -115,7 +117,7 @@ BINS = (
 
 
 def bins_case(generator):
-    """One to ten bins."""
+    """Return one to ten bins."""
     size = number(generator, 1, 10)
     predicted, observed = torch.rand(2, size, generator=generator, dtype=torch.float64).numpy()
     return predicted, observed, torch.randint(1, 200, (size,), generator=generator).numpy()
@@ -161,7 +163,8 @@ check_ece = Exercise(
 
 
 def fitting(forecast):
-    """An answer that takes the temperatures whose `forecast(logits, temperature, k, chosen)` has the least error."""
+    """Return an answer that takes the temperatures whose `forecast(logits, temperature, k, chosen)`
+    has the least error."""
 
     def sequential(logits, outcome, grid, error):
         chosen = []
@@ -177,8 +180,9 @@ def fitting(forecast):
 
 
 def carrying(update, start=1.0):
-    """An answer that keeps `alive` [N]: `start` at first, then `update(alive, tried, best, kept)`, where `tried` holds what
-    every temperature predicts, `best` is the place of the least error, and `kept` the position's own scaled confidence."""
+    """Return an answer that keeps `alive` [N]: `start` at first, then `update(alive, tried, best,
+    kept)`, where `tried` holds what every temperature predicts, `best` is the place of the least
+    error, and `kept` the position's own scaled confidence."""
 
     def sequential(logits, outcome, grid, error):
         survival, chosen = np.full(len(logits), start), []
@@ -200,13 +204,13 @@ def alive(logits, k, temperatures):
 
 
 def sequential(logits, outcome, grid, error):
-    """Temperatures [g], one after the other, the earlier ones fixed."""
+    """Return temperatures [g], one after the other, the earlier ones fixed."""
     survival = fitting(lambda z, t, k, chosen: alive(z, k, chosen) * expit(z[:, k] / t))
     return survival(logits, outcome, grid, error)
 
 
 def among_reached(logits, outcome, grid, error):
-    """Every position's confidence on the blocks that reached it."""
+    """Return every position's confidence on the blocks that reached it."""
     reached = np.concatenate([np.ones((len(outcome), 1), bool), outcome[:, :-1]], 1)
     columns = [
         (logits[reached[:, k], k], outcome[reached[:, k], k]) for k in range(logits.shape[1])
@@ -217,7 +221,7 @@ def among_reached(logits, outcome, grid, error):
 
 
 def one_for_all(logits, outcome, grid, error):
-    """One temperature for all positions."""
+    """Return one temperature for all positions."""
     survival, positions = [expit(logits / t).cumprod(1) for t in grid], range(logits.shape[1])
     errors = [
         np.mean([error(predicted[:, k], outcome[:, k]) for k in positions])
@@ -227,7 +231,8 @@ def one_for_all(logits, outcome, grid, error):
 
 
 def miscalibrated():
-    """Logits [4000, 3] of a head that is too sure twice and then too unsure, and whether each prefix survived."""
+    """Return logits [4000, 3] of a head that is too sure twice and then too unsure, and whether
+    each prefix survived."""
     rng = np.random.default_rng(7)
     right = rng.normal(1.0, 1.6, (4000, 3))
     # An error that no temperature corrects at position 2 tells a fit of survival from one among the blocks that reach it.
@@ -237,12 +242,13 @@ def miscalibrated():
 
 
 def temperatures(answer):
-    """A list of numbers."""
+    """Return a list of numbers."""
     return [float(temperature) for temperature in answer]
 
 
 def head_case(generator):
-    """A head of one to four positions, each too sure or too unsure by a factor of its own, and a grid of five temperatures."""
+    """Return a head of one to four positions, each too sure or too unsure by a factor of its own,
+    and a grid of five temperatures."""
     rng = np.random.default_rng(number(generator, 0, 10**6))
     right = rng.normal(1.0, 1.6, (300, number(generator, 1, 4)))
     fell = rng.random(right.shape) >= expit(right)

@@ -18,14 +18,15 @@ RAGGED = CostTable(range(1, 9), [100, 96, 90, 81, 75, 60, 58, 50])
 
 
 def steps_per_second(generator, tokens: int) -> list[float]:
-    """Of a device on which a step of 1 to `tokens` tokens takes hardly longer with each token, or much; uneven in any case."""
+    """Return the steps per second of a device, for steps of 1 to `tokens` tokens. A further token
+    costs hardly anything, or much; the curve is uneven in any case."""
     fixed = (1, 8, 32, 128)[number(generator, 0, 3)]
     each = torch.rand(tokens, generator=generator, dtype=torch.float64)
     return (1000 / (fixed + each.cumsum(0))).tolist()
 
 
 def table_of(generator, tokens: int) -> CostTable:
-    """The cost table of such a device."""
+    """Return the cost table of such a device."""
     return CostTable(range(1, tokens + 1), steps_per_second(generator, tokens))
 
 
@@ -94,7 +95,8 @@ def speeds(*steps_per_second):
 
 
 def tokens_of(survivals):
-    """The triples (-survival, position, request) of all drafts [R, g]; sorted, they are in the order of admission."""
+    """Return the triples (-survival, position, request) of all drafts [R, g]; sorted, they are in
+    the order of admission."""
     return [
         (-chance, k, r) for r, row in enumerate(survivals.tolist()) for k, chance in enumerate(row)
     ]
@@ -110,8 +112,9 @@ def admitting(
     admit=lambda after, before: after > before,
     over=0,
 ):
-    """Lengths by Algorithm 1, or by one of its misreadings: another order of `tokens_of`, other numbers of anchors in the batch or of
-    tokens that they commit, another rule to admit, some tokens too many."""
+    """Return lengths by Algorithm 1, or by one of its misreadings: another order of `tokens_of`,
+    other numbers of anchors in the batch or of tokens that they commit, another rule to admit, some
+    tokens too many."""
     lengths = [0] * len(survivals)
     batch = len(survivals) if anchors is None else anchors
     expected = float(len(survivals) if committed is None else committed)
@@ -124,8 +127,9 @@ def admitting(
 
 
 def admitting_while(worth, sign=1):
-    """Lengths by the order of Algorithm 1, admitted while `worth(sps, requests, expected, admitted, survival)` holds; an admitted
-    token's survival is added to `expected`, with this sign."""
+    """Return lengths by the order of Algorithm 1, admitted while `worth(sps, requests, expected,
+    admitted, survival)` holds; an admitted token's survival is added to `expected`, with this sign.
+    """
 
     def lengths_of(survivals, sps):
         lengths, expected, requests = [0] * len(survivals), float(len(survivals)), len(survivals)
@@ -196,13 +200,13 @@ against_none = admitting_while(
 
 
 def highest(survivals, sps):
-    """The lengths with the highest theta of all."""
+    """Return the lengths with the highest theta of all."""
     sizes = range(1, survivals.numel() + len(survivals) + 1)
     return global_optimum(survivals, CostTable(sizes, list(map(sps, sizes)))).tolist()
 
 
 def every_rise(survivals, sps):
-    """Lengths that count each token at which theta of the whole order rises."""
+    """Return lengths that count each token at which theta of the whole order rises."""
     lengths, expected = [0] * len(survivals), float(len(survivals))
     for batch, (minus_chance, _, request) in enumerate(
         sorted(tokens_of(survivals)), len(survivals)
@@ -227,8 +231,8 @@ SCHEDULES = [
 
 
 def step_case(generator):
-    """One to four requests with blocks of one to four drafts. Many survive equally well, across requests too; now and then the
-    first token leaves theta just as it is."""
+    """Return one to four requests with blocks of one to four drafts. Many survive equally well,
+    across requests too; now and then the first token leaves theta just as it is."""
     requests, gamma = number(generator, 1, 4), number(generator, 1, 4)
     survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(1)
     steps = steps_per_second(generator, requests * (gamma + 1))
@@ -314,12 +318,13 @@ check_algorithm_1 = Exercise(
 
 
 def least_survival(fixed, per_request, per_token, requests, tokens, committed):
-    """The survival above which one more draft raises theta."""
+    """Return the survival above which one more draft raises theta."""
     return committed * per_token / (fixed + per_request * requests + per_token * tokens)
 
 
 def machine_case(generator):
-    """A machine of three numbers; a step of one to 64 requests with up to eight tokens each, of which some are committed."""
+    """Return a machine of three numbers; a step of one to 64 requests with up to eight tokens each,
+    of which some are committed."""
     prices = [between(generator, 0.01, 100) for _ in range(3)]
     requests = number(generator, 1, 64)
     tokens = number(generator, requests, 8 * requests)
@@ -400,7 +405,7 @@ check_least_survival = Exercise(
 
 
 def lagged_lengths(old, current, cost_table):
-    """Lengths [R] from survivals two steps old and from those of now."""
+    """Return lengths [R] from survivals two steps old and from those of now."""
     return top_k(current, global_optimum(old, cost_table).sum())
 
 
@@ -413,7 +418,7 @@ STEEP = CostTable(range(1, 13), [100, 98, 96, 94, 90, 82, 70, 60, 50, 45, 40, 35
 
 
 def lagged_case(generator):
-    """One to four requests, old and current survivals drawn apart."""
+    """Return one to four requests, old and current survivals drawn apart."""
     requests, gamma = number(generator, 1, 4), number(generator, 1, 4)
     old, current = (0.3 + 0.7 * torch.rand(2, requests, gamma, generator=generator)).cumprod(2)
     return old, current, table_of(generator, requests * (gamma + 1))

@@ -13,7 +13,7 @@ from .small_engine import engine_in_use as engine_in_use
 
 
 def through(counts):
-    """A count [N] through the whole batch."""
+    """Return a count [N] through the whole batch."""
     return torch.arange(int(counts.sum()))
 
 
@@ -40,7 +40,7 @@ def one_number_per_token(answer):
 
 
 def tokens_case(generator):
-    """One to five requests that start anywhere, with one to four tokens each."""
+    """Return one to five requests that start anywhere, with one to four tokens each."""
     requests = number(generator, 1, 5)
     starts = torch.randint(0, 50, (requests,), generator=generator)
     return starts, torch.randint(1, 5, (requests,), generator=generator)
@@ -105,7 +105,7 @@ MASK_CASE = (
 
 
 def keys_case(generator):
-    """A step of one to four requests over a cache in which some keys are nobody's."""
+    """Return a step of one to four requests over a cache in which some keys are nobody's."""
     starts, counts = torch.randint(1, 5, (2, number(generator, 1, 4)), generator=generator)
     cached, token = index_tensors(torch.zeros_like(starts), starts), index_tensors(starts, counts)
     owner = torch.where(torch.rand(len(cached[0]), generator=generator) < 0.2, -1, cached[0])
@@ -158,22 +158,24 @@ check_mask = Exercise(
 
 
 def stops_paying(fixed, per_request, per_token, each, chance):
-    """The load R at which a seventh draft of every request stops paying, in steps of fixed + per_request R + per_token B seconds
-    that verify B tokens: with six drafts a request commits `each` tokens of seven verified, the seventh adds `chance`; inf where it
-    pays at every load."""
+    """Return the load R at which a seventh draft of every request stops paying, in steps of fixed +
+    per_request R + per_token B seconds that verify B tokens: with six drafts a request commits
+    `each` tokens of seven verified, the seventh adds `chance`; inf where it pays at every load."""
     left_over = each * per_token - chance * (per_request + 7 * per_token)
     return chance * fixed / left_over if left_over > 0 else np.inf
 
 
 def machine_case(generator):
-    """A machine and a block: the cheaper a request, the sooner a seventh draft stops paying; on some machines it never does."""
+    """Return a machine and a block: the cheaper a request, the sooner a seventh draft stops paying;
+    on some machines it never does."""
     a, b, c = between(generator, 1, 50), between(generator, 0.1, 4), between(generator, 0.1, 2)
     return a, b, c, between(generator, 2, 6.5), between(generator, 0.05, 0.9)
 
 
 def one_token(instead):
-    """A function like `stops_paying` that counts one token of the whole step for the seventh drafts of all requests, and has
-    `instead` where no load above 0 solves that (None: the load below 0)."""
+    """Return a function like `stops_paying` that counts one token of the whole step for the seventh
+    drafts of all requests, and has `instead` where no load above 0 solves that (None: the load
+    below 0)."""
 
     def wrong(a, b, c, committed, chance):
         load = (committed * c / chance - a) / (b + 7 * c)
@@ -183,7 +185,8 @@ def one_token(instead):
 
 
 def paying(verified=7, requests=1.0, endless=True):
-    """A function like `stops_paying` that counts other `verified` tokens of a request, or its own costs in another way."""
+    """Return a function like `stops_paying` that counts other `verified` tokens of a request, or
+    its own costs in another way."""
 
     def wrong(a, b, c, committed, chance):
         left_over = committed * c - chance * (requests * b + verified * c)
@@ -248,8 +251,9 @@ check_stops_paying = Exercise(
 
 
 def throughput_at(curve, least_speed):
-    """The highest throughput of a frontier [n, 2], rows (speed of each user, throughput) joined by straight lines, at which each user
-    still has `least_speed`; 0 where no load reaches it."""
+    """Return the highest throughput of a frontier [n, 2], rows (speed of each user, throughput)
+    joined by straight lines, at which each user still has `least_speed`; 0 where no load reaches
+    it."""
     reached = [0.0, *(float(total) for speed, total in curve if speed >= least_speed)]
     for (speed_before, low), (speed_after, high) in zip(curve, curve[1:]):
         if min(speed_before, speed_after) < least_speed < max(speed_before, speed_after):
@@ -262,8 +266,8 @@ def throughput_at(curve, least_speed):
 
 
 def frontier_case(generator):
-    """A frontier of two to five loads, each of twice the requests of the one before, and a speed: inside, that of a load, below
-    or above."""
+    """Return a frontier of two to five loads, each of twice the requests of the one before, and a
+    speed: inside, that of a load, below or above."""
     loads = number(generator, 2, 5)
     speeds = 400.0 - torch.randint(10, 60, (loads,), generator=generator).double().cumsum(0)
     requests = number(generator, 1, 3) * 2.0 ** torch.arange(loads)

@@ -8,22 +8,22 @@ from .random_cases import Cases, number
 
 
 def length(tally):
-    """The accepted length of a tally [N, 2] of committed tokens and rounds."""
+    """Return the accepted length of a tally [N, 2] of committed tokens and rounds."""
     return tally[:, 0].sum() / tally[:, 1].sum()
 
 
 def by_prompt(tally):
-    """The mean over prompts of their accepted lengths."""
+    """Return the mean over prompts of their accepted lengths."""
     return (tally[:, 0] / tally[:, 1]).mean()
 
 
 def gain(ours, theirs):
-    """How much longer ours accepts than theirs, as a fraction."""
+    """Return how much longer ours accepts than theirs, as a fraction."""
     return length(ours) / length(theirs) - 1
 
 
 def resampled_gain(ours, theirs, index):
-    """The gain, a fraction, on the prompts `index`; both tallies are [N, 2]."""
+    """Return the gain, a fraction, on the prompts `index`; both tallies are [N, 2]."""
     return gain(ours[index], theirs[index])
 
 
@@ -102,29 +102,30 @@ REPLICATES, DOES_NOT_HOLD, UNDECIDED = VERDICTS = ("replicates", "does not hold"
 
 
 def judged(holds, turned):
-    """A verdict from whether the claim holds and whether it is turned round, both of the bounds [M, 2]."""
+    """Return a verdict from whether the claim holds and whether it is turned round, both of the
+    bounds [M, 2]."""
     return lambda bounds: (
         REPLICATES if holds(bounds) else DOES_NOT_HOLD if turned(bounds) else UNDECIDED
     )
 
 
 def above(bounds):
-    """Whether all intervals lie above zero."""
+    """Return whether all intervals lie above zero."""
     return bool((bounds[:, 0] > 0).all())
 
 
 def below(bounds):
-    """Whether an interval lies below zero."""
+    """Return whether an interval lies below zero."""
     return bool((bounds[:, 1] < 0).any())
 
 
 def straddles(bounds):
-    """Whether an interval holds zero."""
+    """Return whether an interval holds zero."""
     return bool(((bounds[:, 0] <= 0) & (bounds[:, 1] >= 0)).any())
 
 
 def verdict(bounds):
-    """What becomes of a claim, by the ends [M, 2] of its intervals."""
+    """Return what becomes of a claim, by the ends [M, 2] of its intervals."""
     return judged(above, below)(bounds)
 
 
@@ -145,7 +146,7 @@ BOUNDS = [
 
 
 def bounds_case(generator):
-    """One to four intervals, many of which end at zero."""
+    """Return one to four intervals, many of which end at zero."""
     count = number(generator, 1, 4)
     middles = torch.randint(-4, 7, (count,), generator=generator).double() / 4
     halves = torch.randint(0, 5, (count,), generator=generator).double() / 4
@@ -153,7 +154,7 @@ def bounds_case(generator):
 
 
 def known_verdict(answer):
-    """The place of a verdict among the three."""
+    """Return the place of a verdict among the three."""
     if isinstance(answer, str) and answer in VERDICTS:
         return VERDICTS.index(answer)
     named = ", ".join(f"'{verdict}'" for verdict in VERDICTS)
@@ -221,8 +222,8 @@ BELIEFS = {  # (claim, wrong verdict): what whoever says so believes
 
 
 def score(forecast, found) -> int:
-    """Prints the reader's verdict on each of the five claims beside what was found, and what a wrong
-    one believes; returns how many are right. Both are {1: verdict, ..., 5: verdict}."""
+    """Print the reader's verdict on each of the five claims beside what was found, and what a wrong
+    one believes; return how many are right. Both are {1: verdict, ..., 5: verdict}."""
     try:
         if not isinstance(forecast, dict):
             raise Mistake("a forecast is a dictionary, {1: verdict, ..., 5: verdict}.")

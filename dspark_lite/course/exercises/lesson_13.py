@@ -10,8 +10,9 @@ from .random_cases import Cases, number, numbers
 
 
 def lag_needed(draft, verify, host, ahead):
-    """How many steps old the newest confidences are that set a budget in time. A step drafts and then verifies, for so many milliseconds;
-    its confidences are there after the draft, a search takes `host`, and its deadline is `ahead` before the step begins."""
+    """Return how many steps old the newest confidences are that set a budget in time. A step drafts
+    and then verifies, for so many milliseconds; its confidences are there after the draft, a search
+    takes `host`, and its deadline is `ahead` before the step begins."""
     return math.ceil((draft + host + ahead) / (draft + verify))
 
 
@@ -25,7 +26,8 @@ TIMES = [
 
 
 def times_case(generator):
-    """Times in quarters of a millisecond, so that some fit to the last digit; now and then the deadline is the step's begin."""
+    """Return times in quarters of a millisecond, so that some fit to the last digit; now and then
+    the deadline is the step's begin."""
     draft, verify, host = (quarters / 4 for quarters in numbers(generator, 3, 1, 40))
     return draft, verify, host, number(generator, 0, 3) and number(generator, 1, 40) / 4
 
@@ -95,7 +97,7 @@ class Device:
         self.budgets, self.finished, self.busy, self.idle_work = [], 0, False, []
 
     def start(self, budget):
-        """Begins the next step with this budget (None: whole blocks)."""
+        """Begin the next step with this budget (None: whole blocks)."""
         if self.busy:
             raise Mistake(
                 "a step was started while the one before still ran; there is one device, so finish that one first"
@@ -104,7 +106,7 @@ class Device:
         self.budgets.append(budget)
 
     def finish(self):
-        """The confidences of the step that runs, when it has ended."""
+        """Return the confidences of the step that runs, when it has ended."""
         if not self.busy:
             raise Mistake("device.finish() waits for a step, and none was started")
         self.busy = False
@@ -112,7 +114,7 @@ class Device:
         return f"confidences {self.finished - 1}"
 
     def host(self, confidences):
-        """The host's work, of which it is noted whether the device stood still meanwhile; returns a budget."""
+        """Do the host's work and return a budget. Record whether the device stood still meanwhile."""
         if not isinstance(confidences, str):
             raise Mistake(
                 f"host was given {confidences!r}; it takes the confidences that device.finish() has returned"
@@ -125,7 +127,7 @@ RUNS = (7, 1, 2, 3, 12)  # how many steps are asked for
 
 
 def pipelined(device, host, steps):
-    """Runs `steps` steps; the host works on a step's confidences while the next one runs."""
+    """Run `steps` steps; the host works on a step's confidences while the next one runs."""
     budget, confidences = None, None
     for _ in range(steps):
         device.start(budget)
@@ -136,14 +138,15 @@ def pipelined(device, host, steps):
 
 @checker
 def check_pipeline(learners):
-    """Checks a function like `pipelined` on a device that notes what it is asked to do, in runs long and short."""
+    """Check a function like `pipelined` on a device that notes what it is asked to do, in runs long
+    and short."""
     as_function(learners)
     for steps in RUNS:
         judge_run(learners, steps)
 
 
 def judge_run(learners, steps: int) -> None:
-    """Raises Mistake unless a function like `pipelined` runs so many steps as it should."""
+    """Raise Mistake unless a function like `pipelined` runs so many steps as it should."""
     device = Device()
     learners(device, device.host, steps)
     if not device.budgets:
@@ -173,8 +176,9 @@ def judge_run(learners, steps: int) -> None:
 
 
 def machines_for(curve, users, promise):
-    """How many machines give so many users a promised speed, from the frontier [n, 2] of one, rows (speed of each user, throughput);
-    inf where a single user of a machine does not get it."""
+    """Return how many machines give so many users a promised speed, from the frontier [n, 2] of
+    one, rows (speed of each user, throughput); inf where a single user of a machine does not get
+    it."""
     served = throughput_at(curve, promise) / promise
     return math.inf if served < 1 else math.ceil(users / served)
 
@@ -192,13 +196,14 @@ PROMISES = [
 
 
 def promise_case(generator):
-    """Users of a frontier and what they are promised; often they fill some machines exactly."""
+    """Return users of a frontier and what they are promised; often they fill some machines exactly."""
     curve, promise = frontier_case(generator)
     return curve, 12 * number(generator, 1, 8) + number(generator, 0, 1), promise
 
 
 def buying(count, none=math.inf):
-    """Machines by `count(users, served, curve, promise)`, and `none` where a machine does not keep the promise to a single user."""
+    """Return machines by `count(users, served, curve, promise)`, and `none` where a machine does
+    not keep the promise to a single user."""
 
     def machines(curve, users, promise):
         served = throughput_at(curve, promise) / promise

@@ -22,7 +22,7 @@ PLAYED = [([[5, 3, 1], [7, 4], [6, 2, 0, 0]],), ([[2, 2, 2, 2, 2], [7]],)]
 
 
 def played_case(generator):
-    """One to six answers of one to eight rounds."""
+    """Return one to six answers of one to eight rounds."""
     answers = number(generator, 1, 6)
     return ([numbers(generator, number(generator, 1, 8), 0, 7) for _ in range(answers)],)
 
@@ -64,13 +64,15 @@ check_by_round = Exercise(
 
 
 def same_block(drafter, features, anchor, cut):
-    """Whether the block is the same after features read at once and after two pieces with a block drafted in between."""
+    """Return whether the block is the same after features read at once and after two pieces with a
+    block drafted in between."""
     at_once = drafter.block_hidden(drafter.begin(None, features), anchor)
     return torch.allclose(at_once, in_pieces(drafter, features, anchor, cut), atol=1e-4)
 
 
 def in_pieces(drafter, features, anchor, cut, drafts=True, extend=True, second=None):
-    """The block after two pieces; without a block drafted in between, or with a second piece of other `features`."""
+    """Return the block after two pieces; without a block drafted in between, or with a second piece
+    of other `features`."""
     rest = features[:, cut:] if second is None else second(features, cut)
     state = drafter.begin(None, features[:, :cut])
     if drafts:
@@ -83,14 +85,15 @@ def in_pieces(drafter, features, anchor, cut, drafts=True, extend=True, second=N
 
 
 def in_between(drafter, features, anchor, cut):
-    """The block that is drafted between the two pieces."""
+    """Return the block that is drafted between the two pieces."""
     return drafter.block_hidden(drafter.begin(None, features[:, :cut]), anchor)
 
 
 def pieced(
     judge=lambda one, other: torch.allclose(one, other, atol=1e-4), block=in_pieces, **options
 ):
-    """An answer that takes the second `block` in another way, or judges the two by another rule."""
+    """Return an answer that takes the second `block` in another way, or judges the two by another
+    rule."""
     return lambda drafter, features, anchor, cut: judge(
         drafter.block_hidden(drafter.begin(None, features), anchor),
         block(drafter, features, anchor, cut, **options),
@@ -134,15 +137,15 @@ class Memory:
         self.recall = recall
 
     def begin(self, tokens, features):
-        """A state that has read the features [1, n, ...]."""
+        """Return a state that has read the features [1, n, ...]."""
         return [features]
 
     def extend(self, state, tokens, features):
-        """Reads on into the state."""
+        """Read on into the state."""
         state.append(features)
 
     def block_hidden(self, state, anchor):
-        """The block [1, 1, 1]; the state notes that it was drafted."""
+        """Return the block [1, 1, 1]; the state notes that it was drafted."""
         read = torch.cat([piece for piece in state if piece is not None], 1)
         block = torch.as_tensor(self.recall(read, state) + anchor.sum(), dtype=torch.float64)
         state.append(None)
@@ -165,7 +168,8 @@ MEMORIES = {  # what a drafter may remember: right ones, whose block is the same
 
 
 def memory_case(generator):
-    """One of the drafters in miniature, two to nine features, an anchor, and where the text is cut."""
+    """Return one of the drafters in miniature, two to nine features, an anchor, and where the text
+    is cut."""
     recall = list(MEMORIES.values())[number(generator, 0, len(MEMORIES) - 1)]
     features = 0.5 + torch.rand(1, number(generator, 2, 9), 2, generator=generator)
     cut = number(generator, 1, features.shape[1] - 1)
@@ -226,7 +230,7 @@ CELLS = [
 
 
 def cells_case(generator):
-    """Distributions of two to six tokens, and how often they are drawn."""
+    """Return distributions of two to six tokens, and how often they are drawn."""
     p, wrong = distributions(generator, 2, number(generator, 2, 6)).double()
     return (p / p.sum()).numpy(), (wrong / wrong.sum()).numpy(), number(generator, 100, 5000)
 
@@ -346,7 +350,7 @@ def _judge(diagnosis, beds: dict[int, str]) -> None:
 
 
 def _fault(said, bed: int, right: str) -> str:
-    """What is wrong with a bed's diagnosis; empty where nothing is."""
+    """Return what is wrong with a bed's diagnosis; empty where nothing is."""
     if not isinstance(said, (tuple, list)) or len(said) != 2:
         raise Mistake(
             f'bed {bed} has {said!r}; give a cause and the evidence, ("cause", "column").'
@@ -369,7 +373,8 @@ def _fault(said, bed: int, right: str) -> str:
 
 
 def _named(said, names) -> str | None:
-    """The one of `names` that is meant, whatever its case and with a hyphen for the minus; None where none is."""
+    """Return the one of `names` that is meant, whatever its case and with a hyphen for the minus;
+    None where none is."""
     if not isinstance(said, str):
         return None
     plain = {name.lower().replace("−", "-"): name for name in names}

@@ -31,7 +31,7 @@ table {{ border-collapse: collapse }} td {{ border-top: 1px solid #bbb; padding:
 
 
 def progress_file() -> Path:
-    """Where the passed exercises are noted: beside the reader's my_dspark.py."""
+    """Return the file of passed exercises, beside the reader's my_dspark.py."""
     return own_file().with_name("my_progress.json")
 
 

@@ -61,8 +61,8 @@ class SmallEngine:
         )  # request and position of what is cached
 
     def read(self, tokens):
-        """One pass over tokens {number: list of k}, each after what its request has read;
-        distributions {number: [k, V]}."""
+        """Read tokens {number: list of k} in one pass, each after what its request has read. Return
+        the target's distributions {number: [k, V]}."""
         device, counts = self.target.device, [len(part) for part in tokens.values()]
         starts = torch.tensor([(self.keys[0] == number).sum() for number in tokens])
         row, position = (part.to(device) for part in index_tensors(starts, torch.tensor(counts)))
@@ -85,8 +85,8 @@ class SmallEngine:
         return dict(zip(tokens, probabilities(step.logits[0], self.temperature).split(counts)))
 
     def keep(self, number, count):
-        """Leaves the first `count` of the tokens that a request has just read, and shows them to
-        the drafter."""
+        """Leave the first `count` of the tokens that a request has just read, and shows them to the
+        drafter."""
         tokens, features = (
             None if part is None else part[:, :count] for part in self.entered[number]
         )
@@ -119,13 +119,13 @@ class SmallEngine:
         return torch.stack([self.chances[number] for number in self.running])
 
     def surplus(self, number):
-        """How many more tokens of a running request are cached than belong to its text; the newest
-        is read in the next step."""
+        """Return how many more tokens of a running request are cached than belong to its text; the
+        newest is read in the next step."""
         text = self.prompts[number] + len(self.running[number]) - 1
         return int((self.keys[0] == number).sum()) - text
 
     def complete(self, number):
-        """Cuts an answer after a stop token or at its longest length, and says whether it has ended
+        """Cut an answer after a stop token or at its longest length, and says whether it has ended
         there."""
         answer = until_stop(self.running[number], self.stop)[: self.longest]
         self.running[number] = answer
@@ -191,7 +191,7 @@ def step(engine):
 
 
 def fill(engine, row=-1):
-    """Admits requests while a slot is free: each prompt is read, the first token drawn from a `row`
+    """Admit requests while a slot is free: each prompt is read, the first token drawn from a `row`
     of it."""
     while engine.waiting and len(engine.running) < engine.slots:
         number, prompt = engine.waiting.pop(0)
@@ -387,7 +387,7 @@ def judge_step(learners) -> None:
 
 
 def falling(tokens: int) -> float:
-    """Steps per second that fall with the tokens, so that doubtful drafts do not pay."""
+    """Return steps per second that fall with the tokens, so that doubtful drafts do not pay."""
     return 1 / (4 + tokens)
 
 
@@ -399,14 +399,14 @@ def judge_schedule(learners) -> None:
 
 @checker
 def check_engine(learners):
-    """Checks a function like `step` on a toy target: its answers, the steps it needs, and that it
+    """Check a function like `step` on a toy target: its answers, the steps it needs, and that it
     draws above temperature 0."""
     judge_step(learners)
 
 
 @checker
 def check_scheduled(learners):
-    """Checks a function like `step`, which cuts blocks to what Algorithm 1 admits: first as
+    """Check a function like `step`, which cuts blocks to what Algorithm 1 admits: first as
     `check_engine`, then where tokens cost time."""
     judge_step(learners)
     judge_schedule(learners)

@@ -37,7 +37,7 @@ def toss(chance, generator: Randomness) -> bool:
 
 
 def draw(probs: torch.Tensor, generator: Randomness) -> int:
-    """One token from the distribution probs [V]."""
+    """Return one token from the distribution probs [V]."""
     return sampling.draw(probs[None], generator).item()
 
 
@@ -95,7 +95,7 @@ def variant(
 
 
 def without_bonus(p, q, drafts, generator):
-    """Commits the block alone when all of it was kept."""
+    """Commit the block alone when all of it was kept."""
     tokens = verify(p, q, drafts, generator)
     return tokens[: len(drafts)]
 
@@ -110,7 +110,7 @@ def going_on(p, q, drafts, generator):
 
 
 def going_on_to_the_end(p, q, drafts, generator):
-    """Replaces every refused draft, and draws the bonus where there is none."""
+    """Replace every refused draft, and draws the bonus where there is none."""
     tokens = going_on(p, q, drafts, generator)
     return tokens if tokens[:-1] == drafts else tokens[:-1]
 
@@ -125,7 +125,7 @@ def last_refusal(p, q, drafts, generator):
 
 
 def without_effect(p, q, drafts, generator):
-    """Draws the replacement and throws it away."""
+    """Draw the replacement and throws it away."""
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
             draw(residual(p[k], q[k]), generator)
@@ -133,8 +133,8 @@ def without_effect(p, q, drafts, generator):
 
 
 def skipping(p, q, drafts, generator):
-    """Goes on after a refusal: keeps each draft whose coin came up true, then draws from the last
-    row of p."""
+    """Go on after a refusal: keep each draft whose coin came up true, then draw from the last row of
+    p."""
     accepted = [x for k, x in enumerate(drafts) if toss(p[k, x] / q[k, x], generator)]
     return [*accepted, draw(p[len(drafts)], generator)]
 
@@ -264,8 +264,8 @@ def texts(verify, block: int = DRAFTS, tables=TABLES) -> tuple[dict[tuple[int, .
 
 
 def texts_of(rounds, block: int, target=TARGET) -> tuple[dict[tuple[int, ...], float], float]:
-    """What `texts` gives, from pairs of the tokens that a round of `block` drafts commits and their
-    probability."""
+    """Return what `texts` gives, from pairs of the tokens that a round of `block` drafts commits
+    and their probability."""
     rounds = list(rounds)
     distribution = summed(
         (text, probability * share)
@@ -276,7 +276,8 @@ def texts_of(rounds, block: int, target=TARGET) -> tuple[dict[tuple[int, ...], f
 
 
 def continued(tokens: list[int], length: int, target=TARGET) -> list[tuple[tuple[int, ...], float]]:
-    """All texts of `length` tokens that begin so, with the target's probabilities of what follows."""
+    """Return all texts of `length` tokens that begin so, with the target's probabilities of what
+    follows."""
     if len(tokens) == length:
         return [(tuple(tokens), 1.0)]
     return [
@@ -328,7 +329,7 @@ def judge_verify(learners):
     if length < possible - EXACT:
         raise Mistake(
             f"your total variation is 0, the text is right, but a round commits {length:.2f} tokens on average "
-            f"where {possible:.2f} are possible{loss_with(learners, length)}"
+            f"where {possible:.2f} are possible{shortfall(learners, length)}"
         )
     for block in BLOCKS:
         wasteful = (
@@ -412,7 +413,7 @@ def shown(distance: float) -> str:
 
 
 def unnamed(learners, distance: float) -> str:
-    """Where to look for a mistake that is not known, as the end of a sentence."""
+    """Return where to look for a mistake that is not known, as the end of a sentence."""
     if distance < SMALL:
         return (
             ". So little comes from a number that is almost right: is p, q, their ratio or the residual rounded, clamped, or "
@@ -445,8 +446,8 @@ def passes_over_draft_2(verify) -> bool:
     return total_variation(committed_after(verify, [0, 1]), committed_after(verify, [0, 2])) < EXACT
 
 
-def loss_with(learners, length: float) -> str:
-    """Why a right verifier may commit too few tokens, as the end of a sentence."""
+def shortfall(learners, length: float) -> str:
+    """Return why a right verifier may commit too few tokens, as the end of a sentence."""
     if abs(length - texts(without_bonus)[1]) > EXACT:
         return ": keep a draft as often as you can, min(1, p/q)"
     if passes_over_draft_2(learners):

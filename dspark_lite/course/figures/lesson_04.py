@@ -136,105 +136,74 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
     return fig
 
 
+TOWER_BOTTOM, TOWER_HEIGHT = -4.15, 2.9  # inches, of the target and of the draft
+CONTEXT_Y = -2.7  # inches, of the context vectors
+
+
 def dflash_picture(layers: int, taps, draft_layers: int, gamma: int):
     """Draw DFlash beside its target: tapped layers of the target become context vectors, which are keys and values in every
     layer of the draft; the block goes in below and comes out above, all slots at once."""
     fig, axes = inch_canvas(9.7, 4.9)
-    bottom, height = -4.15, 2.9  # of both towers, inches
-    for layer in range(layers):  # the target, its first layer below
-        y, high = bottom + height * (layer + 0.5) / layers, height / layers
-        tapped = layer in taps
-        tower_box(
-            axes,
-            1.25,
-            y,
-            1.9,
-            0.8 * high,
-            CONTEXT if tapped else PALE,
-            size=7.5,
-            letters="white",
-            text=f"layer {layer}" if tapped else "",
-        )
-        if tapped:
-            arrow(
-                axes,
-                (2.22, y),
-                (3.1, -2.7 + 0.25 * (2 * list(taps).index(layer) / max(1, len(taps) - 1) - 1)),
-                CONTEXT,
-            )
-    tower_box(axes, 1.25, -0.95, 1.9, 0.3, PALE, "LM head", letters=BLACK)
-    tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
-    tower_box(
-        axes,
-        3.95,
-        -2.7,
-        1.65,
-        0.85,
-        CONTEXT,
-        "side by side,\nmixed by $W_c$,\nnormed",
-        letters="white",
-    )
-    axes.text(
-        3.95,
-        -3.3,
-        "context vectors, one per token:\nkeys and values, no queries",
-        ha="center",
-        va="top",
-        fontsize=SMALL,
-        color=CONTEXT,
-    )
-    wide = 3.9 / gamma
-    for layer in range(draft_layers):
-        y = bottom + height * (layer + 0.5) / draft_layers
-        tower_box(
-            axes,
-            7.6,
-            y,
-            3.9,
-            0.62 * height / draft_layers,
-            BLOCK,
-            f"draft layer {layer}: every slot sees the context and all slots",
-            letters=BLACK,
-        )
-        arrow(axes, (4.8, -2.7), (5.62, y), CONTEXT)
-        arrow(
-            axes,
-            (7.6, y + 0.31 * height / draft_layers),
-            (7.6, y + (0.67 if layer < draft_layers - 1 else 0.58) * height / draft_layers),
-            GREY,
-        )
-    axes.text(5.2, -1.55, "keys and\nvalues", ha="center", fontsize=SMALL, color=CONTEXT)
-    for slot in range(gamma):
-        x = 5.65 + wide * (slot + 0.5)
-        tower_box(
-            axes,
-            x,
-            -4.5,
-            wide - 0.06,
-            0.3,
-            BLACK if slot == 0 else "white",
-            "anchor" if slot == 0 else "mask",
-            size=min(8, 13.5 * wide),
-            letters="white" if slot == 0 else GREY,
-        )
-        tower_box(
-            axes,
-            x,
-            -0.5,
-            wide - 0.06,
-            0.3,
-            "white",
-            f"draft {slot + 1}",
-            edge=BLOCK,
-            size=min(8, 13.5 * wide),
-            letters=BLACK,
-        )
-        for start in (-4.33, -0.8):
-            arrow(axes, (x, start), (x, start + 0.16), GREY)
-    tower_box(axes, 7.6, -0.95, 3.9, 0.3, PALE, "LM head, the target's", letters=BLACK)
+    _draw_target(axes, layers, list(taps))
+    _draw_context(axes)
+    _draw_draft(axes, draft_layers)
+    _draw_slots(axes, gamma)
     for x, title in ((1.25, "target"), (7.6, "DFlash: one pass")):
         write(axes, x, -0.15, title, size=10.5, weight="bold")
     return fig
+
+
+def _draw_target(axes, layers: int, taps: list[int]) -> None:
+    """Draw the target's layers, the first below, with an arrow from each tapped one to the context vectors."""
+    high = TOWER_HEIGHT / layers
+    for layer in range(layers):
+        y, tapped = TOWER_BOTTOM + high * (layer + 0.5), layer in taps
+        colour, text = (CONTEXT, f"layer {layer}") if tapped else (PALE, "")
+        tower_box(axes, 1.25, y, 1.9, 0.8 * high, colour, text, size=7.5, letters="white")
+        if tapped:
+            entry = 0.25 * (2 * taps.index(layer) / max(1, len(taps) - 1) - 1)
+            arrow(axes, (2.22, y), (3.1, CONTEXT_Y + entry), CONTEXT)
+    tower_box(axes, 1.25, -0.95, 1.9, 0.3, PALE, "LM head", letters=BLACK)
+    tower_box(axes, 1.25, -4.5, 1.9, 0.3, "white", "committed tokens", letters=BLACK)
+
+
+def _draw_context(axes) -> None:
+    """Draw how tapped hidden states become context vectors."""
+    mixed = "side by side,\nmixed by $W_c$,\nnormed"
+    tower_box(axes, 3.95, CONTEXT_Y, 1.65, 0.85, CONTEXT, mixed, letters="white")
+    below = "context vectors, one per token:\nkeys and values, no queries"
+    look = {"ha": "center", "fontsize": SMALL, "color": CONTEXT}
+    axes.text(3.95, -3.3, below, va="top", **look)
+    axes.text(5.2, -1.55, "keys and\nvalues", **look)
+
+
+def _draw_draft(axes, layers: int) -> None:
+    """Draw the draft's layers, each with an arrow from the context vectors and one to the layer above, and the LM head."""
+    high = TOWER_HEIGHT / layers
+    for layer in range(layers):
+        y = TOWER_BOTTOM + high * (layer + 0.5)
+        text = f"draft layer {layer}: every slot sees the context and all slots"
+        tower_box(axes, 7.6, y, 3.9, 0.62 * high, BLOCK, text, letters=BLACK)
+        arrow(axes, (4.8, CONTEXT_Y), (5.62, y), CONTEXT)
+        end = 0.67 if layer < layers - 1 else 0.58
+        arrow(axes, (7.6, y + 0.31 * high), (7.6, y + end * high), GREY)
+    tower_box(axes, 7.6, -0.95, 3.9, 0.3, PALE, "LM head, the target's", letters=BLACK)
+
+
+def _draw_slots(axes, gamma: int) -> None:
+    """Draw what goes into each of `gamma` slots, below, and the draft that comes out, above."""
+    wide = 3.9 / gamma
+    size = min(8, 13.5 * wide)
+    for slot in range(gamma):
+        x = 5.65 + wide * (slot + 0.5)
+        colour, word, letters = (BLACK, "anchor", "white") if slot == 0 else ("white", "mask", GREY)
+        tower_box(axes, x, -4.5, wide - 0.06, 0.3, colour, word, size=size, letters=letters)
+        draft = f"draft {slot + 1}"
+        tower_box(
+            axes, x, -0.5, wide - 0.06, 0.3, "white", draft, edge=BLOCK, size=size, letters=BLACK
+        )
+        for start in (-4.33, -0.8):
+            arrow(axes, (x, start), (x, start + 0.16), GREY)
 
 
 def falling_acceptance(found: dict[str, dict[str, list]]):

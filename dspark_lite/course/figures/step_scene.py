@@ -71,19 +71,25 @@ def budget_scene(rounds: list[RecordedRound]) -> dict:
     following = [divmod(index, requests)[::-1] for index in order.tolist()][sum(lengths) :][:1]
     sheets = [Sheet(width) for width in PAGES]
     for sheet in sheets:
-        _budget(sheet, rounds, alive, lengths, at, following, theta[: len(admitted) + 2], stop)
+        _budget_blocks(sheet, rounds, alive, lengths, at, following, stop)
+        _expected_throughput(
+            sheet, 6 + BLOCK_PITCH * len(rounds) + 24, theta[: len(admitted) + 2], stop
+        )
     return _scene(
         "One step of several requests: the budget goes where survival is high", steps, sheets, stop
     )
 
 
-def _budget(sheet: Sheet, rounds, alive, lengths, at, following, theta, stop: int) -> None:
-    """Add the blocks of a step, survivals as bars, verdicts, and expected tokens a second along the order of admission.
-    `following` is the draft (request, k) that would have gone in next, if any: it is framed while the walk stops."""
+BLOCK_PITCH = 50  # pixels from one request's block to the next
+
+
+def _budget_blocks(sheet: Sheet, rounds, alive, lengths, at, following, stop: int) -> None:
+    """Add the blocks of a step with survivals as bars, and verdicts. `following` is the draft (request, k) that would have gone
+    in next, if any: it is framed while the walk stops."""
     cell = (sheet.width - 2 * EDGE) / (alive.shape[1] + 1)
-    box, pitch = cell - 5, 50
+    box = cell - 5
     for r, (block, length) in enumerate(zip(rounds, lengths)):
-        y = 6 + pitch * r
+        y = 6 + BLOCK_PITCH * r
         for k in range(-1, alive.shape[1]):
             x = EDGE + cell * (k + 1)
             text = block.anchor if k < 0 else block.drafts[k].text
@@ -126,12 +132,18 @@ def _budget(sheet: Sheet, rounds, alive, lengths, at, following, theta, stop: in
                 anchor="middle",
                 opacity=0,
             )
-    top, high = 6 + pitch * len(rounds) + 24, 60
-    says = f"expected tokens a second, by drafts admitted (modelled: a step lasts {MACHINE} + B ms)"
+
+
+def _expected_throughput(sheet: Sheet, top: float, theta, stop: int) -> None:
+    """Add expected tokens a second `theta` by drafts admitted, as points below `top`; the last one is refused at `stop`."""
+    high = 60
+    title = (
+        f"expected tokens a second, by drafts admitted (modelled: a step lasts {MACHINE} + B ms)"
+    )
     sheet.text(
         EDGE,
         top - 8,
-        says if sheet.width > 500 else says.partition(":")[0] + ")",
+        title if sheet.width > 500 else title.partition(":")[0] + ")",
         size=10.5,
         fill="soft",
     )

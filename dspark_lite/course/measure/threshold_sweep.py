@@ -36,44 +36,36 @@ def sweep(
     """
     check_confidence_head(drafter)
     journal, rows = rollout_journal(path, lab, drafter, temperature), []
-    with tqdm(
-        total=len(thresholds) * sum(map(len, lab.prompts.values())),
-        desc="threshold sweep",
-        unit="prompt",
-        file=sys.stderr,
-    ) as bar:
+
+    def counts_of(least: float, index: int, text: str) -> list[int] | None:
+        """Return an answer's `step_counts`, None for a prompt that leaves no room."""
+        room = room_for(lab, lab.encode(text), lab.max_new_tokens)
+        if room < 1:
+            return None
+        policy = threshold(least)
+        return step_counts(
+            rollout(
+                lab,
+                drafter,
+                text,
+                index,
+                temperature=temperature,
+                policy=policy,
+                max_new_tokens=room,
+            ).rounds
+        )
+
+    total = len(thresholds) * sum(map(len, lab.prompts.values()))
+    with tqdm(total=total, desc="threshold sweep", unit="prompt", file=sys.stderr) as bar:
         for domain, texts in lab.prompts.items():
             for least in thresholds:
-                rounds = []
-                for index, text in enumerate(texts):
-                    key = prompt_key(least, domain, index, text)
-                    room = room_for(lab, lab.encode(text), lab.max_new_tokens)
+                keys = [prompt_key(least, domain, index, text) for index, text in enumerate(texts)]
+                for index, (key, text) in enumerate(zip(keys, texts)):
                     if key not in journal:
-                        journal.add(
-                            key,
-                            None
-                            if room < 1
-                            else step_counts(
-                                rollout(
-                                    lab,
-                                    drafter,
-                                    text,
-                                    index,
-                                    temperature=temperature,
-                                    policy=threshold(least),
-                                    max_new_tokens=room,
-                                ).rounds
-                            ),
-                        )
-                    rounds.append(journal[key])
+                        journal.add(key, counts_of(least, index, text))
                     bar.update(1)
-                rows.append(
-                    {
-                        "domain": domain,
-                        "threshold": least,
-                        **summary(np.array([counts for counts in rounds if counts], dtype=int)),
-                    }
-                )
+                counts = np.array([journal[key] for key in keys if journal[key]], dtype=int)
+                rows.append({"domain": domain, "threshold": least, **summary(counts)})
     return {
         **header(lab),
         "drafter": drafter.name,
