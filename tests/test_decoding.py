@@ -658,7 +658,7 @@ def test_policies_refuse_what_makes_no_sense():
         scheduling.fixed(-1)
 
 
-@pytest.mark.parametrizeX
+@pytest.mark.parametrize(("part", "drafting"), [("read", 0.0), ("propose", 1.0)])
 def test_drafting_seconds_are_those_of_all_requests_and_free_of_verification(
     monkeypatch, part, drafting
 ):

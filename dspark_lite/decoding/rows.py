@@ -40,7 +40,8 @@ def can_share_passes(target: Target, longest: int) -> bool:
 
     They can if the model takes a mask with four dimensions and positions, and each layer caches all
     keys and values: its attention is transformers' "sdpa" or "eager" behind the common interface,
-    it has no recurrent state, it reads text alone, and no sliding window is shorter than a row.
+    it has no recurrent state, it reads text alone, no sliding window is shorter than a row, and all
+    layers are on one device.
     """
     if type(target) is not Target:
         return False
@@ -56,6 +57,7 @@ def can_share_passes(target: Target, longest: int) -> bool:
         and target.config is model.config
         and "position_ids" in inspect.signature(model.forward).parameters
         and not target.has_states
+        and len(set(getattr(model, "hf_device_map", {}).values())) < 2
         and all(longest <= window for window in windows)
     )
 
