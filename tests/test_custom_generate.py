@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import GAMMA, VOCAB
+from scipy import stats
 from transformers import (
     GenerationConfig,
     GPT2Config,
@@ -29,13 +30,14 @@ from transformers.generation.streamers import BaseStreamer
 
 from dspark_lite import CustomGenerate, generate, scheduling, setup, stream
 from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.decoding import rows as rows_of_a_pass
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness import total_variation
 from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.models.request_batch import SCORE_WARPERS, Warped
+from dspark_lite.models.request_batch import SCORE_WARPERS, Payoff, Warped
 from dspark_lite.scheduling.cost_table import CostTable
 
 PROMPTS = [
@@ -914,3 +916,107 @@ def test_a_streamer_in_a_thread_shows_the_plain_text(tiny):
     shown = "".join(streamer)
     thread.join()
     assert shown == plain and dspark.answers[0].rounds
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+class Favours(LogitsProcessor):
+    """Reads the text: a token is less likely right after itself, and more likely one step later."""
+
+    def __call__(self, input_ids, scores):
+        last, before = input_ids[:, -1:], input_ids[:, -2:-1]
+        change = torch.zeros_like(scores).scatter_(1, last, -1.5)
+        return scores + change.scatter_add_(1, before, torch.full_like(change[:, :1], 0.7))
+
+
+@pytest.mark.parametrize("processors", [[], [Favours()]], ids=["warpers", "a reader of the text"])
+def test_rows_that_run_ahead_of_the_processors_are_lossless(processors):
+    """1,600 answers in batches of 100, by a chi-square test at 1 in 10,000; rows of two lengths."""
+    target, drafters = toy_models(vocab_size=3)
+    custom, rows, found = CustomGenerate(drafters["dspark"], target.model), 100, {}
+    batch = padded([torch.tensor([[1, 0, 1]]), torch.tensor([[0, 1]])] * (rows // 2))
+    options = {"do_sample": True, "top_k": 0, "temperature": 0.8}
+    torch.manual_seed(0)
+    for _ in range(16):
+        out = target.model.generate(
+            **batch,
+            max_new_tokens=STEPS,
+            pad_token_id=0,
+            **options,
+            logits_processor=LogitsProcessorList(processors),
+            custom_generate=custom,
+        )
+        for answer in map(tuple, out[1::2, 3:].tolist()):
+            found[answer] = found.get(answer, 0) + 1
+    config = GenerationConfig(**options)
+    warpers = target.model._get_logits_processor(config, input_ids_seq_length=2, device="cpu")
+    expected = exact(target.model, LogitsProcessorList([*processors, *warpers]), (0, 1))
+    answers = sum(found.values())
+    often = {answer: answers * share for answer, share in expected.items() if answers * share > 5}
+    rest = answers - sum(often.values())
+    pairs = [(found.get(answer, 0), share) for answer, share in often.items()]
+    pairs.append((answers - sum(count for count, _ in pairs), rest))
+    statistic = sum((count - share) ** 2 / share for count, share in pairs if share > 1)
+    assert statistic < stats.chi2.ppf(1 - 1e-4, len(often))
+
+
+def counted(monkeypatch, target):
+    """How many rows each pass of the target reads."""
+    rows, read = [], target.read
+
+    def counting(input_ids, *given, **options):
+        rows.append(len(input_ids))
+        return read(input_ids, *given, **options)
+
+    monkeypatch.setattr(target, "read", counting)
+    return rows
+
+
+@pytest.mark.parametrize("name", ["twin", "dspark"])
+def test_rows_share_the_passes_of_the_target_and_leave_when_they_have_ended(
+    monkeypatch, model, twin, dspark, name
+):
+    custom = CustomGenerate({"twin": twin, "dspark": dspark}[name].drafter, model)
+    rows = counted(monkeypatch, custom.target)
+    stop = new(model, PROMPTS[1])[4]
+    options = {"max_new_tokens": NEW, "pad_token_id": 0, "eos_token_id": stop, "do_sample": False}
+    written = model.generate(**padded(PROMPTS[:4]), **options, custom_generate=custom)
+    assert rows[0] == 4 and rows == sorted(rows, reverse=True) and rows[-1] < 4
+    assert torch.equal(written, model.generate(**padded(PROMPTS[:4]), **options))
+
+
+def test_a_target_whose_rows_cannot_share_a_pass_reads_them_one_after_the_other(
+    monkeypatch, model, dspark
+):
+    rows = counted(monkeypatch, dspark.target)
+    monkeypatch.setattr(rows_of_a_pass, "can_share_passes", lambda target, longest: False)
+    options = {**padded(PROMPTS[:3]), "max_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    written = model.generate(**options, custom_generate=dspark)
+    assert set(rows) == {1} and torch.equal(written, model.generate(**options))
+
+
+def test_greedy_text_takes_no_random_numbers(model, dspark):
+    before = torch.get_rng_state()
+    model.generate(
+        **padded(PROMPTS[:3]),
+        max_new_tokens=NEW,
+        do_sample=False,
+        pad_token_id=0,
+        custom_generate=dspark,
+    )
+    generate(dspark.target, dspark.drafter, PROMPTS[0], max_new_tokens=NEW)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("plain", "lost"), [(1.0, True), (2.0, False)])
+def test_drafting_ends_where_a_plain_round_is_faster_by_the_token(plain, lost):
+    """Drafted rounds of 3 seconds bring 2 tokens a row; the plain one brings one."""
+    payoff, seconds, tokens, found = Payoff(), 0.0, 0, []
+    for _ in range(Payoff.LATEST):
+        payoff.begin_round(seconds, tokens)
+        found.append(payoff.lost)
+        seconds, tokens = (
+            (seconds + plain, tokens + 4) if payoff.plain else (seconds + 3, tokens + 8)
+        )
+    assert found == [False] * Payoff.EARLIEST + [lost] * (Payoff.LATEST - Payoff.EARLIEST)

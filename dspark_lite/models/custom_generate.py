@@ -57,7 +57,8 @@ class CustomGenerate:
     `stopping_criteria`, `streamer`, `num_return_sequences`, `output_scores`, `output_logits`, and
     batches padded on the left. The rows of a batch are verified in one pass if the target can do
     so (`decoding.rows.can_share_passes`), otherwise one after the other. Temperature, top-k, top-p
-    and similar warpers apply to drafts too. transformers refuses `stop_strings` with
+    and similar warpers apply to drafts too. A greedy batch without a policy stops drafting if that
+    does not pay (`request_batch.Payoff`). transformers refuses `stop_strings` with
     `custom_generate`: give a StopStringCriteria in `stopping_criteria`. Raise RequestError for a
     setting that is not supported, CheckpointError for a drafter of another model.
     """

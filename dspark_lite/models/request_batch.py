@@ -15,7 +15,6 @@ Shapes: B rows, R of them in a round, k drafts, V vocabulary.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 import torch
 from transformers import LogitsProcessorList, generation
@@ -72,8 +71,8 @@ class Warped(RandomSource):
 class Request:
     """What a caller asks for: the prompts' ids [B, n], and how tokens are chosen and answers end.
 
-    `warpers` are the processors that warp drafts and guesses too. Their own temperature is the
-    `temperature` of the drafts (0: greedy). Raise RequestError for one that is too small.
+    `warpers` are the processors that warp drafts and guesses too; a temperature in front of the
+    others is the drafters' own. Raise RequestError for one that is too small.
     """
 
     def __init__(self, ids, processors, criteria, config, generator: Randomness):
@@ -91,27 +90,20 @@ class Request:
         )
         self.warpers = [each for each in processors if type(each) in SCORE_WARPERS]
         self.reads_no_text = len(self.warpers) == len(processors)
-        self.temperature = self._temperature() if self.sampled else 0.0
+        self.temperature, self.source = 0.0, generator  # of the drafts
+        if self.sampled:
+            self._warp_drafts()
 
-    def _temperature(self) -> float:
-        first = takewhile(lambda each: type(each) is SCORE_WARPERS[0], self.warpers)
-        temperature = 1.0
-        for warper in first:
-            temperature *= warper.temperature
-        if temperature < LEAST_TEMPERATURE:
+    def _warp_drafts(self) -> None:
+        """Set the temperature and the source of randomness of the drafts."""
+        others, self.temperature = list(self.warpers), 1.0
+        while others and type(others[0]) is SCORE_WARPERS[0]:
+            self.temperature *= others.pop(0).temperature
+        if self.temperature < LEAST_TEMPERATURE:
             raise RequestError(
-                f"the temperature is {temperature}, and logits over it overflow float32; give do_sample=False for greedy text"
+                f"the temperature is {self.temperature}, and logits over it overflow float32; give do_sample=False for greedy text"
             )
-        return temperature
-
-    @property
-    def source(self) -> Randomness:
-        """The source of the drafts' randomness."""
-        others = [each for each in self.warpers if type(each) is not SCORE_WARPERS[0]]
-        if not self.sampled or not others:
-            return self.generator
-        first = sum(1 for _ in takewhile(lambda each: type(each) is SCORE_WARPERS[0], self.warpers))
-        return Warped(self.warpers[first:], self.generator)
+        self.source = Warped(others, self.generator) if others else self.generator
 
     def distributions(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the distributions [..., V] that the warpers make of logits [..., V]."""
