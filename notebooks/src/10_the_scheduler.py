@@ -623,6 +623,14 @@ claims({"alone a scheduler brings nothing": all(abs(by_load[1]["gains"]["whole"]
 #
 # **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server.
 
+# %% [markdown]
+# **Case 10.** A scheduler that plans better than Algorithm 1, and changes the text. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("10")
+
 # %%
 show_score("10")
 

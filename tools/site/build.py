@@ -51,6 +51,7 @@ def write_sources(folder: Path) -> None:
             "hours": lambda: str(pages.hours(notebooks)),
             "race": pages.race_place,
             "bets": pages.bets_place,
+            "cases": pages.case_places,
             "colab": lambda: pages.COLAB,
             "discussions": lambda: pages.DISCUSSIONS,
             "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",

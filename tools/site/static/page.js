@@ -10,7 +10,7 @@ for (const place of document.querySelectorAll(".course-widget, .course-own")) {
   const { drawing, numbers, controls } = JSON.parse(place.querySelector("script").textContent);
   place.hidden = false;
   if (drawing === "living_round") mount(place, numbers);
-  else if (drawing === "bet") bets.mount(place, numbers);
+  else if (drawing === "bet" || drawing === "case") bets.mount(place, numbers);
   else if (drawing === "score") bets.score(place, numbers);
   else if (drawing === "race") race(place, numbers);
   else follow(place, controls, (values, width) => DRAWINGS[drawing](numbers, values, width));
