@@ -36,7 +36,7 @@ def test_the_envelope_of_an_h100(k, milliseconds):
 
 
 def test_the_public_runs_round_is_shorter_than_its_plain_pass():
-    """What exercise 3 asks to find: its speed-up exceeds its accepted length."""
+    """What case 01 asks to find: its speed-up exceeds its accepted length."""
     public = reference("public_run.json")
     run = public["speed_run"]
     assert run["dspark_tokens"] / run["dspark_rounds"] == pytest.approx(

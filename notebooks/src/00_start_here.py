@@ -222,6 +222,14 @@ claims({"fewer passes than tokens, by far": len(passes) < count / 3, "the target
 # Your loop is still slow on the clock, and one reason is that each pass reads the whole text again. Caches, which keep what a pass has
 # computed, mend the rereading (lesson 03). Whether that is enough is that lesson's surprise. The count of passes is already right.
 #
+# **Case 00.** Somebody else's twelve lines have lost a word. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("00")
+
+# %% [markdown]
 # ### Exercise 2 · Delete one word (think)
 # *5 minutes · easy · core.*
 #

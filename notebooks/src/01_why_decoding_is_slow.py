@@ -18,7 +18,7 @@
 # **What you need:** lesson 00. No GPU.
 #
 # **Sources:** the formula for $L$ is equation 1 of the [DSpark paper](../docs/references.md#dspark), section 2.1; the two limits of a pass are the
-# [roofline model](../docs/references.md#roofline); the run of exercise 3 is a [public notebook](../docs/references.md#public-notebook).
+# [roofline model](../docs/references.md#roofline); the run of case 01 is a [public notebook](../docs/references.md#public-notebook).
 # [Notation](../docs/notation.md) · [glossary](../docs/glossary.md)
 
 # %% tags=["setup"]
@@ -379,25 +379,21 @@ panel = widgets.explore(
 #
 # **The speed-up can never exceed $\tau$**, for one request at a time and two loops of the same code on the same machine.
 #
-# ### Exercise 3 · What is wrong with this run? (think)
-# *10 minutes · medium · core.*
-#
-# A public notebook measured the released DSpark with Qwen3-4B on a GB200, on the prompt "In one short paragraph, explain why the sky is
-# blue." Its own numbers contradict each other: one of the two decoders was slowed down by something that the other did not pay. Which,
-# and how do you know? And there is a second, smaller slip: compare the lengths of the two answers (what a reader sees of them is the
-# same text). (DSpark's tokens and seconds are worked out from what is printed: rounds, tokens per round, tokens per second. Both decoders
-# are far slower than the data sheet allows, presumably because of the software around the pass. Leave that aside.)
+# **Case 01.** A public run's gain that looks a little too good. Measure at most three things, then accuse. (DSpark's tokens and seconds are
+# worked out from what is printed: rounds, tokens per round, tokens per second. Both decoders are far slower than the data sheet allows,
+# presumably because of the software around the pass. Leave that aside.)
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("01")
 
 # %% tags=["folded"]
-# @title Print the public run's numbers
+# @title Read the public run's numbers
 from dspark_lite.course.result_files import reference
 
 public = reference("public_run.json")
 run = public["speed_run"]
-print(f"plain    {run['plain_tokens']} tokens in {run['plain_seconds']} s: {1e3 * run['plain_seconds'] / run['plain_tokens']:.0f} ms per token")
-print(f"DSpark   {run['dspark_tokens']} tokens in {run['dspark_seconds']} s, {run['dspark_rounds']} rounds: "
-      f"{1e3 * run['dspark_seconds'] / run['dspark_rounds']:.0f} ms per round, accepted length {run['dspark_accepted_length']}")
-print(f"printed speed-up {public['speedup']}")
 same_answer = run["plain_seconds"] / run["dspark_seconds"]
 glue(round_ms=1e3 * run["dspark_seconds"] / run["dspark_rounds"], pass_ms=1e3 * run["plain_seconds"] / run["plain_tokens"],
      printed=public["speedup"], public_tau=run["dspark_accepted_length"], same_answer=same_answer,
@@ -411,12 +407,7 @@ claims({"the printed round is shorter than the printed plain pass":
         abs(public["speedup"] / (same_answer * run["dspark_tokens"] / run["plain_tokens"]) - 1) < 0.01})
 
 # %% [markdown]
-# <details><summary>Hint</summary>
-#
-# Is the printed speed-up within its limit? Then compare the two times: which must be longer, a round or a plain pass?
-#
-# </details>
-# <details><summary>Answer</summary>
+# <details><summary>After your case</summary>
 #
 # The printed speed-up, ⟦printed:.2f⟧, is larger than $\tau$, ⟦public_tau:.2f⟧. The times show why: ⟦round_ms:.0f⟧ ms for a round,
 # ⟦pass_ms:.0f⟧ ms for a plain pass. The round contains a pass over more tokens and a draft, so it should take longer. It is *plain
@@ -456,7 +447,7 @@ show_score("01")
 #
 # The lesson is complete without this exercise.
 #
-# ### Exercise 4 · Your machine (open)
+# ### Exercise 3 · Your machine (open)
 # *20 minutes · medium · optional.*
 #
 # How does the price of eight tokens depend on the number of threads (`torch.set_num_threads`), or on the length of the context? Choose one,

@@ -512,5 +512,13 @@ claims({"all four slips are lossy": quietest > 1e-5,
 #
 # **Next:** [lesson 03](03_a_first_speculative_decoder.ipynb) builds the decoder around it, with caches, and finds out when speculation loses.
 
+# %% [markdown]
+# **Case 02.** A `verify` written from memory passes every test at temperature 0. What is wrong with it? Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("02")
+
 # %%
 show_score("02")

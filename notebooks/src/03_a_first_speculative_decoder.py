@@ -605,6 +605,14 @@ claims({"more than half of the small LM's round is drafting": shares[0] > sum(sh
 # **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma c$ becomes $c$, and
 # finds what that costs.
 
+# %% [markdown]
+# **Case 03.** Somebody else's loop writes your answers in shorter rounds. Why? Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("03")
+
 # %%
 show_score("03")
 

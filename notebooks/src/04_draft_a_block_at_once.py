@@ -541,6 +541,14 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) lets the second slot see what the first has drawn,
 # for a few multiplications. The pass stays as it is.
 
+# %% [markdown]
+# **Case 04.** A DFlash in a new engine: right answers, and hardly a draft is kept. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("04")
+
 # %%
 show_score("04")
 

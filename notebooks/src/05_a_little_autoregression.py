@@ -584,6 +584,14 @@ claims({"in every domain DSpark commits most per round and is the fastest": all(
 # **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see
 # everything they write. When are they the better choice?
 
+# %% [markdown]
+# **Case 05.** A ported DSpark has its head, and loses most of its drafts. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("05")
+
 # %%
 show_score("05")
 

@@ -671,6 +671,14 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 #
 # **Next**: [07, train a drafter](07_train_a_drafter.ipynb). What must a drafter learn in order to be accepted?
 
+# %% [markdown]
+# **Case 06.** An Eagle3, rewritten for speed, has lost what it had. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("06")
+
 # %%
 show_score("06")
 

@@ -648,6 +648,14 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
 # **Next**: [08, the released weights](08_released_weights.ipynb): the drafters that DeepSeek trained, in this very code. At home, with
 # a GPU and an evening: [train one for your own model](../docs/evening.md).
 
+# %% [markdown]
+# **Case 07.** A training's curve is too good. What has the drafter learned? (A toy text of eight tokens, trained in a second.) Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("07")
+
 # %%
 show_score("07")
 

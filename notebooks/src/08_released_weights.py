@@ -262,7 +262,7 @@ for label in ("taps one layer early", "mask for the anchor", "block left in the 
 # %% [markdown]
 # ## The hunt
 #
-# vLLM, a serving engine, has a build for CPUs that can use our tiny drafters. We sent its server six requests. Every text was identical
+# (This lesson's case is a large one: three programs, and six looks at each.) vLLM, a serving engine, has a build for CPUs that can use our tiny drafters. We sent its server six requests. Every text was identical
 # to ours. The numbers of accepted drafts, summed over all rounds, were not.
 
 # %%

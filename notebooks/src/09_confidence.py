@@ -498,6 +498,14 @@ panel = widgets.explore(
 #
 # **Next**: [lesson 10](10_the_scheduler.ipynb) gives each place in the batch to the token that is worth it.
 
+# %% [markdown]
+# **Case 09.** A head, a threshold, and a word that comes too rarely. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("09")
+
 # %%
 show_score("09")
 

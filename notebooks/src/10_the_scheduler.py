@@ -610,6 +610,14 @@ claims({"the answer for one request is what the cell printed": all(abs(of_one[la
 #
 # **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server.
 
+# %% [markdown]
+# **Case 10.** A scheduler that plans better than Algorithm 1, and changes the text. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("10")
+
 # %%
 show_score("10")
 

@@ -708,6 +708,14 @@ claims({"near MTP-1's reach the gain is several times that of a slow promise": g
 #
 # **Next**: [lesson 12](12_the_paper_in_miniature.ipynb) lays our numbers beside the paper's.
 
+# %% [markdown]
+# **Case 11.** An engine whose answers are fluent, and not the target's. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("11")
+
 # %%
 show_score("11")
 

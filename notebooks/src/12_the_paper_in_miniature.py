@@ -219,6 +219,14 @@ right = exercises.score(mine, verdicts)
 # - **Row 4**: on math the two draw level, on chat Eagle3's first draft is better. Again one orange interval is enough.
 # - **Row 5**: the interval holds zero, so a rise and a fall both fit. That is no refutation: we measured too little to say.
 #
+# **Case 12.** Two groups, one recipe, and half of the gain. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("12")
+
+# %% [markdown]
 # ## Train it again
 #
 # Row 2 has ⟦three:.1f⟧ % on math. But you have just found ⟦shipped:.1f⟧ %, with an interval from ⟦low:.1f⟧ to ⟦high:.1f⟧ %. Both are DSpark

@@ -473,6 +473,14 @@ claims({"drafting in vain loses at every load": max(value.value for value in in_
 #
 # **Next**: [14, the clinic](14_the_clinic.ipynb): drafters that run, answer correctly, and are slow.
 
+# %% [markdown]
+# **Case 13.** A loop that should overlap, and two workers that wait. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("13")
+
 # %%
 show_score("13")
 

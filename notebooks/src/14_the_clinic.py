@@ -559,6 +559,15 @@ claims({"the judge finds the patient, and by its rounds": lossless.right and not
 # You have reached the end. What to take along: [the course on one sheet](../docs/summary.md), [which drafter, and when not to](../docs/which_drafter.md),
 # [an evening for a draft of your own](../docs/evening.md), [what all of this does not show](../docs/limits.md), and your `my_dspark.py`.
 
+# %% [markdown]
+# **Case 14.** Your own `my_dspark.py`, with one secret line changed (the course's, as long as yours is not complete). Measure at most three
+# things, then accuse. Another seed is another case.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("14", seed=3)
+
 # %%
 show_score("14")
 

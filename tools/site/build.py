@@ -59,6 +59,7 @@ def write_sources(folder: Path) -> None:
             "scheduler_game": lambda: pages.game_place(
                 "scheduler_game", scheduler_game.game_scene()
             ),
+            "cases": pages.case_places,
             "colab": lambda: pages.COLAB,
             "discussions": lambda: pages.DISCUSSIONS,
             "times": lambda: f"{benchmark()['macro_speedup']['dspark']:.1f}",

@@ -15,7 +15,9 @@ import nbformat
 
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
-from dspark_lite.course.bets.questions import BELIEFS, by_lesson
+from dspark_lite.course.bets.questions import lessons_with_a_case
+from dspark_lite.course.bets.score import score_numbers
+from dspark_lite.course.cases.files import scene
 from dspark_lite.course.exercises.checking import NOT_DONE
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
@@ -36,7 +38,7 @@ PICTURE = "image/png"
 SOLUTIONS = "notebooks/solutions"
 MORE = "notebooks/more/"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
-PICTURELESS = {"bet", "score", "drafter_game", "scheduler_game"}  # drawings without a picture
+PICTURELESS = {"bet", "case", "score", "drafter_game", "scheduler_game"}  # drawn without a picture
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -360,9 +362,14 @@ def hours(notebooks: dict[str, object]) -> int:
 
 
 def bets_place() -> str:
-    """Return the place in which a page draws the score of all bets."""
-    numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
-    return drawing_place(json.dumps({"drawing": "score", "numbers": numbers}))
+    """Return the place in which a page draws the score of all bets and cases."""
+    return drawing_place(json.dumps({"drawing": "score", "numbers": score_numbers()}))
+
+
+def case_places() -> str:
+    """Return the places in which a page plays all cases."""
+    drawn = ({"drawing": "case", "numbers": scene(number)} for number in lessons_with_a_case())
+    return "\n\n".join(drawing_place(json.dumps(place, ensure_ascii=False)) for place in drawn)
 
 
 def game_place(name: str, scene: dict) -> str:

@@ -1,8 +1,9 @@
-// A bet: choices, and the verdict once there is an answer. The same module serves a notebook by anywidget, and a plain page.
+// A bet: choices, and the verdict once there is an answer. A case: measurements, and suspects to accuse. The same module serves a
+// notebook by anywidget, and a plain page.
 
 import { button, html } from "./elements.js";
 
-const STORE = "dspark-bets"; // {name: [choice, won, belief]} of a reader without a kernel
+const STORE = "dspark-bets"; // {name: [choice, won, belief]} of a reader without a kernel; of a case [{taken, accused}, solved]
 
 /** Whether a choice wins: the same option, or a number near enough. */
 const wins = ({ range, within, answer }, choice) =>
@@ -49,6 +50,49 @@ function draw(place, scene, chosen, choose) {
   box.append(html("p", { textContent: [belief, why].filter(Boolean).join(" ") }));
 }
 
+/** The suspects that no measurement taken speaks against. */
+const left = (suspects, taken) => Object.keys(suspects).filter((name) => !taken.some((measured) => measured in suspects[name]));
+
+/** What the measurements say of an accused suspect, in cases/files.py's words. */
+function answerTo({ suspects, cause, why }, taken, name) {
+  if (name !== cause) {
+    const said = taken.filter((measured) => measured in suspects[name]).map((measured) => `${measured}: ${suspects[name][measured]}`);
+    if (said.length) return `Not “${name}”. ${said.join(" ")}`;
+    return `Not “${name}”, though nothing that you measured could tell. What could have: ${Object.keys(suspects[name]).join(", ")}.`;
+  }
+  const others = left(suspects, taken).filter((other) => other !== name).join("”, “");
+  return `It is “${name}”, ${others ? `by luck: nothing that you measured speaks against “${others}”.` : "and your measurements leave no other."} ${why}`;
+}
+
+/** Draw a case into an element; `keep` takes what was measured and who was accused, and whether that closes it: solved or not. */
+function investigate(place, scene, state, keep) {
+  const { name, title, story, seen, measurements, suspects, cause, most } = scene;
+  const { taken, accused } = state ?? { taken: [], accused: [] };
+  const closed = accused.includes(cause);
+  const line = (textContent, className = "") => html("p", { textContent, className });
+  const pre = (lines) => html("pre", { textContent: lines.join("\n"), tabIndex: 0 });
+  const box = html("div", { className: "bet case" }, line(`${name[0].toUpperCase()}${name.slice(1)}: ${title}`, "asked"), line(story), ...(seen ? [pre(seen)] : []));
+  box.ariaLive = "polite";
+  for (const [name, { does, result, tells }] of Object.entries(measurements))
+    if (closed || taken.includes(name)) {
+      box.append(line(taken.includes(name) ? name : `${name} (you did not measure it)`, "asked"));
+      box.append(pre(result), ...(closed ? [line(tells)] : []));
+    } else {
+      box.append(button(`${name}: ${does}`, () => keep({ taken: [...taken, name], accused }, null)));
+      box.lastChild.disabled = taken.length === most;
+    }
+  if (!closed) box.append(line(`Measurements left: ${most - taken.length}. Whom do you accuse?`, "asked"));
+  for (const suspect of Object.keys(suspects)) {
+    const accuse = () => {
+      const first = !accused.length && left(suspects, taken).length === 1;
+      keep({ taken, accused: [...accused, suspect] }, suspect === cause ? first : null);
+    };
+    if (accused.includes(suspect)) box.append(line(answerTo(scene, taken, suspect), suspect === cause ? "won" : "lost"));
+    else if (!closed) box.append(button(suspect, accuse));
+  }
+  place.replaceChildren(box);
+}
+
 /** The bets of a reader without a kernel. */
 export const kept = () => JSON.parse(localStorage.getItem(STORE) ?? "{}");
 
@@ -60,6 +104,7 @@ export function mount(place, scene) {
   };
   const show = () => {
     const [choice, won] = kept()[scene.name] ?? [];
+    if (scene.suspects) return investigate(place, scene, choice, (state, solved) => keep([state, solved, null]));
     if (choice !== undefined && won === null && scene.answer !== undefined) {
       const right = wins(scene, choice);
       return keep([choice, right, right ? null : (granted(scene, choice).betrays ?? null)]);
@@ -79,16 +124,19 @@ export function hide(cell, name) {
 }
 
 /** Draw the score of a reader without a kernel: a row a lesson. */
-export function score(place, { lessons, beliefs }) {
+export function score(place, { lessons, beliefs, cases }) {
   const show = () => {
-    const bets = kept(), all = Object.values(bets).filter(([, won]) => won !== null), lost = {};
+    const bets = kept(), lost = {};
+    const all = Object.values(lessons).flat().map((name) => bets[name] ?? [null, null]).filter(([, won]) => won !== null);
     for (const [, won, belief] of all) if (!won && belief) lost[belief] = (lost[belief] ?? 0) + 1;
     const [most, times] = Object.entries(lost).sort((a, b) => b[1] - a[1])[0] ?? [];
     let said = all.length ? `Your bets: ${all.filter(([, won]) => won).length} of ${all.length} won` : "No bet is settled yet";
     if (times > 1) said += `; ${beliefs[most]} (${times} times)`;
     const mark = (name) => ({ true: "■", false: "□" })[bets[name]?.[1]] ?? "·";
-    const rows = Object.entries(lessons).map(([lesson, names]) => `${lesson} ${names.map(mark).join(" ")}`);
-    place.replaceChildren(html("pre", { className: "bets", textContent: [`${said}.`, ...rows, "■ won  □ lost  · open"].join("\n") }));
+    said += `. Your cases: ${cases.filter((lesson) => mark(`case ${lesson}`) === "■").length} of ${cases.length} solved.`;
+    const rows = [...new Set([...Object.keys(lessons), ...cases])].sort().map((lesson) =>
+      [lesson, ...(lessons[lesson] ?? []).map(mark), ...(cases.includes(lesson) ? [` case ${mark(`case ${lesson}`)}`] : [])].join(" "));
+    place.replaceChildren(html("pre", { className: "bets", textContent: [said, ...rows, "■ won or solved  □ not  · open"].join("\n") }));
   };
   addEventListener(STORE, show);
   show();
@@ -96,11 +144,13 @@ export function score(place, { lessons, beliefs }) {
 
 export default {
   render({ model, el }) {
-    const show = () =>
-      draw(el, model.get("scene"), model.get("chosen"), (choice) => {
+    const show = () => {
+      const paint = model.get("scene").suspects ? investigate : draw;
+      paint(el, model.get("scene"), model.get("chosen"), (choice) => {
         model.set("chosen", choice);
         model.save_changes();
       });
+    };
     model.on("change:chosen", show);
     show();
   },

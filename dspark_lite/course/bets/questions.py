@@ -48,6 +48,11 @@ def by_lesson() -> dict[str, list[str]]:
     return lessons
 
 
+def lessons_with_a_case() -> list[str]:
+    """Return the lessons that have a case in assets/cases."""
+    return sorted(path.stem for path in (ROOT / "assets" / "cases").glob("*.json"))
+
+
 def is_right(asked: dict, choice, answer) -> bool:
     """Return whether a choice wins: the same option, or a number within the tolerance of the answer."""
     if "range" in asked:

@@ -1,4 +1,4 @@
-"""The score of the bets, kept in my_progress.json beside the exercises that were passed."""
+"""The score of bets and cases, kept in my_progress.json beside the exercises that were passed."""
 
 import html
 from collections import Counter
@@ -7,9 +7,10 @@ from IPython.display import display
 
 from ..exercises.progress import in_notebook, passed, save
 from ..figures.widgets import web_metadata
-from .questions import BELIEFS, by_lesson
+from .questions import BELIEFS, by_lesson, lessons_with_a_case
 
 BETS = "bets"  # their key in my_progress.json: {name: [choice, won, belief]}
+CASES = "cases"  # the same: {lesson: whether its case was solved by what was measured}
 WON, LOST, OPEN = "■", "□", "·"
 
 
@@ -24,6 +25,17 @@ def note_bet(name: str, choice, won: bool, belief: str | None) -> None:
         save({**passed(), BETS: {**noted(), name: [choice, won, belief]}})
 
 
+def noted_cases() -> dict[str, bool]:
+    """Return {lesson: solved} of the cases that are closed."""
+    return passed().get(CASES, {})
+
+
+def note_case(lesson: str, solved: bool) -> None:
+    """Keep a closed case, in a notebook alone; the first time counts."""
+    if in_notebook():
+        save({**passed(), CASES: {lesson: solved, **noted_cases()}})
+
+
 def sentence(bets: dict[str, list]) -> str:
     """Return the score in a sentence: how many were won, and what the lost ones most often take for granted."""
     if not bets:
@@ -35,15 +47,23 @@ def sentence(bets: dict[str, list]) -> str:
     return said + "."
 
 
+def score_numbers() -> dict:
+    """Return what the web edition's score is drawn from: all bets by lesson, BELIEFS, lessons with a case."""
+    return {"lessons": by_lesson(), "beliefs": BELIEFS, "cases": lessons_with_a_case()}
+
+
 def show_score(lesson: str) -> None:
-    """Draw the reader's bets, a row a lesson up to `lesson` ("05"), and say what they have in common."""
-    bets = noted()
+    """Draw the reader's bets and cases, a row a lesson up to `lesson` ("05"), and say what the bets have in common."""
+    bets, cases, with_case = noted(), noted_cases(), lessons_with_a_case()
+    mark = {True: WON, False: LOST, None: OPEN}
+    said = f"{sentence(bets)} Your cases: {sum(cases.values())} of {len(with_case)} solved."
     rows = []
-    for number, names in by_lesson().items():
+    for number in sorted({*by_lesson(), *with_case}):
+        marks = [mark[bets.get(name, (None, None))[1]] for name in by_lesson().get(number, ())]
+        if number in with_case:
+            marks.append(f" case {mark[cases.get(number)]}")
         if number <= lesson:
-            marks = [OPEN if name not in bets else WON if bets[name][1] else LOST for name in names]
-            rows.append(f"{number} {' '.join(marks)}")
-    text = "\n".join([sentence(bets), *rows, f"{WON} won  {LOST} lost  {OPEN} open"])
+            rows.append(" ".join([number, *marks]))
+    text = "\n".join([said, *rows, f"{WON} won or solved  {LOST} not  {OPEN} open"])
     faces = {"text/html": f'<pre class="bets">{html.escape(text)}</pre>', "text/plain": text}
-    numbers = {"lessons": by_lesson(), "beliefs": BELIEFS}
-    display(faces, raw=True, metadata=web_metadata("score", numbers))
+    display(faces, raw=True, metadata=web_metadata("score", score_numbers()))

@@ -179,13 +179,13 @@ def _speculated(module, tables, start, gamma: int):
     return module.speculate(big, lambda ids: tables[1][ids], start, 12, gamma), len(passes)
 
 
-def _visited(mine):
+def visited(mine):
     """Have a module's random decisions visit every outcome while it is entered."""
     return patch.multiple(mine, toss=verifying.toss, draw=verifying.draw)
 
 
 def _verifies(mine) -> str:
-    with _visited(mine):
+    with visited(mine):
         verifying.judge_verify(mine.verify)
     return "total variation 0, as many tokens per round as possible"
 
@@ -196,7 +196,7 @@ def _lossless(mine, speeds: list[float] | None) -> str:
     """
     (target, drafters), count = toy_models(), 4 if speeds is None else 3
     sps = None if speeds is None else lambda tokens: speeds[tokens - 1]
-    with tempfile.TemporaryDirectory() as folder, _visited(mine):
+    with tempfile.TemporaryDirectory() as folder, visited(mine):
         save_draft(Path(folder), drafters["dspark"], target)
         draft = mine.Draft(folder)
         texts = summed(
@@ -306,7 +306,7 @@ def _shares(mine) -> str:
             mine.step(engine)
         return tuple(engine.answers[0]), tuple(engine.answers[1])
 
-    with _visited(mine):
+    with visited(mine):
         texts = summed(outcomes(served))
     first, second = (
         output_distribution(target, None, None, 2, prompt=prompt) for prompt in prompts

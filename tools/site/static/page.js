@@ -11,6 +11,7 @@ import { mount as schedulerGame } from "./scheduler_game.js";
 const DRAWINGS = {
   living_round: mount,
   bet: bets.mount,
+  case: bets.mount,
   score: bets.score,
   drafter_game: drafterGame,
   scheduler_game: schedulerGame,
