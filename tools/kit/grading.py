@@ -191,7 +191,16 @@ class Marking:
         cells = [types.SimpleNamespace(**cell) for cell in task["cells"]]
         for at, cell in enumerate(cells, 1):
             remember(f"cell {at}", cell.source)
-        self.program = needed(statements(cells, lesson_statements(self.lesson)))
+        program = statements(cells, lesson_statements(self.lesson))
+        called = {name for one in program for name in one.checkers}
+        uncalled = [one.arguments for one in self.exercises if one.checker not in called]
+        names = {
+            part.id
+            for text in uncalled
+            for part in ast.walk(ast.parse(text))
+            if isinstance(part, ast.Name)
+        }
+        self.program = needed(program, names)
         self.shown = types.ModuleType(self.module.__name__)
         vars(self.shown).update(vars(self.module))
         for exercise in self.exercises:

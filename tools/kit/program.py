@@ -117,7 +117,7 @@ def statements(cells: Iterable, lesson: frozenset[str]) -> list[Statement]:
         except SyntaxError as error:
             said, broken = f"line {error.lineno}: {error.msg}", True
             nodes = ast.parse(f"raise SyntaxError({said!r})").body
-        exercise = bool(checkers) or tagged(cell, "exercise") or tagged(cell, "solution")
+        exercise = bool(checkers) or broken and tagged(cell, "exercise")
         for node in nodes:
             called = tuple(name_called(call) for call in checker_calls(node))
             of_lesson = ast.dump(node) in lesson
@@ -140,17 +140,19 @@ def bindings(earlier: list[Statement], name: str) -> set[int]:
     return found
 
 
-def needed(program: list[Statement]) -> list[Statement]:
-    """Return the statements that run, in their order: those of exercises, and what these need."""
-    last = max((at for at, one in enumerate(program) if one.exercise), default=-1)
-    program = program[: last + 1]
+def needed(program: list[Statement], asked: set[str] = frozenset()) -> list[Statement]:
+    """Return the statements that run, in their order: those of exercises, those that bind the names
+    `asked` for at the end, and what these need."""
+    ends = set().union(*(bindings(program, name) for name in asked))
+    ends |= {at for at, one in enumerate(program) if one.exercise}
+    program = program[: max(ends, default=-1) + 1]
     imported = {
         name
         for one in program
         if isinstance(one.node, (ast.Import, ast.ImportFrom))
         for name in one.binds
     }
-    chosen, seen, wanted = set(), set(), set()
+    chosen, seen, wanted = set(ends), set(), set()
     for at, one in enumerate(program):
         changes_module = one.readers and one.changes & imported  # torch.add = ...
         if one.always or changes_module and not isinstance(one.node, ast.Expr):
