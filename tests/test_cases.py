@@ -13,6 +13,7 @@ from dspark_lite.course.bets import score
 from dspark_lite.course.bets.questions import lessons_with_a_case
 from dspark_lite.course.cases import case, files, showing
 from dspark_lite.course.cases.files import read_case, scene
+from dspark_lite.course.cases.own_file import SEED
 from dspark_lite.course.figures.widgets import WEB
 from tools.measure import cases as measured
 from tools.measure.case_programs import Recorded
@@ -222,3 +223,23 @@ def test_a_page_plays_every_case():
     places = pages.case_places()
     assert places.count("course-case") == len(NUMBERS)
     assert all(json.dumps(files.read_case(number)["title"])[1:-1] in places for number in NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("seed", "own", "measured"),
+    [(SEED, False, False), (SEED, True, True), (SEED + 1, False, True)],
+    ids=["the course's file as recorded", "the reader's file", "another seed"],
+)
+def test_case_14_is_measured_anew_unless_it_is_the_recorded_one(
+    tmp_path, monkeypatch, seed, own, measured
+):
+    file = tmp_path / "my_dspark.py"
+    if own:
+        file.write_text("")
+    asked = []
+    monkeypatch.setattr(showing, "own_file", lambda: file)
+    monkeypatch.setattr(
+        showing, "own_file_case", lambda seed: asked.append(seed) or files.read_case("14")
+    )
+    showing.case("14", seed=seed)
+    assert asked == [seed] * measured

@@ -9,10 +9,11 @@ from IPython.display import display
 from dspark_lite.common.errors import RequestError
 from ..bets.asking import BetWidget, in_solutions
 from ..bets.score import note_case
+from ..exercises.keep import own_file
 from ..figures.widgets import anywidget, view_of, web_metadata
 from . import files
 from .files import MOST
-from .own_file import own_file_case
+from .own_file import SEED, own_file_case
 
 
 class Case:
@@ -101,8 +102,12 @@ def fenced(lines: list[str]) -> str:
 
 
 def case(number: str, seed: int | None = None) -> Case:
-    """Show the case of a lesson ("03") and return it. With a seed, which case 14 takes, it is made of the reader's own my_dspark.py."""
-    shown = Case(number, files.read_case(number) if seed is None else own_file_case(seed))
+    """Show the case of a lesson ("03") and return it. With a seed, which case 14 takes, it is made of the reader's own my_dspark.py.
+
+    The course's file with the lesson's seed was measured beforehand.
+    """
+    recorded = seed is None or (seed == SEED and not own_file().is_file())
+    shown = Case(number, files.read_case(number) if recorded else own_file_case(seed))
     shown.show()
     if not anywidget:
         print(
