@@ -312,13 +312,16 @@ def test_a_frontier_is_the_stored_rows_by_load():
 
 
 def test_the_figure_has_a_panel_a_machine_a_label_a_line_and_rays():
-    curves = {way: machine_results.frontier("H100", way) for way in ("mtp", "fixed 7")}
+    curves = {
+        name: machine_results.frontier("H100", way)
+        for name, way in (("mtp", "mtp"), ("dspark", "fixed 7"))
+    }
     drawn = figures.two_machines({"one": curves, "two": curves})
     for axes in drawn.axes:
         labels = {text.get_text() for text in axes.texts}
         assert {"MTP-1", "DSpark", "R = 1", "R = 256"} <= labels
         rays = [line.get_xydata() for line in axes.lines if len(line.get_xdata()) == 2]
-        assert [round(end[1] / end[0]) for _, end in rays] == list(figures.RAYS)
+        assert [round(end[1] / end[0]) for _, end in rays] == list(model.LOADS)
     plt.close(drawn)
 
 

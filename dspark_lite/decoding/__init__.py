@@ -1,7 +1,7 @@
 """Speculative decoding: rounds of drafting, scheduling, verifying, accepting and committing.
 
-Begin with rounds.py: `generate` is its loop. sequence.py has the five parts of a round, sampling.py
-the accept rule, proposal.py what a drafter and a policy are.
+Begin with rounds.py: `generate` is its loop. docs/house.md names what to read after it. lockstep.py
+and rows.py are for several requests at once.
 """
 
 from .answer import Generation, Round

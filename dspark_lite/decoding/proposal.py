@@ -172,8 +172,9 @@ class Policy(Protocol):
     depends on no token drawn at k or later (paper, section 3.2.2 and Appendix A).
 
     A policy that remembers earlier steps keeps them in an attribute `memory`. It replaces this value
-    and never changes it in place. If a step fails, `play_round` restores the value from before the
-    step: a repeated step makes the same draws and must not find them in the memory.
+    and never changes it in place. If a step that several requests share fails, `play_round`
+    (lockstep.py) restores the value from before it: a repeated step makes the same draws and must
+    not find them in the memory.
     """
 
     def begin(self) -> None:

@@ -150,7 +150,8 @@ def accept(
 
     row = torch.arange(batch, device=accepted.device)
     last_target = target_probs[row, accepted]  # [B, V]
-    # A zero row after the block makes the bonus a residual, too: without a draft, q is 0 and the residual is p.
+    # Where no draft was rejected, q is 0 and the residual is p: after a whole block by the row of
+    # zeros, after a shortened one by `rejected`.
     padded = F.pad(draft_probs, (0, 0, 0, 1))
     rejected = (accepted < lengths)[:, None]
     last_draft = padded[row, accepted] * rejected

@@ -60,7 +60,7 @@ class Sequence:
     temperature: float
     generator: Randomness
     gamma: int | None = None  # drafts in a block, None: as many as the drafter has
-    rule: Callable[..., Verdict] | None = None  # None: sampling.accept
+    rule: Callable[..., Verdict] | None = None  # None: accept, greedily accept_greedy
     observe: Callable[[str], AbstractContextManager] = nullcontext
 
     @property

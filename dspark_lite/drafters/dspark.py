@@ -5,12 +5,13 @@ vector, and every layer caches its keys and values. The block [anchor, mask, ...
 the context and, without a causal mask, to itself. Without heads the class is DFlash, which draws
 each position by itself.
 
-In the released layout slot k of a block predicts the token k + 1 places after the anchor. In the
+In the released layout slot k of a block, from 0, predicts the token k + 1 places after the anchor.
+In the
 original DFlash layout (Chen et al. 2026, `sample_from_anchor` false) slot k predicts its own token,
 and the anchor's slot predicts nothing: a block has one draft fewer.
 
-Shapes: B rows, T tokens, K packed blocks of g slots, H hidden size, n query heads, m key heads, d
-head size, r Markov rank, V vocabulary.
+Shapes: B rows, T tokens, n of them context, K packed blocks of g slots, H hidden size, m key heads
+with q query heads each, d head size, r Markov rank, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ class Backbone(Draft):
                 # keys, values: [B, m, n + K * g, d]
                 keys, values = (torch.cat(pair, 2) for pair in zip(past, block))
                 mixed = attend(queries, keys, values, mask, attention.scale)
-            mixed = mixed.transpose(1, 2).flatten(2)  # [B, K * g, n * d]
+            mixed = mixed.transpose(1, 2).flatten(2)  # [B, K * g, m * q * d]
             x = layer.after_attention(x, attention.o_proj(mixed))
         return self.norm(x).unflatten(1, ids.shape[1:])
 
@@ -116,7 +117,7 @@ class Backbone(Draft):
 def packed_attention(
     queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """Return the attention [B, m * r, K * g, d] of queries of K packed blocks, without a dense mask.
+    """Return the attention [B, m * q, K * g, d] of queries of K packed blocks, without a dense mask.
 
     A query sees the context's keys and values [B, m, n, d] and those of its own block among `own`
     [B, m, K * g, d]. `hidden_from` [B, K, n] is -inf where a block must not look. No slot is
@@ -126,10 +127,10 @@ def packed_attention(
     keys, values = context
     own_keys, own_values = (part.unflatten(2, (blocks, -1)) for part in own)  # [B, m, K, g, d]
     grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
-    shape = grouped.shape  # [B, m, r, K, g, d]
-    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, shape[2:5])  # [B, m, r, K, g, n]
+    shape = grouped.shape  # [B, m, q, K, g, d]
+    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, shape[2:5])  # [B, m, q, K, g, n]
     scores = scores + hidden_from[:, None, None, :, None]
-    own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, r, K, g, g]
+    own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, q, K, g, g]
     weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
     seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
     mixed = (seen.flatten(2, 4) @ values).unflatten(2, shape[2:5]) + among @ own_values[:, :, None]
@@ -254,7 +255,7 @@ class DSpark(Backbone, Drafter):
         if config.enable_confidence_head:
             with_markov = config.markov_rank if config.confidence_head_with_markov else 0
             self.confidence_head = ConfidenceHead(config.hidden_size + with_markov)
-        # Temperatures [g] of the confidence logits, fitted by scheduling/calibration.py
+        # Temperatures [g] of the confidence logits; None until `STS.attach` sets them
         self.temperatures: torch.Tensor | None = None
 
     def begin(self, prompt_ids: torch.Tensor, features: torch.Tensor) -> ContextCache:
@@ -280,7 +281,8 @@ class DSpark(Backbone, Drafter):
         temperature: float,
         generator: torch.Generator | None,
     ) -> Proposal:
-        """Draft `gamma` tokens (None: a whole block) after `anchor` [B], in one pass."""
+        """Draft `gamma` tokens (None: a whole block) after `anchor` [B]: one pass of the
+        backbone, then a step of the sequential head for each token."""
         length = draft_length(gamma, self.gamma)
         hidden = self.block_hidden(state, anchor)[:, :length]
         tokens, _, probs = self.draw_block(hidden, anchor, temperature, generator)

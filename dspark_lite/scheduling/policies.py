@@ -1,8 +1,8 @@
 """Which part of a drafted block is worth verifying: policies that turn proposals into verification
 lengths.
 
-A policy (decoding/proposal.py) gives lengths [R], each between 0 and the drafted length; the
-proposal holds the blocks of all requests that share a step. It keeps the output distribution exact
+A policy (decoding/proposal.py) gives lengths [R], each from 0 to a whole block; what goes beyond the
+drafted length is cut. The proposal holds the blocks of all requests that share a step. It keeps the output distribution exact
 when the decision about position k of a request looks at nothing drawn at k or later (paper, section
 3.2.2 and Appendix A).
 """

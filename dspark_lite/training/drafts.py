@@ -1,4 +1,5 @@
-"""The drafter of a recipe before its first update: class, config and initial weights."""
+"""The drafter of a recipe before its first update: class, config, initial weights, and the loss
+that trains it."""
 
 from contextlib import contextmanager
 from dataclasses import replace

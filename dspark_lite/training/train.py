@@ -1,11 +1,16 @@
-"""A training, from top to bottom: time and rates, batches, a drafter's losses and passes, updates,
-saves.
+"""A training, from top to bottom: a drafter's training, its batches, the loop of updates, rates and
+time, saves.
 
 `train_draft` trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper,
-section 3.3). Its caller, course/data/recipes.py, writes the answers and caches their hidden states.
+section 3.3). Its caller, course/data/recipes.py, writes the answers and caches their hidden states
+(cache.py). `new_draft` makes the drafter and its first weights (drafts.py), which names its loss
+(blocks.py, chains.py); `make_optimisers` is optimisers.py's, and the caller saves the checkpoint.
+
 `optimise` is the loop, for drafters and for language models of the tiny world. `accelerate launch
 -m dspark_lite train RECIPE` splits each update over several processes, whose result is that of one.
 """
+
+from __future__ import annotations
 
 import json
 import math
@@ -41,168 +46,6 @@ SAVE_SECONDS = 60.0  # between saves
 KEPT_UPDATES = 20  # between two trims of a CPU's freed memory; more would fragment it
 # The state of AdamW and Muon for a parameter.
 MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")
-
-
-class Allowance:
-    """The seconds that all runs of a training may take together.
-
-    The file `path` keeps those of earlier runs under the `identity` of the training; another
-    training has its whole time. `clock` returns seconds. Raise DSparkLiteError for a time that is
-    not above 0 or not finite, CheckpointError if the file is damaged.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        seconds: float,
-        identity: str = "",
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        if not 0 < seconds < math.inf:
-            raise DSparkLiteError(
-                f"--minutes is {seconds / 60:g}; a training needs some time and an end, "
-                "5 minutes for the tiny target, an evening on a T4"
-            )
-        self.path, self.seconds, self.identity = path, seconds, identity
-        self.clock, self.started = clock, clock()
-        self.before = 0.0
-        if path.exists():
-            self.before = load_fields(self._earlier, path, "seconds", identity=None)
-
-    def _earlier(self, seconds: float, identity: str | None) -> float:
-        """Return the seconds of earlier runs of this training."""
-        return float(seconds) if identity == self.identity else 0.0
-
-    def spent(self, start: float = 0.0, end: float = 1.0) -> float:
-        """Return the share, from 0 to 1, that is over of the time between its shares `start` and
-        `end`."""
-        over = (self.before + self.clock() - self.started) / self.seconds
-        return min(1.0, max(0.0, (over - start) / (end - start)))
-
-    def keep(self) -> None:
-        """Write the seconds of all runs so far, for the next run."""
-        write_json(
-            self.path,
-            {"seconds": self.before + self.clock() - self.started, "identity": self.identity},
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The length of a training and its rates."""
-
-    steps: int  # updates, unless the time is over sooner
-    learning_rate: float  # AdamW's, at its peak
-    # Muon's for the layers' matrices, at its peak. None: AdamW moves them, too.
-    matrix_rate: float | None = None
-    weight_decay: float = 0.0
-    # The last updates, in which constant rates fall linearly to 0. None: rates follow a cosine.
-    cooldown_updates: int | None = None
-    # Updates from progress 0 to 1, in a training of several passes. None: all.
-    progress_updates: int | None = None
-    precision: str = "float32"  # of the matrix products; with float16 the loss is scaled
-    allowance: Allowance | None = None  # None: the time has no bound
-    # Start and end of these updates, as shares of the allowed time.
-    time_share: tuple[float, float] = (0.0, 1.0)
-
-    def time_over(self) -> float:
-        """Return the share of these updates' time that is over; 0 if it has no bound."""
-        return 0.0 if self.allowance is None else self.allowance.spent(*self.time_share)
-
-    def progress(self, step: int) -> float:
-        """Return the progress at update `step` (from 0): 0 at the first, 1 at the last, counted in
-        updates or in time.
-
-        The larger one counts. Rates and losses follow the progress, so both reach their ends when
-        time cuts a training short.
-        """
-        return min(
-            1.0, max(step / max(1, (self.progress_updates or self.steps) - 1), self.time_over())
-        )
-
-    def rate(self, step: int, progress: float) -> float:
-        """Return an update's share of the peak rates: linear warm-up, then a cosine, or constant
-        with a linear end."""
-        span = self.progress_updates or self.steps
-        warm = (progress * (span - 1) + 1) / max(1.0, WARM_UP * span)
-        if warm <= 1:
-            return warm
-        if self.cooldown_updates is not None:
-            return min(1.0, (self.steps - step) / (self.cooldown_updates + 1))
-        fallen = max(0.0, (progress - WARM_UP) / (1 - WARM_UP))
-        return FINAL_SHARE + (1 - FINAL_SHARE) * (1 + math.cos(math.pi * fallen)) / 2
-
-
-def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
-    """Return batches of rows of similar length, in random order: little padding, and no trend from
-    short to long.
-
-    Rows are shuffled, then sorted in groups of 64 batches (in four groups, if there are fewer
-    batches). So two epochs with different seeds differ in which rows share a batch, not only in the
-    order of batches.
-    """
-    rows, draw = list(rows), random.Random(seed)
-    draw.shuffle(rows)
-    group, batches = batch * max(1, min(64, len(rows) // (4 * batch))), []
-    for start in range(0, len(rows), group):
-        alike = sorted(rows[start : start + group], key=length_of)
-        batches += [alike[at : at + batch] for at in range(0, len(alike), batch)]
-    draw.shuffle(batches)
-    return batches
-
-
-class Rows:
-    """The rows of a cache in the batches of a recipe: rows to learn from, and the last ones, which
-    are held out.
-
-    Raise DSparkLiteError if the recipe holds all of them out.
-    """
-
-    def __init__(self, recipe: DraftRecipe, cache: TargetCache | OnlineFeatures):
-        self.recipe, self.cache = recipe, cache
-        self.kind, _ = class_and_loss(recipe)
-        held_out = recipe.data.held_out if recipe.data else 0
-        learned = len(cache.rows) - held_out
-        if learned < 1:
-            raise DSparkLiteError(
-                f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
-                "learn from; hold out fewer"
-            )
-        self.held_out = range(learned, len(cache.rows))
-        self.updates_a_pass = math.ceil(learned / recipe.batch)
-        # With a patience one pass more than there are: a branch reads the start of the next pass.
-        passes = recipe.epochs + (recipe.patience is not None)
-        batches = [
-            batch
-            for epoch in range(passes)
-            for batch in self._batches(range(learned), recipe.seed * 1_000_003 + epoch)
-        ]
-        self.batches = batches[: recipe.steps]
-
-    def _batches(self, rows: range, seed: int) -> list[list[int]]:
-        return by_length(
-            list(rows), self.recipe.batch, seed, lambda index: len(self.cache.rows[index][0])
-        )
-
-    def at(self, step: int) -> TrainingBatch:
-        """Return the batch of an update, on the CPU, with new anchors. It depends on the recipe and
-        `step` alone, so a resumed run reads the same batches."""
-        return self._batch(self.batches[step], self.recipe.seed * 1_000_003 + step)
-
-    def held_out_batches(self) -> list[TrainingBatch]:
-        """Return the held-out rows, on the CPU, with the same anchors every time."""
-        return [
-            self._batch(rows, index) for index, rows in enumerate(self._batches(self.held_out, 0))
-        ]
-
-    def _batch(self, rows: list[int], seed: int) -> TrainingBatch:
-        ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
-        # Blocks start at a random choice of anchors or at all of them, chains always at all.
-        count = int(supervised.sum(1).max())
-        if issubclass(self.kind, DSpark):
-            count = min(count, self.recipe.config.num_anchors or count)
-        anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
-        return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
 
 
 def train_draft(
@@ -350,6 +193,78 @@ def held_out_losses(
     return {name: value / weight for name, value in totals.items()}
 
 
+class Rows:
+    """The rows of a cache in the batches of a recipe: rows to learn from, and the last ones, which
+    are held out.
+
+    Raise DSparkLiteError if the recipe holds all of them out.
+    """
+
+    def __init__(self, recipe: DraftRecipe, cache: TargetCache | OnlineFeatures):
+        self.recipe, self.cache = recipe, cache
+        self.kind, _ = class_and_loss(recipe)
+        held_out = recipe.data.held_out if recipe.data else 0
+        learned = len(cache.rows) - held_out
+        if learned < 1:
+            raise DSparkLiteError(
+                f"the recipe holds out {held_out} of {len(cache.rows)} answers, which leaves none to "
+                "learn from; hold out fewer"
+            )
+        self.held_out = range(learned, len(cache.rows))
+        self.updates_a_pass = math.ceil(learned / recipe.batch)
+        # With a patience one pass more than there are: a branch reads the start of the next pass.
+        passes = recipe.epochs + (recipe.patience is not None)
+        batches = [
+            batch
+            for epoch in range(passes)
+            for batch in self._batches(range(learned), recipe.seed * 1_000_003 + epoch)
+        ]
+        self.batches = batches[: recipe.steps]
+
+    def _batches(self, rows: range, seed: int) -> list[list[int]]:
+        return by_length(
+            list(rows), self.recipe.batch, seed, lambda index: len(self.cache.rows[index][0])
+        )
+
+    def at(self, step: int) -> TrainingBatch:
+        """Return the batch of an update, with new anchors, where the features are (training/cache.py). It depends on the recipe and
+        `step` alone, so a resumed run reads the same batches."""
+        return self._batch(self.batches[step], self.recipe.seed * 1_000_003 + step)
+
+    def held_out_batches(self) -> list[TrainingBatch]:
+        """Return the held-out rows, with the same anchors every time."""
+        return [
+            self._batch(rows, index) for index, rows in enumerate(self._batches(self.held_out, 0))
+        ]
+
+    def _batch(self, rows: list[int], seed: int) -> TrainingBatch:
+        ids, supervised, features, last_hidden = self.cache.batch(rows, "cpu")
+        # Blocks start at a random choice of anchors or at all of them, chains always at all.
+        count = int(supervised.sum(1).max())
+        if issubclass(self.kind, DSpark):
+            count = min(count, self.recipe.config.num_anchors or count)
+        anchors, valid = draw_anchors(supervised, count, torch.Generator().manual_seed(seed))
+        return TrainingBatch(ids, supervised, features, last_hidden, anchors, valid)
+
+
+def by_length(rows: list, batch: int, seed: int, length_of) -> list[list]:
+    """Return batches of rows of similar length, in random order: little padding, and no trend from
+    short to long.
+
+    Rows are shuffled, then sorted in groups of 64 batches, in four groups if there are fewer than
+    256. So two epochs with different seeds differ in which rows share a batch, not only in the
+    order of batches.
+    """
+    rows, draw = list(rows), random.Random(seed)
+    draw.shuffle(rows)
+    group, batches = batch * max(1, min(64, len(rows) // (4 * batch))), []
+    for start in range(0, len(rows), group):
+        alike = sorted(rows[start : start + group], key=length_of)
+        batches += [alike[at : at + batch] for at in range(0, len(alike), batch)]
+    draw.shuffle(batches)
+    return batches
+
+
 def optimise(
     model: nn.Module, batch_at, loss_of, plan: Plan, folder: Path, *, title: str, identity: str = ""
 ) -> list[dict]:
@@ -454,6 +369,96 @@ def update(
     return record
 
 
+@dataclass(frozen=True)
+class Plan:
+    """The length of a training and its rates."""
+
+    steps: int  # updates, unless the time is over sooner
+    learning_rate: float  # AdamW's, at its peak
+    # Muon's for the layers' matrices, at its peak. None: AdamW moves them, too.
+    matrix_rate: float | None = None
+    weight_decay: float = 0.0
+    # The last updates, in which constant rates fall linearly to 0. None: rates follow a cosine.
+    cooldown_updates: int | None = None
+    # Updates from progress 0 to 1, in a training of several passes. None: all.
+    progress_updates: int | None = None
+    precision: str = "float32"  # of the matrix products; with float16 the loss is scaled
+    allowance: Allowance | None = None  # None: the time has no bound
+    # Start and end of these updates, as shares of the allowed time.
+    time_share: tuple[float, float] = (0.0, 1.0)
+
+    def time_over(self) -> float:
+        """Return the share of these updates' time that is over; 0 if it has no bound."""
+        return 0.0 if self.allowance is None else self.allowance.spent(*self.time_share)
+
+    def progress(self, step: int) -> float:
+        """Return the progress at update `step` (from 0): 0 at the first, 1 at the last, counted in
+        updates or in time.
+
+        The larger one counts. Rates and losses follow the progress, so both reach their ends when
+        time cuts a training short.
+        """
+        return min(
+            1.0, max(step / max(1, (self.progress_updates or self.steps) - 1), self.time_over())
+        )
+
+    def rate(self, step: int, progress: float) -> float:
+        """Return an update's share of the peak rates: linear warm-up, then a cosine, or constant
+        with a linear end."""
+        span = self.progress_updates or self.steps
+        warm = (progress * (span - 1) + 1) / max(1.0, WARM_UP * span)
+        if warm <= 1:
+            return warm
+        if self.cooldown_updates is not None:
+            return min(1.0, (self.steps - step) / (self.cooldown_updates + 1))
+        fallen = max(0.0, (progress - WARM_UP) / (1 - WARM_UP))
+        return FINAL_SHARE + (1 - FINAL_SHARE) * (1 + math.cos(math.pi * fallen)) / 2
+
+
+class Allowance:
+    """The seconds that all runs of a training may take together.
+
+    The file `path` keeps those of earlier runs under the `identity` of the training; another
+    training has its whole time. `clock` returns seconds. Raise DSparkLiteError for a time that is
+    not above 0 or not finite, CheckpointError if the file is damaged.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        seconds: float,
+        identity: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if not 0 < seconds < math.inf:
+            raise DSparkLiteError(
+                f"--minutes is {seconds / 60:g}; a training needs some time and an end, "
+                "5 minutes for the tiny target, an evening on a T4"
+            )
+        self.path, self.seconds, self.identity = path, seconds, identity
+        self.clock, self.started = clock, clock()
+        self.before = 0.0
+        if path.exists():
+            self.before = load_fields(self._earlier, path, "seconds", identity=None)
+
+    def _earlier(self, seconds: float, identity: str | None) -> float:
+        """Return the seconds of earlier runs of this training."""
+        return float(seconds) if identity == self.identity else 0.0
+
+    def spent(self, start: float = 0.0, end: float = 1.0) -> float:
+        """Return the share, from 0 to 1, that is over of the time between its shares `start` and
+        `end`."""
+        over = (self.before + self.clock() - self.started) / self.seconds
+        return min(1.0, max(0.0, (over - start) / (end - start)))
+
+    def keep(self) -> None:
+        """Write the seconds of all runs so far, for the next run."""
+        write_json(
+            self.path,
+            {"seconds": self.before + self.clock() - self.started, "identity": self.identity},
+        )
+
+
 class Saves:
     """The saves of a training in `folder`: the last one in progress.safetensors, its log in
     log.jsonl.
@@ -476,10 +481,10 @@ class Saves:
         """Save the training after `step` updates; `finished` says whether it has ended."""
         # The log first: a resumed training drops what the log has beyond the save.
         write_text(self.log_path, "".join(json.dumps(record) + "\n" for record in log))
-        self.write_tensors(step, finished)
+        self._write_progress(step, finished)
         self.written_at = time.monotonic()
 
-    def write_tensors(self, step: int, finished: bool) -> None:
+    def _write_progress(self, step: int, finished: bool) -> None:
         """Write progress.safetensors."""
         tensors = {}
         for name, parameter in trainable(self.model).items():

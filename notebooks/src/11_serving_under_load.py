@@ -571,24 +571,24 @@ claims({"the seventh draft pays at every load here and on the H100": last_load[m
 # With $R$ requests under way, each user's speed is tied to the *throughput*, the tokens per second of all of them (refused drafts do not
 # count): *throughput = R × speed of each user* ([Little's law](../docs/references.md#little)). Each load gives a point, and a way to serve
 # is the curve through its points, its **[frontier](../docs/glossary.md#pareto-frontier)**. All points of one load lie on one ray from the origin
-# (grey): more load turns the ray upwards. On the left is the engine that we measured; on the right, recorded blocks are replayed on the
-# modelled H100.
+# (grey): more load turns the ray upwards. On the left is the engine that we measured; on the right, the blocks that our small models
+# drafted are charged what the steps of a model with 4 billion weights would take on an H100.
 
 # %% tags=["folded"]
 # @title Two frontiers
-ways = {"mtp": ("mtp", "all"), f"fixed {whole}": ("dspark", f"fixed {whole}")}
-frontiers = {"here": {name: serving_results.frontier(*way) for name, way in ways.items()},
-             "H100": {name: machine_results.frontier("H100", name) for name in ways}}
+blocks = f"fixed {whole}"  # DSpark's whole blocks
+frontiers = {"CPU": {"mtp": serving_results.frontier("mtp", "all"), "dspark": serving_results.frontier("dspark", blocks)},
+             "H100": {"mtp": machine_results.frontier("H100", "mtp"), "dspark": machine_results.frontier("H100", blocks)}}
 drawn = [loads.index(load) for load in (idle, 8, 32, busy)]
-picture = figures.two_machines({"this CPU, measured": {name: curve[drawn] for name, curve in frontiers["here"].items()}, "an H100, modelled": frontiers["H100"]})
-glue(long_h100=machine_results.replayed_row("H100", f"fixed {whole}", 256)["gains"]["mtp"].scaled(1, plus=1).value)
+picture = figures.two_machines({"this CPU, measured": {name: curve[drawn] for name, curve in frontiers["CPU"].items()}, "an H100, modelled": frontiers["H100"]})
+glue(long_h100=machine_results.replayed_row("H100", blocks, 256)["gains"]["mtp"].scaled(1, plus=1).value)
 
 # %% tags=["claim"]
 free = machines["H100"].step("dspark").verify.free
-claims({"on the H100 DSpark is far ahead of MTP-1 at every load": (frontiers["H100"][f"fixed {whole}"][:, 1] / frontiers["H100"]["mtp"][:, 1]).min() > 1.8,
+claims({"on the H100 DSpark is far ahead of MTP-1 at every load": (frontiers["H100"]["dspark"][:, 1] / frontiers["H100"]["mtp"][:, 1]).min() > 1.8,
         "the H100's free tokens are used up at 256, and a request costs more than its whole block": free < 256 * (whole + 1)
             and b > (whole + 1) * c,
-        "here the curves meet on the full server": abs(frontiers["here"][f"fixed {whole}"][-1, 1] / frontiers["here"]["mtp"][-1, 1] - 1) < 0.1})
+        "here the curves meet on the full server": abs(frontiers["CPU"]["dspark"][-1, 1] / frontiers["CPU"]["mtp"][-1, 1] - 1) < 0.1})
 
 # %% [markdown]
 # On the CPU the curves meet on the full server. On the H100 DSpark's lies outside MTP-1's at every load, the shape of the paper's Figure 7.
@@ -657,14 +657,14 @@ gain_at, few = {}, {}
 for machine, curves in frontiers.items():
     for share in (0.4, 0.9):
         promise = share * curves["mtp"][0, 0]
-        theirs, ours = (exercises.throughput_at(curves[name], promise) for name in ("mtp", f"fixed {whole}"))
+        theirs, ours = (exercises.throughput_at(curves[name], promise) for name in ("mtp", "dspark"))
         gain_at[machine, share], few[machine, share] = 100 * (ours / theirs - 1), theirs / promise
         print(f"{machine:5} {share:.0%} of MTP-1's reach, {promise:4.0f} tokens/s: MTP-1 {theirs:6.0f} tokens/s for {theirs / promise:5.1f} users, "
               f"DSpark {ours:6.0f}: {gain_at[machine, share]:+.0f} %")
-ratio = gain_at["here", 0.9] / gain_at["here", 0.4]
+ratio = gain_at["CPU", 0.9] / gain_at["CPU", 0.4]
 at_promises.settle("several times as large at 90 %" if ratio > 2 else "smaller at 90 %" if ratio < 0.5 else "about the same at both",
-                   f"on this CPU {gain_at['here', 0.4]:+.0f} % and {gain_at['here', 0.9]:+.0f} %")
-glue(slow_promise=gain_at["here", 0.4], fast_promise=gain_at["here", 0.9], few=few["here", 0.9])
+                   f"on this CPU {gain_at['CPU', 0.4]:+.0f} % and {gain_at['CPU', 0.9]:+.0f} %")
+glue(slow_promise=gain_at["CPU", 0.4], fast_promise=gain_at["CPU", 0.9], few=few["CPU", 0.9])
 
 # %% [markdown]
 # <details><summary>After your bet</summary>
@@ -680,8 +680,8 @@ glue(slow_promise=gain_at["here", 0.4], fast_promise=gain_at["here", 0.9], few=f
 picture = figures.paper_frontier()
 
 # %% tags=["claim"]
-claims({"near MTP-1's reach the gain is several times that of a slow promise": gain_at["here", 0.9] > 3 * gain_at["here", 0.4],
-        "because MTP-1 serves only a few users there": few["here", 0.9] < 5 < few["here", 0.4]})
+claims({"near MTP-1's reach the gain is several times that of a slow promise": gain_at["CPU", 0.9] > 3 * gain_at["CPU", 0.4],
+        "because MTP-1 serves only a few users there": few["CPU", 0.9] < 5 < few["CPU", 0.4]})
 
 # %% [markdown]
 # <details><summary>After your bet: the same on the paper's curves</summary>

@@ -2,8 +2,8 @@
 
 `train` reads as a training runs. For a drafter: the recipe (training/recipe.py says what each field
 means), the target's answers to its prompts (answers.py), their hidden states (training/cache.py),
-the training (training/train.py, with the losses of training/blocks.py or chains.py), and the
-checkpoint, written as drafts are released.
+the drafter before its first update (training/drafts.py), the training (training/train.py, with
+the losses of training/blocks.py or chains.py), and the checkpoint, written as drafts are released.
 """
 
 import json

@@ -35,7 +35,8 @@ class Piece:
 
 
 def own_file() -> Path:
-    """Return the path of the reader's file: DSPARK_MINE, or my_dspark.py beside the notebook."""
+    """Return the path of the reader's file: DSPARK_MINE, or my_dspark.py in the current folder, the
+    notebook's."""
     return Path(os.environ.get("DSPARK_MINE") or "my_dspark.py")
 
 

@@ -46,7 +46,6 @@ PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
 ROOM_TO_THE_LEFT = 40  # tokens/s that a label beside the axis takes
 SHORT_NAMES = {"lagged": "lagged", "fixed 7": "whole block"}  # what the lesson calls these policies
 LOAD_COLOURS = (BLACK, BLUE, RED)
-LINE_NAMES = {"fixed 7": "DSpark"}  # at the lines of two_machines
 
 
 def style(name: str) -> dict:
@@ -647,20 +646,15 @@ def _draw_lengths(axes, lengths, kept, gamma: int) -> None:
     axes.legend(ncols=4, loc="upper center", columnspacing=0.8, handlelength=1.2)
 
 
-RAYS = (1, 8, 64, 256)  # requests under way
-
-
 def two_machines(frontiers: dict[str, dict[str, np.ndarray]]):
-    """Draw throughput against the speed of each user, {machine: {way: [n, 2]}}, a panel a machine, with a ray from the origin for each of
-    RAYS: throughput = requests under way * speed."""
+    """Draw throughput against the speed of each user, {machine: {drafter: [n, 2]}}, a panel a machine, with a ray from the origin for each
+    load: throughput = requests under way * speed."""
     fig, panels = figure(len(frontiers), width=3.8, height=3.6, squeeze=False)
     for axes, (machine, lines) in zip(panels.flat, frontiers.items()):
         fastest, most = (max(points[:, side].max() for points in lines.values()) for side in (0, 1))
         wide, high = 1.25 * fastest, 1.2 * most
-        heaviest = max(total / speed for points in lines.values() for speed, total in points)
-        for requests in RAYS:
-            if requests > 1.1 * heaviest:
-                continue
+        loads = {round(total / speed) for points in lines.values() for speed, total in points}
+        for requests in sorted(loads):
             end = min(wide, high / requests)
             axes.plot([0, end], [0, requests * end], color=GREY, linewidth=0.8, zorder=1)
             inside = end < wide
@@ -676,10 +670,10 @@ def two_machines(frontiers: dict[str, dict[str, np.ndarray]]):
                 annotation_clip=False,
             )
         for name, points in lines.items():
-            look = style(name)
+            look = drafter_style(name)
             axes.plot(*points.T, **{**look, "markersize": 4})
             axes.annotate(
-                LINE_NAMES.get(name, look["label"]),
+                look["label"],
                 points[1],
                 (8, 4),
                 textcoords="offset points",
