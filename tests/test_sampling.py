@@ -16,7 +16,7 @@ from dspark_lite.decoding.sampling import (
     residual,
 )
 from dspark_lite.decoding import generate
-from dspark_lite.losslessness.enumeration import Path
+from dspark_lite.losslessness.enumeration import ChoicePath
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.engine import Engine, Request
 
@@ -39,7 +39,7 @@ def outcomes(run):
     """Every outcome of `run(path)` with its probability, a list of pairs."""
     found, waiting = [], [[]]
     while waiting:
-        path = Path(waiting.pop())
+        path = ChoicePath(waiting.pop())
         found.append((run(path), path.probability))
         waiting += path.open
     return found

@@ -23,7 +23,7 @@ MAX_PATHS = 200_000
 LOSSY_DISTANCE = 1e-5  # a total variation beyond the rounding of float32 probabilities
 
 
-class Path(RandomSource):
+class ChoicePath(RandomSource):
     """A source of randomness that follows a list of choices, then takes the first possible outcome.
 
     It collects the choices that it could have made instead in `open`.
@@ -69,7 +69,7 @@ def outcomes(work):
     while waiting:
         visited += 1
         _check_paths(visited)
-        path = Path(waiting.pop())
+        path = ChoicePath(waiting.pop())
         result = work(path)
         waiting += path.open
         yield result, path.probability
@@ -156,13 +156,13 @@ def joint_distribution(
         )
         return requests, start_policy(_copied(policy, *shared))
 
-    distribution: dict[tuple, float] = {}
+    ended: list[tuple[tuple, float]] = []
     waiting, followed = list(outcomes(begin)), 0
     while waiting:
         (requests, running), probability = waiting.pop()
         if all(len(request.answer.token_ids) >= length for request in requests):
             tokens = tuple(tuple(request.answer.token_ids[:length]) for request in requests)
-            distribution[tokens] = distribution.get(tokens, 0.0) + probability
+            ended.append((tokens, probability))
             continue
         after = [
             (state, probability * share)
@@ -171,10 +171,12 @@ def joint_distribution(
         followed += len(after)
         _check_paths(followed)
         waiting += after
-    return distribution
+    return summed(ended)
 
 
-def _stepped(requests: list, policy, shared: tuple, length: int, path: Path) -> tuple[list, object]:
+def _stepped(
+    requests: list, policy, shared: tuple, length: int, path: ChoicePath
+) -> tuple[list, object]:
     """Return copies of the requests and the policy after a step along `path`.
 
     Requests with `length` tokens or more take no part. Objects in `shared` are not copied.
