@@ -64,7 +64,7 @@ class StepWatch:
             self.last = now
 
 
-class Batch(Sequence):
+class RunningSequence(Sequence):
     """The running requests as one sequence of R rows of different lengths. Their contexts are in
     slots, and one ragged pass verifies the scheduled part of each block."""
 
@@ -178,7 +178,7 @@ class Runner:
     ) -> tuple[list[Outcome], int]:
         """Play one round of all running requests. Return what became of each, and the tokens in
         the verification pass, padding included."""
-        batch = Batch(self, running, observe)
+        batch = RunningSequence(self, running, observe)
         return play_round([batch], policy), len(batch.layout.row)
 
     def clear(self, slot: int) -> None:
