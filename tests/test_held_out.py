@@ -18,7 +18,7 @@ from dspark_lite.training import train as training
 from dspark_lite.training.train import (
     Allowance,
     Plan,
-    Rows,
+    TrainingRows,
     held_out_losses,
     read_log,
     train_draft,
@@ -69,7 +69,7 @@ def cache(target, tmp_path_factory):
 
 
 def test_what_is_held_out_is_never_learned_from(cache):
-    rows = Rows(RECIPE, cache)
+    rows = TrainingRows(RECIPE, cache)
     learned = {index for batch in rows.batches for index in batch}
     assert learned == set(range(ANSWERS - 3)) and list(rows.held_out) == [11, 12, 13]
     assert sum(len(batch) for batch in rows.batches) == 3 * len(learned)
@@ -77,15 +77,15 @@ def test_what_is_held_out_is_never_learned_from(cache):
 
 
 def test_blocks_start_at_every_anchor_a_row_has_where_the_recipe_asks_for_more(cache):
-    batch = Rows(RECIPE, cache).at(0)
+    batch = TrainingRows(RECIPE, cache).at(0)
     # Supervised and followed by a supervised token: all of an answer but its last.
     assert batch.valid.sum(1).tolist() == (batch.supervised.sum(1) - 1).tolist()
-    few = Rows(recipe_of(FIELDS, config={"num_anchors": 2}), cache).at(0)
+    few = TrainingRows(recipe_of(FIELDS, config={"num_anchors": 2}), cache).at(0)
     assert few.anchors.shape[1] == 2
 
 
 def test_every_epoch_has_other_minibatches_and_every_update_other_anchors(cache):
-    rows = Rows(recipe_of(FIELDS, config={"num_anchors": 2}), cache)
+    rows = TrainingRows(recipe_of(FIELDS, config={"num_anchors": 2}), cache)
     of_an_epoch = len(rows.batches) // 3
     sets = [
         {frozenset(batch) for batch in rows.batches[start : start + of_an_epoch]}
@@ -103,14 +103,14 @@ def test_every_epoch_has_other_minibatches_and_every_update_other_anchors(cache)
 def test_another_seed_shares_no_epoch(cache):
     first, second = (
         {
-            str(Rows(replace(RECIPE, seed=seed, epochs=1), cache).batches)
+            str(TrainingRows(replace(RECIPE, seed=seed, epochs=1), cache).batches)
             for seed in range(start, start + 5)
         }
         for start in (1, 6)
     )
     assert len(first) == len(second) == 5
-    assert str(Rows(replace(RECIPE, seed=2, epochs=1), cache).batches) != str(
-        Rows(replace(RECIPE, epochs=2), cache).batches[3:]
+    assert str(TrainingRows(replace(RECIPE, seed=2, epochs=1), cache).batches) != str(
+        TrainingRows(replace(RECIPE, epochs=2), cache).batches[3:]
     )
 
 
@@ -175,7 +175,7 @@ def test_a_training_that_could_not_be_judged_or_ended_is_one_sentence(
     )
     refused("matrix_rate is -1.0; it must be", recipes.search, "tiny-dspark", [-1.0], 3)
     refused("has a field .* that is not known", recipes.search, "tiny-target", [0.01], 3)
-    refused("holds out 14 of 14 answers", Rows, replace(RECIPE, data=all_of_them), cache)
+    refused("holds out 14 of 14 answers", TrainingRows, replace(RECIPE, data=all_of_them), cache)
     monkeypatch.setattr(recipes, "load_recipe", lambda name, changes: replace(RECIPE, data=none))
     refused("holds no answers out", recipes.search, "held-out", [0.01], 3)
 

@@ -28,7 +28,7 @@ from dspark_lite.training import train as training
 from dspark_lite.training.cache import OnlineFeatures, TargetCache
 from dspark_lite.training.drafts import draft_config, new_draft
 from dspark_lite.training.recipe import Data, DraftRecipe, DraftShape, LossWeights, read_fields
-from dspark_lite.training.train import Rows, held_out_losses, train_draft
+from dspark_lite.training.train import TrainingRows, held_out_losses, train_draft
 
 VOCAB, ANSWERS, CPU = 12, 14, torch.device("cpu")
 SHAPE = {
@@ -205,7 +205,7 @@ def test_passes_of_an_eagle3_and_what_each_weighs():
     assert [new_draft(made[length], TARGET).gamma for length in (1, 3)] == [1, 3]
     found = {}
     for name, one in made.items():
-        batch = Rows(one, rows).at(0)
+        batch = TrainingRows(one, rows).at(0)
         found[name] = [
             value.item()
             for value in chains.eagle3_loss(new_draft(one, TARGET), batch, LossWeights(), 1.0)[:2]
@@ -219,7 +219,7 @@ def test_passes_of_an_eagle3_and_what_each_weighs():
 def test_epochs_batch_steps_and_held_out_make_the_updates():
     rows = features()
     sizes = {
-        name: [len(batch) for batch in Rows(recipe(**changes), rows).batches]
+        name: [len(batch) for batch in TrainingRows(recipe(**changes), rows).batches]
         for name, changes in {
             "as it is": {},
             "epochs": {"epochs": 2},
@@ -241,19 +241,19 @@ def test_epochs_batch_steps_and_held_out_make_the_updates():
 def test_a_row_has_at_most_so_many_anchors():
     rows = features()
     counts = [
-        Rows(recipe(config={"num_anchors": count}), rows).at(0).valid.sum(1)
+        TrainingRows(recipe(config={"num_anchors": count}), rows).at(0).valid.sum(1)
         for count in (2, 4, None)
     ]
     assert counts[0].eq(2).all() and counts[1].eq(4).all()
     # Supervised from place 2 on and followed by another token: all of an answer but its last.
     assert counts[2].tolist() == [
-        len(rows.rows[index][0]) - 3 for index in Rows(RECIPE, rows).batches[0]
+        len(rows.rows[index][0]) - 3 for index in TrainingRows(RECIPE, rows).batches[0]
     ]
 
 
 def test_a_seed_is_that_of_the_weights_the_batches_and_the_anchors():
     rows, again, other = (
-        Rows(recipe(seed=seed, config={"num_anchors": 2}), features()) for seed in (1, 1, 2)
+        TrainingRows(recipe(seed=seed, config={"num_anchors": 2}), features()) for seed in (1, 1, 2)
     )
     assert rows.batches == again.batches != other.batches
     for one in (rows, again, other):
@@ -437,7 +437,7 @@ def test_positions_decay_by_the_draft_length_or_as_a_recipe_says():
         for decay in (3.0, None, 1e9)
     )
     assert given == usual != flat
-    batch = Rows(RECIPE, rows).at(0)
+    batch = TrainingRows(RECIPE, rows).at(0)
     *_, counted, _ = blocks.training_forward(
         drafter, batch.features, batch.ids, batch.supervised, batch.anchors, batch.valid, None
     )

@@ -72,7 +72,7 @@ class Shard:
         states = [
             self.slices[name][self.ends[index] : self.ends[index + 1]] for name in CACHED_TENSORS
         ]
-        if checksum(*states) != self.checksums[index]:
+        if crc32_of(*states) != self.checksums[index]:
             raise self._refused("is damaged")
         return states
 
@@ -83,7 +83,7 @@ class Shard:
         )
 
 
-def checksum(*tensors: torch.Tensor) -> int:
+def crc32_of(*tensors: torch.Tensor) -> int:
     """Return the CRC-32 of the bytes of tensors."""
     crc = 0
     for tensor in tensors:
@@ -201,7 +201,7 @@ def _hidden_states(target, rows, taps) -> dict[str, torch.Tensor]:
             ]
     return {
         **{name: torch.cat(parts) for name, parts in zip(CACHED_TENSORS, zip(*states))},
-        "checksums": torch.tensor([checksum(*parts) for parts in states]),
+        "checksums": torch.tensor([crc32_of(*parts) for parts in states]),
     }
 
 

@@ -67,7 +67,7 @@ def train_draft(
     """
     check_end(recipe, allowance)
     drafter, device = new_draft(recipe, target, kind, **fields), target.device
-    rows, precision = Rows(recipe, cache), precision_on(device, recipe.precision)
+    rows, precision = TrainingRows(recipe, cache), precision_on(device, recipe.precision)
     _, loss = class_and_loss(recipe)
     # A fingerprint is a digest of all weights of a model.
     identity = json_digest(
@@ -121,7 +121,7 @@ def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
         )
 
 
-def _train_passes(run, plan: Plan, rows: Rows, folder: Path, measure) -> None:
+def _train_passes(run, plan: Plan, rows: TrainingRows, folder: Path, measure) -> None:
     """Train until a pass lowers the held-out loss by less than the share `patience`, for at most
     `epochs` passes.
 
@@ -178,7 +178,7 @@ def held_out_losses(
     _, loss = class_and_loss(recipe)
     device, totals, weight = drafter.embed_tokens.weight.device, {}, 0.0
     with autocast(device, precision_on(device, recipe.precision)):
-        for batch in Rows(recipe, cache).held_out_batches():
+        for batch in TrainingRows(recipe, cache).held_out_batches():
             numerator, share, terms = loss(
                 drafter, TrainingBatch(*(tensor.to(device) for tensor in batch)), recipe.loss, 1.0
             )
@@ -193,7 +193,7 @@ def held_out_losses(
     return {name: value / weight for name, value in totals.items()}
 
 
-class Rows:
+class TrainingRows:
     """The rows of a cache in the batches of a recipe: rows to learn from, and the last ones, which
     are held out.
 

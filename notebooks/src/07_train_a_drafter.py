@@ -524,11 +524,11 @@ from dspark_lite.course.measure.whole_drafter import expected_length
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
 from dspark_lite.training.blocks import TrainingBatch
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training.train import Rows
+from dspark_lite.training.train import TrainingRows
 
 asked = {domain: lab.prompts[domain][:10] for domain in domains}  # held out
 answers, held_out_answers = whole_drafter.lesson_answers(lab, recipe.data, asked, folder)  # (token ids, length of the prompt) each
-rows = Rows(recipe, build_cache(target, answers, recipe.config.target_layer_ids, folder / "cache"))  # batches, in a new order each epoch
+rows = TrainingRows(recipe, build_cache(target, answers, recipe.config.target_layer_ids, folder / "cache"))  # batches, in a new order each epoch
 held_out = whole_drafter.held_out_blocks(lab, recipe.config.target_layer_ids, asked, held_out_answers)
 expected = {"the lab's DSpark": expected_length(lab, lab.drafter("dspark"), held_out)}  # {whose: {domain: tokens and rounds of each answer}}
 expected["DFlash"] = expected_length(lab, dflash, held_out)

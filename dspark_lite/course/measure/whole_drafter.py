@@ -20,7 +20,7 @@ from dspark_lite.training.blocks import (
 from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import Data
-from dspark_lite.training.train import Rows
+from dspark_lite.training.train import TrainingRows
 from . import evaluation
 from .journal import header
 from .lab import Lab
@@ -189,7 +189,7 @@ def train_whole(lab: Lab, folder: Path, sees, loss, prompts: int) -> dict:
     """
     recipe = load_recipe(f"lesson-{lab.profile}")
     answers = answered_rows(lab.target, recipe.data, folder / "answers.jsonl")
-    rows = Rows(
+    rows = TrainingRows(
         recipe,
         build_cache(lab.target, answers, recipe.config.target_layer_ids, folder / "cache"),
     )
