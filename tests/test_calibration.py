@@ -29,7 +29,7 @@ from dspark_lite.scheduling.calibration import (
     auc,
     brier,
     by_position,
-    check,
+    check_calibration,
     ece,
     ece_floor,
     fit_sts,
@@ -152,9 +152,9 @@ def test_the_newest_window_is_checked_after_every_so_many_blocks(options, checks
         asked.append((block, len(logits), sts.temperatures))
         np.testing.assert_array_equal(logits, seen[0][block - options["window"] : block])
         np.testing.assert_array_equal(accepted, seen[1][block - options["window"] : block])
-        return check(sts, logits, accepted)
+        return check_calibration(sts, logits, accepted)
 
-    monkeypatch.setattr(online_sts, "check", checking)
+    monkeypatch.setattr(online_sts, "check_calibration", checking)
     changed = []
     for block, (row, count) in enumerate(zip(*seen), start=1):
         if live.observe([row], [count]):
@@ -210,11 +210,11 @@ def test_by_position_is_about_survival():
 def test_a_stale_calibration_is_told_from_one_that_fits():
     logits, accepted = made()
     sts = fit_sts(logits, accepted)
-    assert check(sts, *made(seed=1)).fits
-    stale = check(sts, *made(seed=1, heat=0.5))
+    assert check_calibration(sts, *made(seed=1)).fits
+    stale = check_calibration(sts, *made(seed=1, heat=0.5))
     assert not stale.fits and stale.stored > stale.fresh + calibration.STALE
     with pytest.raises(RequestError, match="blocks of 4 drafts, and these have 7"):
-        check(sts, *made(gamma=7))
+        check_calibration(sts, *made(gamma=7))
 
 
 @pytest.mark.parametrize(

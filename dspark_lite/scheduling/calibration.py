@@ -245,7 +245,7 @@ def fit_sts(
     )
 
 
-class Check(NamedTuple):
+class CalibrationCheck(NamedTuple):
     """How a stored calibration does on fresh rollouts: mean ECE over positions `raw`, `stored`, and
     of a `fresh` fit."""
 
@@ -259,7 +259,7 @@ class Check(NamedTuple):
         return self.stored <= self.fresh + STALE
 
 
-def check(sts: STS, logits, accepted) -> Check:
+def check_calibration(sts: STS, logits, accepted) -> CalibrationCheck:
     """Return whether a stored calibration still fits these observations. Raise RequestError for
     another gamma."""
     check_observations(logits, accepted)
@@ -271,6 +271,6 @@ def check(sts: STS, logits, accepted) -> Check:
         )
     fresh = fit_sts(logits, accepted)
     stored = by_position(logits, accepted, sts.temperatures)["ece"]
-    return Check(
+    return CalibrationCheck(
         float(np.mean(fresh.ece_before)), float(np.mean(stored)), float(np.mean(fresh.ece_after))
     )

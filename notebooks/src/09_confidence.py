@@ -601,7 +601,7 @@ claims({"the public notebook's prices fall, too": list(public.values()) == sorte
 # stored one wrong: temperature 0.5 or 2, prompts of your own, only the first blocks of answers. Predict whether the head becomes
 # too sure or not sure enough. Then observe at least 32 prompts of each domain (`from dspark_lite.course.measure.confidence import observe`;
 # `observe(lab, dspark, texts, temperature=0.5)`), and as a control the same prompts at temperature 1.
-# `calibration.check(sts, logits, accepted)` compares the stored fit with a fresh one.
+# `calibration.check_calibration(sts, logits, accepted)` compares the stored fit with a fresh one.
 #
 # <details><summary>Hint</summary>
 #

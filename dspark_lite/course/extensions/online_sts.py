@@ -5,12 +5,12 @@ from collections import deque
 import numpy as np
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.scheduling.calibration import STS, check, fit_sts
+from dspark_lite.scheduling.calibration import STS, check_calibration, fit_sts
 
 
 class OnlineSTS:
     """Sequential temperature scaling over a `window` of the newest blocks: once it is full, the temperatures are checked after `every`
-    further blocks, and where a fresh fit would do better (calibration.check) it takes their place as `sts`.
+    further blocks, and where a fresh fit would do better (calibration.check_calibration) it takes their place as `sts`.
 
     Blocks must be verified whole, and chosen by lot: a service takes one in a few for it. Those that a scheduler itself verified
     whole are blocks that were trusted, and a head that trusts too little would never hear of it. Raises RequestError for a
@@ -35,7 +35,7 @@ class OnlineSTS:
             self._fresh += 1
             if self._fresh >= self.every and len(self._accepted) == self._accepted.maxlen:
                 newest, self._fresh = (np.stack(self._logits), np.array(self._accepted)), 0
-                if not check(self.sts, *newest).fits:
+                if not check_calibration(self.sts, *newest).fits:
                     self.sts = fit_sts(*newest, dataset=self.sts.dataset, draft=self.sts.draft)
                     self.refits += 1
         return self.refits > before

@@ -14,7 +14,7 @@ from dspark_lite.scheduling.calibration import (
     STS,
     Observations,
     by_position,
-    check,
+    check_calibration,
     check_confidence_head,
     ece_floor,
     fit_sts,
@@ -187,7 +187,7 @@ def calibration_report(
         for domain, observed in {"all": together, **observations}.items()
         for row in _report_rows(domain, observed, sts)
     ]
-    result = check(sts, together.logits, together.accepted)
+    result = check_calibration(sts, together.logits, together.accepted)
     conclusion = "fits" if result.fits else otherwise
     stored = {
         domain: {
