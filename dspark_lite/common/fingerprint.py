@@ -15,7 +15,7 @@ LANES = 4093  # sums of a checksum; a prime, so that swapped rows change lanes
 PART = 1 << 24  # numbers that a fingerprint converts at a time
 
 
-def network(model) -> nn.Module | None:
+def module_of(model) -> nn.Module | None:
     """Return the torch module of a target or a drafter, or None for a drafter without weights."""
     while not isinstance(model, nn.Module) and hasattr(model, "model"):
         model = model.model  # a small language model has a target, a target has its model
@@ -55,7 +55,7 @@ def fingerprint(model) -> str | None:
     float16, so numbers below 6e-8 count as 0. Raise CheckpointError for weights that are not in
     memory.
     """
-    module = network(model)
+    module = module_of(model)
     if module is None:
         return None
     shapes, sums = [], []

@@ -5,7 +5,7 @@ from functools import singledispatch
 import torch
 
 from ..common.errors import RequestError
-from ..common.fingerprint import network
+from ..common.fingerprint import module_of
 from ..decoding.proposal import Drafter, draft_length
 from ..decoding.target import Target
 from ..drafters.autoregressive import Autoregressive
@@ -88,7 +88,7 @@ def _(drafter: PromptLookup, gamma: int, backend: str) -> Drafter:
 
 def _forget_if_changed(owner: Target | Drafter) -> None:
     """Forget what was prepared for a target or a drafter that has changed since."""
-    model = network(owner)
+    model = module_of(owner)
     present = None if model is None else snapshot(model, owner.name)
     if vars(owner).get("prepared_for", ()) != present:
         owner.prepared, owner.prepared_for = {}, present

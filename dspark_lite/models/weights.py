@@ -2,7 +2,7 @@
 
 import torch
 
-from ..common.fingerprint import network
+from ..common.fingerprint import module_of
 
 
 def kv_bytes(config, item: int) -> int:
@@ -33,7 +33,7 @@ def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
     `drafter` may be None. Weights that both use count as the target's. The room that a growing
     cache keeps free is not counted. Models on the meta device give the bytes that they would take.
     """
-    models = [network(model) for model in (target, drafter) if model is not None]
+    models = [module_of(model) for model in (target, drafter) if model is not None]
     # On the meta device every address is 0, so a tensor of the same name counts as shared.
     shared = {name: weight.data_ptr() for name, weight in target_weights(target).items()}
     draft_weights = [

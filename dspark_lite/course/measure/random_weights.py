@@ -250,7 +250,7 @@ def write_random(folder: Path, config: dict, device: torch.device) -> None:
     from huggingface_hub import split_torch_state_dict_into_shards
 
     with torch.device("meta"):
-        shapes = weights.network(released.build("target", config)).bfloat16().state_dict()
+        shapes = weights.module_of(released.build("target", config)).bfloat16().state_dict()
     if config.get("tie_word_embeddings"):
         shapes.pop("lm_head.weight")
     folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS as LABELS
-from dspark_lite.common.fingerprint import network
+from dspark_lite.common.fingerprint import module_of
 from . import shapes
 from .forced_rounds import forced_text, measure_parts
 
@@ -227,7 +227,9 @@ def multiplied(model) -> int:
     """Return the bytes of the weights that a pass of a target, drafter or module multiplies with;
     embeddings are looked up instead."""
     modules = [
-        module for module in network(model).modules() if not isinstance(module, torch.nn.Embedding)
+        module
+        for module in module_of(model).modules()
+        if not isinstance(module, torch.nn.Embedding)
     ]
     return shapes.ITEM * sum(
         value.numel() for module in modules for value in module.parameters(recurse=False)
@@ -255,7 +257,7 @@ def launches(drafter: str) -> dict[str, int]:
             for role in ("target", drafter)
         )
         for part in (target, model) if model else (target,):
-            network(
+            module_of(
                 part
             ).bfloat16()  # in float32 the casts of a 16-bit model are not there to be counted
         text = forced_text(

@@ -13,7 +13,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.fingerprint import network
+from dspark_lite.common.fingerprint import module_of
 from dspark_lite.course.names import PROFILES
 from dspark_lite.course.result_files import reference
 from dspark_lite.decoding.target import Target
@@ -75,7 +75,7 @@ def module(role: str):
     """Return a model of the released profile in 16 bit, with shapes and no numbers."""
     with torch.device("meta"):
         model = build(role, config(role))
-    network(model).bfloat16()
+    module_of(model).bfloat16()
     return model
 
 
@@ -88,7 +88,7 @@ def narrow_config(role: str) -> dict:
 
 def parameter_count(model) -> int:
     """Return numbers in a target or a drafter, each once, however many places share it."""
-    return sum(parameter.numel() for parameter in network(model).parameters())
+    return sum(parameter.numel() for parameter in module_of(model).parameters())
 
 
 def file_bytes(role: str) -> int:
