@@ -44,7 +44,7 @@ def attend(
     )
 
 
-def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a boolean mask (True: visible) as numbers to add to scores: 0 or -inf."""
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
         ~visible, -torch.inf
@@ -52,7 +52,7 @@ def hiding(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @contextmanager
-def attending(model, implementation: str):
+def use_attention(model, implementation: str):
     """Switch the model to an attention that transformers knows by this name, and back afterwards,
     also after an error: others share the model."""
     usual = model.config._attn_implementation

@@ -18,7 +18,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, DynamicCache
 
-from .attention import attend, attending, hiding
+from .attention import additive_mask, attend, use_attention
 from .proposal import Drafter, Proposal, stack_proposals
 from .sampling import Randomness
 from .sequence import Sequence
@@ -74,7 +74,7 @@ class RowStore:
         self.pairs: list[list[torch.Tensor] | None] = [None] * layers
         self.lengths, self.joined, self.room, self.device = [0] * rows, range(rows), 0, device
 
-    def enter(self, tokens: int, counts: list[int] | None = None) -> torch.Tensor:
+    def begin_pass(self, tokens: int, counts: list[int] | None = None) -> torch.Tensor:
         """Begin a pass over [R, tokens] and return its positions [R, tokens]. With `counts`, the
         last `counts[r]` tokens of row r count and the others are padding at position 0."""
         starts = [self.lengths[row] for row in self.joined]
@@ -94,13 +94,13 @@ class RowStore:
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:
         """Begin a pass over tokens [R, L, ...] and return their positions [R, L]."""
-        return self.enter(entering.shape[1])
+        return self.begin_pass(entering.shape[1])
 
     def causal_mask(self, dtype: torch.dtype) -> torch.Tensor:
         """Return the mask [R, 1, L, S] of the pass as numbers to add: a token sees its row up to
         itself."""
         entries = torch.arange(self.longest, device=self.device)
-        return hiding(entries <= self.position[..., None], dtype)[:, None]
+        return additive_mask(entries <= self.position[..., None], dtype)[:, None]
 
     def mask(self, tokens: int) -> torch.Tensor | None:
         """Return the mask [R, 1, 1, S] of a block whose tokens see their row and one another; None
@@ -177,9 +177,9 @@ class SharedCache:
         ]
 
     def _pass(self, token_ids, taps, counts=None, **options) -> TargetOutput:
-        target, positions = self.target, self.store.enter(token_ids.shape[1], counts)
+        target, positions = self.target, self.store.begin_pass(token_ids.shape[1], counts)
         shared = target.config._attn_implementation == "sdpa"
-        with attending(target.model, GROUPED) if shared else nullcontext():
+        with use_attention(target.model, GROUPED) if shared else nullcontext():
             return target.read(
                 token_ids,
                 self.store,

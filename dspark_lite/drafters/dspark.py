@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..decoding.attention import attend, hiding
+from ..decoding.attention import additive_mask, attend
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
 from ..decoding.rows import RowStore
 from ..decoding.sampling import draw_at, probabilities
@@ -101,7 +101,8 @@ class Backbone(Draft):
             block, queries = attention.keys_values(y, rope), attention.queries(y, rope)
             past = attention.keys_values(context, context_rope)
             if mask is None:
-                hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n]
+                visible = positions < anchors[..., None]  # [B, K, n]
+                hidden_from = additive_mask(visible, torch.float32)
                 mixed = packed_attention(queries, past, block, hidden_from, attention.scale)
             else:
                 # keys, values: [B, m, n + K * g, d]

@@ -8,7 +8,7 @@ enter, S is the limit, m key heads of size d.
 import torch
 from transformers import AttentionInterface
 
-from ..decoding.attention import attend, hiding
+from ..decoding.attention import additive_mask, attend
 
 STATIC = "dspark_lite_static"  # the name of `static_attention` in transformers
 MIN_CAPACITY = 2048  # entries; storage doubles from here on
@@ -82,13 +82,13 @@ class StaticContext:
 
     def mask(self, tokens: int) -> torch.Tensor:
         """Return the mask [1, 1, 1, S] that hides all entries after a block of `tokens` tokens."""
-        return hiding(
+        return additive_mask(
             self.entry_index < self.device_length + self.draft_offset + tokens, self.dtype
         )[None, None]
 
     def causal_mask(self, positions: torch.Tensor) -> torch.Tensor:
         """Return the mask [1, 1, T, S] that hides later entries from tokens at positions [1, T]."""
-        return hiding(self.entry_index <= positions[0, :, None], self.dtype)[None, None]
+        return additive_mask(self.entry_index <= positions[0, :, None], self.dtype)[None, None]
 
     def append(
         self, layer: int, keys: torch.Tensor, values: torch.Tensor

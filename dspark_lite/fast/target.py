@@ -3,7 +3,7 @@
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.attention import attending
+from ..decoding.attention import use_attention
 from ..decoding.target import Target, TargetOutput
 from .passes import CompiledPass, column_major
 from .static_context import STATIC, StaticContext
@@ -47,7 +47,7 @@ class FastTarget(Target):
         self._check_newest(cache)
         count = token_ids.shape[1]
         self.token_ids[:, :count] = token_ids
-        with attending(self.model, STATIC):
+        with use_attention(self.model, STATIC):
             logits, features = self.reading(self.context.begin_pass(self.slots))
         self.context.commit(count)
         return TargetOutput(logits[:, :count], None if features is None else features[:, :count])

@@ -15,7 +15,7 @@ import torch
 from transformers import AttentionInterface
 
 from ..common.errors import RequestError
-from ..decoding.attention import attend, attending, hiding
+from ..decoding.attention import additive_mask, attend, use_attention
 from ..decoding.target import TargetOutput, Target
 from ..drafters.autoregressive import Autoregressive, ChainState
 from ..drafters.dspark import Backbone
@@ -146,7 +146,7 @@ class Layout:
     def added_mask(self, dtype: torch.dtype) -> torch.Tensor:
         """Return the mask [R, 1, L, S] as numbers to add to scores. All layers of a step share it."""
         if self._added is None:
-            self._added = hiding(self.mask, dtype)[:, None]
+            self._added = additive_mask(self.mask, dtype)[:, None]
         return self._added
 
     def by_request(self, flat: torch.Tensor) -> torch.Tensor:
@@ -222,7 +222,7 @@ def ragged_step(
     Return logits [1, N, V], or at the indices `logits_at` [R] alone, and features [1, N, taps * H].
     The layout is the cache of the pass, and reaches `ragged_attention` as a keyword argument.
     """
-    with attending(target.model, RAGGED):
+    with use_attention(target.model, RAGGED):
         return target.read(
             token_ids[None],
             layout,

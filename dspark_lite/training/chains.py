@@ -11,7 +11,7 @@ Shapes: B sequences of n tokens, K anchors, g passes, N slots that count.
 import torch
 import torch.nn.functional as F
 
-from ..decoding.attention import hiding
+from ..decoding.attention import additive_mask
 from .blocks import TrainingBatch, block_targets
 from .recipe import LossWeights
 
@@ -29,7 +29,7 @@ def unrolled_hidden(
     _, inputs = drafter.layer_input(ids[:, 1:], hidden[:, :-1])
     positions = torch.arange(inputs.shape[1], device=ids.device)
     context = layer.self_attn.keys_values(inputs, drafter.rope(positions[None]))
-    hidden_from = hiding(positions < anchors[..., None], torch.float32)  # [B, K, n - 1]
+    hidden_from = additive_mask(positions < anchors[..., None], torch.float32)  # [B, K, n - 1]
     hidden = hidden[torch.arange(len(ids), device=ids.device)[:, None], anchors - 1]
     own = []
     for k in range(tokens.shape[-1]):

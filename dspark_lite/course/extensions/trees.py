@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.attention import hiding
+from dspark_lite.decoding.attention import additive_mask
 from dspark_lite.decoding.answer import Generation, Round
 from dspark_lite.decoding.checks import check_request, stop_set, until_stop
 from dspark_lite.decoding.sampling import Randomness, draw, probabilities
@@ -88,7 +88,7 @@ def verify_tree(target, cache, entering: torch.Tensor, tree: Tree, taps=()):
     context and its own branch: logits [1, N + 1, V] and features."""
     length, (seen, depth) = cache.get_seq_length(), tree.lines()
     context = torch.ones(len(seen), length, dtype=torch.bool)
-    mask = hiding(torch.cat([context, seen], 1), target.dtype).to(target.device)
+    mask = additive_mask(torch.cat([context, seen], 1), target.dtype).to(target.device)
     return target.read(
         entering,
         cache,
