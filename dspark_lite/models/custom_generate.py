@@ -17,7 +17,7 @@ from ..decoding.proposal import Drafter, Policy, start_policy
 from ..decoding.sampling import Randomness
 from ..decoding.target import Target
 from .checkpoints import check_loaded, load_drafter
-from .request_batch import Batch, Request
+from .request_batch import GenerateBatch, GenerateCall
 
 # Arguments that transformers prepares for its own loop, and that this loop builds itself.
 LOOP_ARGUMENTS = {
@@ -100,10 +100,10 @@ class CustomGenerate:
         )
         with in_its_modes(model):
             model.eval()
-            request = Request(
+            request = GenerateCall(
                 input_ids, logits_processor, stopping_criteria, generation_config, self.generator
             )
-            batch = Batch(self.target, self.drafter, prompts, request)
+            batch = GenerateBatch(self.target, self.drafter, prompts, request)
             self.answers = [row.answer for row in batch.rows]
             for tokens in batch.steps(start_policy(self.policy)):
                 if streamer is not None:

@@ -68,7 +68,7 @@ class Warped(RandomSource):
         return draw(self.warp(probs), self.generator)
 
 
-class Request:
+class GenerateCall:
     """What a caller asks for: the prompts' ids [B, n], and how tokens are chosen and answers end.
 
     `warpers` are the processors that warp drafts and guesses too; a temperature in front of the
@@ -78,7 +78,7 @@ class Request:
     def __init__(self, ids, processors, criteria, config, generator: Randomness):
         self.ids, self.processors, self.criteria = ids, processors, criteria
         self.config, self.generator, self.sampled = config, generator, config.do_sample
-        self.most = (criteria.max_length or config.max_length) - ids.shape[1]
+        self.max_new_tokens = (criteria.max_length or config.max_length) - ids.shape[1]
         # As in transformers' loop, an ended row gets no padding without a criterion for EOS tokens.
         stops = [each.eos_token_id for each in criteria if hasattr(each, "eos_token_id")]
         self.stops = {token for tokens in stops for token in tokens.tolist()}
@@ -114,8 +114,8 @@ class Request:
 class RequestRows(Rows):
     """The rows of a request. A draft is accepted by what the warpers make of the logits."""
 
-    def __init__(self, target, drafter, prompts, request: Request, observe):
-        longest = max(prompt.shape[1] for prompt in prompts) + request.most
+    def __init__(self, target, drafter, prompts, request: GenerateCall, observe):
+        longest = max(prompt.shape[1] for prompt in prompts) + request.max_new_tokens
         super().__init__(
             target, drafter, prompts, longest, request.temperature, request.source, observe=observe
         )
@@ -247,17 +247,17 @@ class Payoff:
         return decides and drafted * one_each > plain * tokens
 
 
-class Batch:
+class GenerateBatch:
     """The rows of a request, whose texts, ids [B, n], grow by a token at every step.
 
     As in transformers' own loop, a row continues with padding after an EOS token. The target reads
     the padding only if the caller asks for scores or logits.
     """
 
-    def __init__(self, target, drafter, prompts: list[torch.Tensor], request: Request):
+    def __init__(self, target, drafter, prompts: list[torch.Tensor], request: GenerateCall):
         prompts = [prompt.to(target.device) for prompt in prompts]
         for prompt in prompts:
-            check_request(target, prompt, request.most, request.temperature)
+            check_request(target, prompt, request.max_new_tokens, request.temperature)
         self.request, self.ids, self.device = request, request.ids, target.device
         self.scores, self.logits = (() if output else None for output in request.outputs)
         self.watch, self.fresh, begun = Stopwatch(target.device), [], clock(target.device)
@@ -294,7 +294,7 @@ class Batch:
     def steps(self, policy: Policy | None) -> Iterator[torch.Tensor]:
         """Yield the next tokens [B] of all rows, until every row has ended."""
         while not all(row.ended for row in self.rows):
-            spent = [row for row in self.rows if not row.queue and not self.idle(row)]
+            spent = [row for row in self.rows if not row.queue and not self.needs_no_logits(row)]
             padded = [row for row in spent if self.padded(row)]
             if padded:
                 self.read_padding(padded)
@@ -306,7 +306,7 @@ class Batch:
         """Return whether a row continues with padding."""
         return row.ended and self.request.padding is not None
 
-    def idle(self, row: Row) -> bool:
+    def needs_no_logits(self, row: Row) -> bool:
         """Return whether nobody asks what the target makes of a row."""
         return self.padded(row) and not any(self.request.outputs)
 
@@ -351,7 +351,7 @@ class Batch:
 
     def lacking(self, row: Row) -> int:
         """Return how many tokens a row can still get behind the settled ones."""
-        return self.request.most - row.written - len(row.settled)
+        return self.request.max_new_tokens - row.written - len(row.settled)
 
     def finished(self, row: Row) -> bool:
         """Return whether a row has all its tokens, though the caller has not seen them yet."""
@@ -460,7 +460,7 @@ class Batch:
                 block.seconds = spent
             self.fresh = []
         for row, token, ends in zip(self.rows, tokens, ended):
-            if self.idle(row):
+            if self.needs_no_logits(row):
                 continue
             if not row.ended:
                 row.answer.decode_seconds = seconds
