@@ -321,8 +321,10 @@ class GenerateBatch:
         block = self.models.draft()  # tokens [R, k], each drawn from its row of probs [R, k, V]
         block = self.models.schedule(policy, block)
         logits = self.models.verify(block)  # [R, k+1, V], in one pass of the target
-        verdict = self.models.accept(block, logits) if self.settles else None
-        self.queue(block, logits, verdict)
+        if self.settles:
+            self.enqueue_settled(block, logits, self.models.accept(block, logits))
+        else:
+            self.enqueue_guesses(block, logits)
 
     def measure(self) -> None:
         """Draft no more if it does not pay."""
@@ -394,30 +396,34 @@ class GenerateBatch:
         for _ in tail[accepted + 1 :]:
             row.queue.pop()
 
-    def queue(self, block: Proposal, logits: torch.Tensor, verdict: Verdict | None) -> None:
-        """Append the positions of a round to the queues of its rows: with a `verdict` those that
-        it settles, otherwise all."""
-        rows, drafts = [self.rows[number] for number in self.models.joined], block.tokens.tolist()
-        taken, coins, wanted = block.lengths, [()] * len(rows), any(self.request.outputs)
-        if verdict is not None:
-            taken, tokens = torch.stack(verdict).tolist()
-            drafts = [row[:count] + [token] for row, count, token in zip(drafts, taken, tokens)]
-            self._check(logits, block, taken)
-        else:
-            coins = self._coins(*block.tokens.shape)
-        whole = block.tokens.tolist()
-        for index, (row, count) in enumerate(zip(rows, taken)):
-            made = Block(whole[index][: block.lengths[index]])
-            self.fresh.append(made)
-            for k in range(count + 1):
-                position = Position(logits[index, k], drafted=k < count, block=made)
-                if verdict is not None:
-                    position.token, position.settled = drafts[index][k], True
-                    position.logits = position.logits if wanted else None
-                elif k < count:
-                    position.token, position.probs = drafts[index][k], block.probs[index, k]
-                    position.coin = coins[index][k]
+    def enqueue_settled(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> None:
+        """Append the positions that a verdict settles to the queues of the round's rows."""
+        taken, tokens = torch.stack(verdict).tolist()
+        self._check(logits, block, taken)
+        wanted = any(self.request.outputs)
+        for (row, made), read, count, token in zip(self._blocks(block), logits, taken, tokens):
+            for k, settled in enumerate([*made.drafts[:count], token]):
+                position = Position(read[k] if wanted else None, settled, settled=True)
+                position.drafted, position.block = k < count, made
                 row.queue.append(position)
+
+    def enqueue_guesses(self, block: Proposal, logits: torch.Tensor) -> None:
+        """Append all positions of a round to the queues of its rows: each draft is a guess."""
+        coins = self._coins(*block.tokens.shape)
+        for index, (row, made) in enumerate(self._blocks(block)):
+            for k, token in enumerate(made.drafts):
+                position = Position(logits[index, k], token, drafted=True, block=made)
+                position.probs, position.coin = block.probs[index, k], coins[index][k]
+                row.queue.append(position)
+            row.queue.append(Position(logits[index, len(made.drafts)], block=made))
+
+    def _blocks(self, block: Proposal) -> list[tuple[Row, Block]]:
+        """Return the rows of the round, each with its verified block."""
+        rows = [self.rows[number] for number in self.models.joined]
+        drafts = zip(block.tokens.tolist(), block.lengths)
+        made = [Block(tokens[:length]) for tokens, length in drafts]
+        self.fresh += made
+        return list(zip(rows, made))
 
     @torch.inference_mode()
     def read_padding(self, rows: list[Row]) -> None:
@@ -471,19 +477,14 @@ class GenerateBatch:
                 row.take(token, ends)
 
     def choose(self, heads: list[Position], scores, padded: list[bool]) -> list[int]:
-        """Return the next token of each row, by the processors' scores [B, V].
+        """Return the next token of each row, by the processors' scores [B, V]."""
+        if self.request.sampled:
+            return self._choose_sampled(heads, scores, padded)
+        return _choose_greedy(scores, padded)
 
-        Greedy: the largest score. Otherwise a coin decides about a guess, and after a rejection or
-        without a guess the token is drawn from the residual. Padded rows take part in the draws.
-        """
-
-        def unpadded(flags):
-            return [flag and not pads for flag, pads in zip(flags, padded)]
-
-        if not self.request.sampled:
-            tokens, failed = torch.stack([scores.argmax(-1), scores.isnan().any(1)]).tolist()
-            _check_finite(unpadded(failed), [])
-            return tokens
+    def _choose_sampled(self, heads: list[Position], scores, padded: list[bool]) -> list[int]:
+        """Return sampled tokens: a coin decides about a guess, and after a rejection or without a
+        guess the token is drawn from the residual. Padded rows take part in the draws."""
         device = scores.device
         guesses = torch.tensor([head.token or 0 for head in heads], device=device)
         coins = torch.tensor([head.coin for head in heads], device=device)
@@ -500,7 +501,7 @@ class GenerateBatch:
         else:
             tossed = coins < keep
         failed, broken, tossed = torch.stack([undefined(scores), keep.isnan(), tossed]).tolist()
-        _check_finite(unpadded(failed), unpadded(broken))
+        _check_finite(_unpadded(failed, padded), _unpadded(broken, padded))
         rejected = [n for n, (keeps, pads) in enumerate(zip(tossed, padded)) if pads or not keeps]
         if rejected:
             rows = torch.tensor(rejected, device=device)
@@ -527,6 +528,18 @@ class GenerateBatch:
 def logits_of_none(tokens: torch.Tensor) -> torch.Tensor:
     """Return the `probs` of tokens [R, k] that were not drawn."""
     return torch.empty(*tokens.shape, 0, device=tokens.device)
+
+
+def _choose_greedy(scores: torch.Tensor, padded: list[bool]) -> list[int]:
+    """Return the token with the largest score [B, V] of each row."""
+    tokens, failed = torch.stack([scores.argmax(-1), scores.isnan().any(1)]).tolist()
+    _check_finite(_unpadded(failed, padded), [])
+    return tokens
+
+
+def _unpadded(flags: list[bool], padded: list[bool]) -> list[bool]:
+    """Return the flags of rows, False for those that continue with padding."""
+    return [flag and not pads for flag, pads in zip(flags, padded)]
 
 
 def _keep_probabilities(probs, draft_probs, drafts, coins) -> torch.Tensor:
