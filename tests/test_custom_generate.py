@@ -631,6 +631,27 @@ def test_what_is_not_honoured_is_refused_in_one_sentence(model, dspark, options,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("generate", "streamer"), ("_sample", "streamer, assistant_model=None")],
+)
+def test_a_caller_that_is_not_transformers_generate_is_refused(model, dspark, name, parameters):
+    """A changed transformers must not lose a streamer silently."""
+    calls = f"def {name}(custom, {parameters}, **given): return custom(**given)"
+    exec(calls, functions := {})
+    with pytest.raises(RequestError, match=f"and {name} called it; call") as caught:
+        functions[name](
+            dspark,
+            streamer=Collected(),
+            model=model,
+            input_ids=PROMPTS[0],
+            logits_processor=LogitsProcessorList(),
+            stopping_criteria=[],
+            generation_config=model.generation_config,
+        )
+    assert "\n" not in str(caught.value)
+
+
 def test_another_model_a_filled_cache_and_another_drafter_are_refused(pair, model, dspark):
     with pytest.raises(RequestError, match="loaded for another model object"):
         new(load_target(str(pair / "target")).model, PROMPTS[0], custom_generate=dspark)

@@ -9,6 +9,7 @@ import inspect
 from contextlib import contextmanager
 
 import torch
+import transformers
 from transformers import DynamicCache
 
 from ..common.errors import RequestError
@@ -91,9 +92,7 @@ class CustomGenerate:
         **model_kwargs,
     ):
         """Return prompts with their answers, ids [B, n + m], as transformers' own loop does."""
-        # transformers (5.23) does not pass `streamer` and `assistant_model` on. Its frame has them.
-        caller = inspect.currentframe().f_back.f_locals
-        streamer, assistant = caller.get("streamer"), caller.get("assistant_model")
+        streamer, assistant = _arguments_of_caller()
         self._check(model, input_ids, generation_config, model_kwargs, streamer, assistant)
         prompts = unpadded(
             input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
@@ -103,7 +102,7 @@ class CustomGenerate:
             request = GenerateCall(
                 input_ids, logits_processor, stopping_criteria, generation_config, self.generator
             )
-            batch = GenerateBatch(self.target, self.drafter, prompts, request)
+            batch = GenerateBatch.begin(self.target, self.drafter, prompts, request)
             self.answers = [row.answer for row in batch.rows]
             for tokens in batch.steps(start_policy(self.policy)):
                 if streamer is not None:
@@ -154,6 +153,22 @@ class CustomGenerate:
             raise RequestError(
                 f"a streamer takes one answer, and {len(input_ids)} are asked for; stream one prompt at a time"
             )
+
+
+def _arguments_of_caller() -> tuple:
+    """Return the `streamer` and the `assistant_model` of the `generate` that called CustomGenerate.
+
+    transformers (5.23) does not pass them on, but its frame has them. Raise RequestError for a
+    frame of another function, or without them.
+    """
+    caller = inspect.currentframe().f_back.f_back  # the frame behind CustomGenerate.__call__
+    name, given = caller.f_code.co_name, caller.f_locals
+    if name != "generate" or not {"streamer", "assistant_model"} <= given.keys():
+        raise RequestError(
+            f"CustomGenerate takes streamer and assistant_model from the frame of transformers' generate, and {name} called it; call "
+            f"model.generate(..., custom_generate=...), with transformers 5.23 if {transformers.__version__} keeps them elsewhere"
+        )
+    return given["streamer"], given["assistant_model"]
 
 
 @contextmanager

@@ -254,34 +254,51 @@ class GenerateBatch:
     the padding only if the caller asks for scores or logits.
     """
 
-    def __init__(self, target, drafter, prompts: list[torch.Tensor], request: GenerateCall):
+    def __init__(self, models: RequestRows, rows: list[Row], begun: float):
+        request, drafter = models.request, models.drafter
+        self.request, self.ids, self.device = request, request.ids, models.target.device
+        self.models, self.rows, self.begun = models, rows, begun
+        self.scores, self.logits = (() if output else None for output in request.outputs)
+        self.watch, self.fresh = models.observe, []
+        # Without a drafter nothing runs ahead, and rows draw together as in transformers' loop.
+        self.settles = request.reads_no_text and drafter is not None
+        # A time changes greedy text not at all, and sampled text of the same seed.
+        measured = drafter is not None and len(rows) > 1 and not request.sampled
+        self.payoff = Payoff() if measured else None
+
+    @classmethod
+    def begin(cls, target, drafter, prompts: list[torch.Tensor], request: GenerateCall):
+        """Read the prompts [1, n] and return their batch; rows that settle have their first token.
+
+        Raise RequestError for a prompt that the target cannot read.
+        """
         prompts = [prompt.to(target.device) for prompt in prompts]
         for prompt in prompts:
             check_request(target, prompt, request.max_new_tokens, request.temperature)
-        self.request, self.ids, self.device = request, request.ids, target.device
-        self.scores, self.logits = (() if output else None for output in request.outputs)
-        self.watch, self.fresh, begun = Stopwatch(target.device), [], clock(target.device)
+        watch, started = Stopwatch(target.device), clock(target.device)
         with torch.inference_mode():
-            self.models = RequestRows(target, drafter, prompts, request, self.watch)
-        self.begun = clock(target.device)
-        # Without a drafter nothing runs ahead, and rows draw together as in transformers' loop.
-        self.settles = request.reads_no_text and drafter is not None
-        self.rows = [
+            models = RequestRows(target, drafter, prompts, request, watch)
+        begun = clock(target.device)
+        rows = [
             Row(number, prompt, Position(logits[-1]))
-            for number, (prompt, logits) in enumerate(zip(prompts, self.models.logits))
+            for number, (prompt, logits) in enumerate(zip(prompts, models.logits))
         ]
-        for row in self.rows:
-            row.answer.prefill_seconds = self.begun - begun
-        # A time changes greedy text not at all, and sampled text of the same seed.
-        measured = drafter is not None and len(prompts) > 1 and not request.sampled
-        self.payoff = Payoff() if measured else None
-        if self.settles:
-            nothing = Proposal(self.ids[:, :0].to(self.device), self.models.logits[:, :0])
-            nothing.lengths = [0] * len(prompts)
-            first = self.models.accept(nothing, self.models.logits).next_token.tolist()
-            self._check(self.models.logits, nothing, nothing.lengths)
-            for row, token in zip(self.rows, first):
-                row.head.token, row.head.settled = token, True
+        for row in rows:
+            row.answer.prefill_seconds = begun - started
+        batch = cls(models, rows, begun)
+        if batch.settles:
+            batch.settle_first()
+        return batch
+
+    def settle_first(self) -> None:
+        """Settle the token after every prompt, as that of a round without drafts."""
+        logits = self.models.logits  # [B, 1, V]
+        nothing = Proposal(self.ids[:, :0].to(self.device), logits[:, :0])
+        nothing.lengths = [0] * len(self.rows)
+        tokens = self.models.accept(nothing, logits).next_token.tolist()
+        self._check(logits, nothing, nothing.lengths)
+        for row, token in zip(self.rows, tokens):
+            row.head.token, row.head.settled = token, True
 
     def result(self):
         """Return what transformers' loop returns."""
