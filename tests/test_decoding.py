@@ -13,6 +13,7 @@ from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import Generation, Round, answer, generate, generate_together, stream
 from dspark_lite.decoding.proposal import Drafter, Proposal
+from dspark_lite.decoding.rows import RowStore
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.decoding.target import TargetOutput, Target
 from dspark_lite.serving.engine import Engine, Request
@@ -271,6 +272,25 @@ def test_the_drafter_is_given_what_was_committed_with_its_features(monkeypatch):
     torch.testing.assert_close(
         features, TARGET.prefill(ids, drafter.taps)[0].features, atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("joined", [[0, 1, 2], [2, 0, 1], [1, 2], [2, 1]], ids=str)
+def test_a_pass_gets_the_entries_of_its_rows_in_their_order(joined):
+    """Also if all rows join it in another order."""
+    store = RowStore(layers=1, rows=3, device=torch.device("cpu"))
+    prompts = torch.arange(24.0).view(3, 1, 4, 2)  # a key head, four tokens each
+    store.begin_pass(4)
+    store.append(0, prompts, -prompts)
+    store.lengths, store.joined = [4, 3, 2], joined
+    added = torch.tensor(joined).view(-1, 1, 1, 1) + torch.full((1, 1, 1, 2), 100.0)
+    starts = store.begin_pass(1)[:, 0].tolist()
+    assert starts == [store.lengths[row] for row in joined]
+    keys, values = store.append(0, added, -added)
+    for place, row in enumerate(joined):
+        kept = prompts[row, :, : starts[place]]
+        expected = torch.cat([kept, added[place]], 1)
+        assert torch.equal(keys[place, :, : starts[place] + 1], expected)
+        assert torch.equal(values[place, :, : starts[place] + 1], -expected)
 
 
 # Stop tokens ---------------------------------------------------------------------------------------------------------

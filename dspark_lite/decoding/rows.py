@@ -88,7 +88,8 @@ class RowStore:
         # Padding before a row's tokens is written behind all rows.
         entry = position if counts is None else position.where(position >= 0, self.room - 1)
         self.slot_index = (rows * self.room + entry).flatten()
-        self.index = None if len(starts) == len(self.lengths) else rows[:, 0]
+        in_place = list(self.joined) == list(range(len(self.lengths)))
+        self.index = None if in_place else rows[:, 0]
         self.position = position.clamp(min=0)
         return self.position
 
