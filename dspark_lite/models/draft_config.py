@@ -51,12 +51,12 @@ def parse_draft_config(kind: type, config: dict) -> DraftConfig:
     """
     flat = flattened(config)
     _check_parts(kind, flat)
-    _read_positions(kind, flat)
+    flat |= _positions(kind, flat)
     if kind is Gemma4DSpark:
-        _read_gemma4_sizes(flat)
+        flat |= _gemma4_sizes(flat)
     if issubclass(kind, DSpark):
-        _read_heads(flat)
-    _read_vocabulary(flat)
+        flat |= _heads(flat)
+    flat |= _vocabulary(flat)
     try:
         flat["target_layer_ids"] = tuple(flat["target_layer_ids"])
         parsed = kind.config_class(
@@ -94,17 +94,18 @@ def _check_parts(kind: type, flat: dict) -> None:
         )
 
 
-def _read_positions(kind: type, flat: dict) -> None:
-    """Set `rope_theta`, and for Gemma 4 `partial_rotary_factor`.
+def _positions(kind: type, flat: dict) -> dict:
+    """Return `rope_theta`, and for Gemma 4 `partial_rotary_factor`.
 
     transformers writes the base in two places. Raise CheckpointError if they disagree, and for
     scaled positions.
     """
     rope, older = flat.get("rope_parameters") or {}, flat.get("rope_scaling") or {}
+    positions = {}
     if kind is Gemma4DSpark:
         rope = rope.get("full_attention") or rope
         scalings, allowed = (rope.get("rope_type"),), ("proportional", "default")
-        flat["partial_rotary_factor"] = rope.get("partial_rotary_factor", 1.0)
+        positions["partial_rotary_factor"] = rope.get("partial_rotary_factor", 1.0)
     else:
         scalings = (rope.get("rope_type"), older.get("rope_type"), older.get("type"))
         allowed = (None, "default")
@@ -121,34 +122,34 @@ def _read_positions(kind: type, flat: dict) -> None:
             f"config.json of the draft names two bases of its rotary embedding, rope_theta {theta} and, in rope_parameters, "
             f"{newer}; it must name one"
         )
-    flat["rope_theta"] = theta or newer
+    return positions | {"rope_theta": theta or newer}
 
 
-def _read_gemma4_sizes(flat: dict) -> None:
-    """Rename the sizes of Gemma 4's full-attention layers to the names of other drafts."""
-    flat["head_dim"] = flat.get("global_head_dim") or flat.get("head_dim")
+def _gemma4_sizes(flat: dict) -> dict:
+    """Return the sizes of Gemma 4's full-attention layers, under the names of other drafts."""
+    sizes = {"head_dim": flat.get("global_head_dim") or flat.get("head_dim")}
     if flat.get("attention_k_eq_v") and flat.get("num_global_key_value_heads"):
-        flat["num_key_value_heads"] = flat["num_global_key_value_heads"]
+        sizes["num_key_value_heads"] = flat["num_global_key_value_heads"]
+    return sizes
 
 
-def _read_heads(flat: dict) -> None:
-    """Set the fields of a block draft's heads that a config may leave out.
+def _heads(flat: dict) -> dict:
+    """Return the fields of a block draft's heads that a config may leave out.
 
     Without `sample_from_anchor` the anchor's slot predicts, as in every draft that DeepSpec trains.
     Raise CheckpointError for a head that is not drafted here.
     """
-    anchor = flat.setdefault("sample_from_anchor", True)
+    anchor = flat.get("sample_from_anchor", True)
+    rank, head = flat.get("markov_rank") or 0, flat.get("markov_head_type") or "vanilla"
     if not isinstance(anchor, bool):
         raise CheckpointError(
             f"sample_from_anchor of this draft is {anchor!r}; it must be true (the anchor's slot predicts) or false (it does not)"
         )
-    flat["markov_rank"] = flat.get("markov_rank") or 0
-    flat["markov_head_type"] = flat.get("markov_head_type") or "vanilla"
-    if flat["markov_head_type"] not in SEQUENTIAL_HEADS:
+    if head not in SEQUENTIAL_HEADS:
         raise CheckpointError(
-            f"this draft has a sequential head of type {flat['markov_head_type']!r}; heads are {', '.join(SEQUENTIAL_HEADS)}"
+            f"this draft has a sequential head of type {head!r}; heads are {', '.join(SEQUENTIAL_HEADS)}"
         )
-    if not anchor and flat["markov_rank"] and flat["markov_head_type"] == "rnn":
+    if not anchor and rank and head == "rnn":
         raise CheckpointError(
             "this draft has an RNN head and does not predict from its anchor slot (sample_from_anchor: false); no format "
             "defines where its state starts in that layout; use a Markov or a gated head"
@@ -158,14 +159,17 @@ def _read_heads(flat: dict) -> None:
             "this draft has blocks of one slot, the anchor's, which does not predict (sample_from_anchor: false); such a block "
             "needs at least two slots"
         )
-    flat["enable_confidence_head"] = bool(flat.get("enable_confidence_head"))
-    flat["confidence_head_with_markov"] = (
-        bool(flat.get("confidence_head_with_markov")) and flat["markov_rank"] > 0
-    )
+    return {
+        "sample_from_anchor": anchor,
+        "markov_rank": rank,
+        "markov_head_type": head,
+        "enable_confidence_head": bool(flat.get("enable_confidence_head")),
+        "confidence_head_with_markov": bool(flat.get("confidence_head_with_markov")) and rank > 0,
+    }
 
 
-def _read_vocabulary(flat: dict) -> None:
-    """Set `draft_vocab_size` to None if the draft has all of its target's ids.
+def _vocabulary(flat: dict) -> dict:
+    """Return `draft_vocab_size`: None if the draft has all of its target's ids.
 
     Raise CheckpointError if it has more.
     """
@@ -174,8 +178,7 @@ def _read_vocabulary(flat: dict) -> None:
         raise CheckpointError(
             f"this draft draws from {outputs} ids of {ids}; draft_vocab_size is at most vocab_size"
         )
-    if outputs == ids:
-        flat["draft_vocab_size"] = None
+    return {"draft_vocab_size": None if outputs == ids else outputs}
 
 
 def _check_numbers(config: DraftConfig) -> None:
