@@ -99,16 +99,9 @@ def random_case(
     target, table = ToyTarget(_pairs(0.1 + 0.8 * uniform(2))), _pairs(0.1 + 0.8 * uniform(2))
     drafter = ToyDrafter(table, uniform(1).item(), uniform(2).round(decimals=1), gamma=2)
     sizes = torch.arange(1, 3 * requests + 1)
-    return (
-        target,
-        drafter,
-        CostTable(
-            sizes,
-            1
-            / (1 + uniform(len(sizes)).cumsum(0) * uniform(1))
-            * (0.8 + 0.4 * uniform(len(sizes))),
-        ),
-    )
+    seconds = 1 + uniform(len(sizes)).cumsum(0) * uniform(1)
+    jags = 0.8 + 0.4 * uniform(len(sizes))
+    return target, drafter, CostTable(sizes, 1 / seconds * jags)
 
 
 def _pairs(first: torch.Tensor) -> torch.Tensor:
