@@ -298,9 +298,7 @@ def optimise(
     with bar:
         while not finished:
             progress = plan.progress(step)
-            groups = [group for optimiser in optimisers for group in optimiser.param_groups]
-            for group, peak in zip(groups, peaks):
-                group["lr"] = peak * plan.rate(step, progress)
+            _set_rates(optimisers, peaks, plan.rate(step, progress))
             try:
                 losses = update(
                     accelerator, loss_module, optimisers, scaler, batch_at(step), progress
@@ -323,6 +321,13 @@ def optimise(
             bar.set_postfix({name: f"{loss:.3f}" for name, loss in losses.items()}, refresh=False)
     accelerator.wait_for_everyone()
     return log
+
+
+def _set_rates(optimisers, peaks: list[float], rate: float) -> None:
+    """Set the rate of every parameter group to the share `rate` of its peak."""
+    groups = [group for optimiser in optimisers for group in optimiser.param_groups]
+    for group, peak in zip(groups, peaks):
+        group["lr"] = peak * rate
 
 
 class LossModule(nn.Module):
