@@ -6,7 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -159,13 +158,6 @@ def recipe_of(fields, **changes):
 
 
 # Figures -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def closing():
-    """Closes the figures of a test."""
-    yield
-    plt.close("all")
 
 
 def written(fig):

@@ -411,7 +411,7 @@ def test_notes_are_numbered_as_the_figure_shows_their_claims(evaluated):
     assert list(ledger_forest.PARTS) == list(ledger.SECTIONS)
 
 
-def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(evaluated, closing):
+def test_the_forest_draws_every_margin_of_ours_and_of_the_papers(evaluated):
     panels = [axes for part in ledger_forest.PARTS for axes in ledger_forest.forest(part).axes]
     filled = sum(
         line.get_marker() == "o" and len(line.get_xdata()) == 1

@@ -88,7 +88,7 @@ def test_every_token_of_a_round_has_its_fate(outcome, committed, lost):
     assert token_boxes.judged_tokens(Letters, outcome) == (committed, lost)
 
 
-def test_a_figure_of_rounds_shows_every_kind_of_token(closing):
+def test_a_figure_of_rounds_shows_every_kind_of_token():
     rounds = [
         Round(3, 1, 2, [0, 1, 2], [0, 9], 0, 0),
         Round(0, 0, 1, [], [9], 0, 0),
@@ -119,7 +119,7 @@ def colours(fig) -> dict[str, list[str]]:
     return found
 
 
-def test_one_pass_judges_the_guesses_up_to_the_first_wrong_one(closing):
+def test_one_pass_judges_the_guesses_up_to_the_first_wrong_one():
     fig = figures.one_pass_figure(list("abcde"), list("bcxef"))
     assert colours(fig)[ACCEPTED.lower()] == ["b", "c"] and colours(fig)[NEXT.lower()] == ["x"]
     assert [text for text in written(fig) if text in set("✓✗–")] == ["✓", "✓", "✗", "–"]
@@ -209,7 +209,7 @@ def test_holes_are_a_reminder_and_a_loop_without_end_is_stopped(capsys):
     )
 
 
-def test_the_picture_of_a_round_names_its_steps(closing):
+def test_the_picture_of_a_round_names_its_steps():
     assert {
         "prefill",
         "parallel backbone",
@@ -222,7 +222,7 @@ def test_the_picture_of_a_round_names_its_steps(closing):
     } <= set(written(figures.round_picture()))
 
 
-def test_bars_of_speed_say_how_many_times_plain_decoding(closing):
+def test_bars_of_speed_say_how_many_times_plain_decoding():
     fig = figures.speed_bars(
         {"plain": {"math": 100.0, "chat": 50.0}, "dspark": {"math": 250.0, "chat": 60.0}},
         "a made device",

@@ -10,7 +10,7 @@ from dspark_lite.common import timing
 from dspark_lite.course.result_files import reference
 
 
-def test_the_cost_of_a_pass_is_said_in_the_title(closing):
+def test_the_cost_of_a_pass_is_said_in_the_title():
     (axes,) = figures.pass_cost_figure([1, 2, 4], [4.0, 5.0, 6.0], "a made device").axes
     assert axes.get_title() == "4 positions cost 1.5 times as much as one"
     assert list(axes.lines[0].get_ydata()) == [4.0, 5.0, 6.0] and list(
@@ -18,7 +18,7 @@ def test_the_cost_of_a_pass_is_said_in_the_title(closing):
     ) == [0, 16.0]
 
 
-def test_a_pass_takes_the_longer_of_reading_and_multiplying(closing):
+def test_a_pass_takes_the_longer_of_reading_and_multiplying():
     (axes,) = figures.envelope_figure([1, 8, 64], 4.0, 0.125, "a made GPU").axes
     assert axes.get_title() == "predicted for a made GPU: up to 32 positions for the price of one"
     assert list(axes.lines[0].get_ydata()) == [4.0, 4.0, 4.0, 8.0] and list(
@@ -71,7 +71,7 @@ def test_repeats_are_shuffled_and_the_shortest_counts(monkeypatch):
     assert timing.least_milliseconds({"one": None}, None) == {"one": 2.0}
 
 
-def test_a_round_is_laid_beside_the_plain_passes_that_it_saves(closing):
+def test_a_round_is_laid_beside_the_plain_passes_that_it_saves():
     fig = figures.round_cost_figure(2.5, 0.5, 1.5)
     (axes,) = fig.axes
     widths = [bar.get_width() for container in axes.containers for bar in container]

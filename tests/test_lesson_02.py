@@ -18,7 +18,7 @@ from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a
 P, Q = torch.tensor([0.6, 0.4]), torch.tensor([0.25, 0.75])
 
 
-def test_what_is_refused_is_what_is_owed(closing):
+def test_what_is_refused_is_what_is_owed():
     left, right = figures.overlap_figure(P, Q, ["A", "B"]).axes
     assert left.get_title() == "kept 0.65; refused 0.35 = owed 0.35" and bars(right) == [[1.0, 0.0]]
     _, none = figures.overlap_figure(P, P, ["A", "B"]).axes
@@ -29,19 +29,19 @@ def test_what_is_refused_is_what_is_owed(closing):
     )
 
 
-def test_no_tick_is_above_a_probability_of_one(closing):
+def test_no_tick_is_above_a_probability_of_one():
     left, _ = figures.overlap_figure(
         torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]), ["A", "B"]
     ).axes
     assert left.get_ylim() == pytest.approx((0, 1.4)) and max(left.get_yticks()) <= 1.01
 
 
-def test_lossy_decoders_are_counted(closing):
+def test_lossy_decoders_are_counted():
     (axes,) = figures.total_variation_figure({"exact": 1e-8, "wrong": 0.1, "worse": 0.3}).axes
     assert axes.get_title() == "2 of 3 decoders do not reproduce the target's distribution"
 
 
-def test_simulated_shares_lie_over_what_is_wanted(closing):
+def test_simulated_shares_lie_over_what_is_wanted():
     (axes,) = figures.simulation_figure(
         ["a", "b"], [0.5, 0.5], {"right": [0.51, 0.49], "wrong": [0.6, 0.4]}
     ).axes
@@ -53,7 +53,7 @@ def test_simulated_shares_lie_over_what_is_wanted(closing):
     ("first", "second"),
     [((0.4, 0.2), (0.6, 0.35)), ((0.4, 0.9), (0.6, 0.35)), ((0.4, 0.2), (0.6, 0.8))],
 )
-def test_the_ways_to_a_text_fill_its_probability(first, second, closing):
+def test_the_ways_to_a_text_fill_its_probability(first, second):
     (axes,) = figures.two_tokens_figure(first, second, ("the", "cat")).axes
     *ways, whole = axes.patches
     assert sum(way.get_width() * way.get_height() for way in ways) == pytest.approx(

@@ -11,7 +11,7 @@ from dspark_lite.course.exercises.verifying import verify
 from dspark_lite.course.figures import lesson_03 as figures
 
 
-def test_the_bars_of_passes_say_how_much_is_read_again(closing):
+def test_the_bars_of_passes_say_how_much_is_read_again():
     fig = figures.reading_again(
         {"target": [(10, 0), (12, 8)], "small LM": [(4, 0), (5, 4), (6, 5)]}
     )
@@ -27,7 +27,7 @@ def test_the_bars_of_passes_say_how_much_is_read_again(closing):
     ("accepted", "target", "small"),
     [(3, "kkkkffffn", "kkkkfffnn"), (7, "kkkkkkkkn", "kkkkkkknn"), (0, "kfffffffn", "kffffffnn")],
 )
-def test_two_caches_keep_the_accepted_and_have_not_read_the_same(accepted, target, small, closing):
+def test_two_caches_keep_the_accepted_and_have_not_read_the_same(accepted, target, small):
     words = {"keeps": "k", "forgets": "f", "not read": "n"}
     states = "".join(
         words[text] for text in written(figures.two_caches(7, accepted)) if text in words
@@ -36,7 +36,7 @@ def test_two_caches_keep_the_accepted_and_have_not_read_the_same(accepted, targe
     assert (target.count("f"), small.count("f")) == exercises.forget(7, accepted)
 
 
-def test_the_figure_of_when_it_pays_marks_the_best_length_and_what_was_measured(closing):
+def test_the_figure_of_when_it_pays_marks_the_best_length_and_what_was_measured():
     (axes,) = figures.when_it_pays(
         0.8, 0.1, 1.0, {"small LM": (7, 1.5, {"color": "g", "marker": "D"})}
     ).axes

@@ -85,7 +85,7 @@ def test_a_place_where_whole_words_collide_goes_before_a_worse_one_of_parts(monk
     )
 
 
-def test_dflash_is_drawn_with_its_taps_its_layers_and_its_slots(closing):
+def test_dflash_is_drawn_with_its_taps_its_layers_and_its_slots():
     said = written(figures.dflash_picture(20, (1, 6, 11, 17), 4, 5))
     assert [text for text in said if text.startswith("layer ")] == [
         "layer 1",
@@ -101,7 +101,7 @@ def test_dflash_is_drawn_with_its_taps_its_layers_and_its_slots(closing):
     assert [text for text in said if text[:-1] == "draft "] == [f"draft {k}" for k in range(1, 6)]
 
 
-def test_the_fall_along_a_block_is_said_in_the_title(closing):
+def test_the_fall_along_a_block_is_said_in_the_title():
     line = [Estimate(0.9, 0.8, 0.95), Estimate(0.4, 0.3, 0.5), None]
     fig = figures.falling_acceptance(
         {domain: {"dflash": line, "small_lm": line} for domain in ("math", "chat")}
@@ -112,7 +112,7 @@ def test_the_fall_along_a_block_is_said_in_the_title(closing):
     ]
 
 
-def test_lines_by_position_are_labelled_where_they_end(closing):
+def test_lines_by_position_are_labelled_where_they_end():
     rates = [Estimate(0.9, 0.8, 1.0), Estimate(0.5, 0.4, 0.6), Estimate(0.7, 0.6, 0.8)]
     first, last = figures.falling_acceptance(
         {domain: {"dspark": rates, "dflash": [*rates[:2], None]} for domain in ("math", "chat")}
@@ -121,7 +121,7 @@ def test_lines_by_position_are_labelled_where_they_end(closing):
     assert last.texts[0].xy == (2, 0.4)  # under its interval
 
 
-def test_who_sees_what_has_a_row_for_every_token_that_is_judged(closing):
+def test_who_sees_what_has_a_row_for_every_token_that_is_judged():
     target, drafter = figures.attention_picture(context=2, gamma=3).axes
     rows = [[label.get_text() for label in axes.get_yticklabels()] for axes in (target, drafter)]
     assert rows == [["anchor", "draft 1", "draft 2", "draft 3"], ["anchor", "mask 1", "mask 2"]]
@@ -136,7 +136,7 @@ class Letters:
         decode = staticmethod(lambda ids: "".join(chr(97 + i) for i in ids))
 
 
-def test_the_marginals_of_a_block_say_how_many_slots_are_sure(closing):
+def test_the_marginals_of_a_block_say_how_many_slots_are_sure():
     probs = torch.tensor([[0.9, 0.1, 0.0, 0.0, 0.0], [0.4, 0.3, 0.2, 0.1, 0.0]])
     (axes,) = figures.block_marginals(Letters, probs, "x").axes
     assert (
@@ -146,7 +146,7 @@ def test_the_marginals_of_a_block_say_how_many_slots_are_sure(closing):
     assert [text.get_text() for text in axes.texts][:3] == ["a\n90%", "b\n10%", "a\n40%"]
 
 
-def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes(closing):
+def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes():
     tables = {"target": [[0.5, 0.0], [0.0, 0.5]], "product": [[0.25, 0.25], [0.25, 0.25]]}
     fig = figures.pair_maps(tables, ["of", "no"], ["course", "problem"])
     assert [axes.get_title() for axes in fig.axes] == [

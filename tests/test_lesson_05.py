@@ -167,7 +167,7 @@ def test_a_block_is_drawn_of_any_draft(capsys):
         assert "right for the small draft, wrong for another" in said or "raised" in said
 
 
-def test_gains_stand_above_ours_and_the_papers_lengths(closing):
+def test_gains_stand_above_ours_and_the_papers_lengths():
     ours = {
         "dflash": {"chat": Estimate(4.0, 3.9, 4.1)},
         "dspark": {"chat": Estimate(6.0, 5.9, 6.1)},
@@ -183,14 +183,14 @@ def test_gains_stand_above_ours_and_the_papers_lengths(closing):
     ]
 
 
-def test_small_biases_are_drawn_on_one_scale(closing):
+def test_small_biases_are_drawn_on_one_scale():
     for bias, ends in (([2.0, -1.0], 8.0), ([-20.0, 1.0], 21.0)):
         fig = figures.corrected_distribution(["a", "b"], [0.5, 0.5], bias, [0.9, 0.1], " c")
         assert fig.axes[1].get_xlim() == pytest.approx((-ends, ends))
         assert fig.get_suptitle() == "the bias after '·c' takes 'a' from 50% to 90%"
 
 
-def test_the_cost_of_the_head_is_in_the_title(closing):
+def test_the_cost_of_the_head_is_in_the_title():
     (axes,) = figures.costs({"target": 9.0, "draw with the head": 1.0}, 0.5, 10.0, "CPU").axes
     assert axes.get_title() == "the head adds 0.50 ms to a round of 10.0 ms: 5.0%"
     assert [bar.get_width() for bar in axes.patches] == [9.0, 1.0, 0.5] and axes.patches[

@@ -71,7 +71,7 @@ def test_a_slope_is_not_moved_by_one_slow_moment():
     )
 
 
-def test_draft_costs_are_labelled_where_they_end(closing):
+def test_draft_costs_are_labelled_where_they_end():
     (axes,) = figures.draft_cost(
         {"eagle3": {1: 0.5, 2: 1.0}, "dspark": {1: 2.0, 2: 2.1}}, "CPU"
     ).axes
@@ -79,7 +79,7 @@ def test_draft_costs_are_labelled_where_they_end(closing):
     assert written(axes.figure) == ["Eagle3", "DSpark", "measured on CPU"]
 
 
-def test_here_stands_above_the_paper(closing):
+def test_here_stands_above_the_paper():
     rates = {"dspark": [Estimate(0.9, 0.8, 1.0)] * 2, "eagle3": [Estimate(0.5, 0.4, 0.6)] * 2}
     fig = figures.here_and_paper(rates, {name: [0.7, 0.6] for name in rates}, "chat")
     assert [axes.get_title() for axes in fig.axes] == [
@@ -89,7 +89,7 @@ def test_here_stands_above_the_paper(closing):
     assert sorted(written(fig)) == ["DSpark", "DSpark", "Eagle3", "Eagle3"]
 
 
-def test_passes_stand_on_one_scale(closing):
+def test_passes_stand_on_one_scale():
     fig = figures.passes_figure(
         {"forced": ([0.6, 0.7], [0.6, 0.55]), "unrolled": ([0.7, 0.7], [0.7, 0.7])}
     )
@@ -97,7 +97,7 @@ def test_passes_stand_on_one_scale(closing):
     assert len({axes.get_ylim() for axes in fig.axes}) == 1
 
 
-def test_each_pass_reads_the_draft_and_the_output_of_the_pass_before(closing):
+def test_each_pass_reads_the_draft_and_the_output_of_the_pass_before():
     said = [text.replace("\n", " ") for text in written(figures.wiring())]
     drafts = [text.removeprefix("draft: ") for text in said if text.startswith("draft: ")]
     assert all(draft in said for draft in drafts[:-1])
@@ -117,7 +117,7 @@ def test_cells_of_a_round_are_the_texts_and_one_for_each_pass(accepted, committe
     assert exercises.survives(in_text, 5) == [True] * 4 + [False] * 4
 
 
-def test_cells_are_drawn_with_the_readers_marks(closing):
+def test_cells_are_drawn_with_the_readers_marks():
     cells = exercises.cells(cached=1, gamma=3, accepted=1), 3
     asked = written(figures.cache_cells(*cells))
     assert asked[:4] == [
@@ -138,7 +138,7 @@ def test_places_are_no_marks(capsys):
     assert "return True or False for each cell" in capsys.readouterr().out
 
 
-def test_the_cheapest_token_is_named(closing):
+def test_the_cheapest_token_is_named():
     (axes,) = figures.token_cost(
         {"eagle3": [4.0, 2.0, 3.0], "dspark": [5.0, 4.0, 3.5]}, 8.0, "chat"
     ).axes
@@ -146,6 +146,6 @@ def test_the_cheapest_token_is_named(closing):
     assert sorted(written(axes.figure)) == ["DSpark", "Eagle3", "plain decoding"]
 
 
-def test_plain_decoding_is_named_where_it_is_cheaper_than_all(closing):
+def test_plain_decoding_is_named_where_it_is_cheaper_than_all():
     (axes,) = figures.token_cost({"eagle3": [4.0, 2.0, 3.0]}, 1.5, "chat").axes
     assert axes.get_title() == "chat:\nplain decoding is cheapest, 1.50 ms per token"

@@ -232,7 +232,7 @@ def test_the_recorded_training_is_its_recipes():
 # Figures ----------------------------------------------------------------------------------------------------------------
 
 
-def test_each_slot_has_its_label_one_place_on(closing):
+def test_each_slot_has_its_label_one_place_on():
     said = written(figures.slots_picture())
     assert [word for word in said if word in [*"ABCDE"]] == [*"ABCDE"]
     assert ["1: anchor", "2: mask", "3: mask"] == [word for word in said if word[1:2] == ":"]
@@ -241,7 +241,7 @@ def test_each_slot_has_its_label_one_place_on(closing):
     ]
 
 
-def test_weights_stand_beside_what_a_position_adds(closing):
+def test_weights_stand_beside_what_a_position_adds():
     weights = {"the code's": [1.0, 0.6, 0.2], "the paper's": [1.0, 0.8, 0.4]}
     (axes,) = figures.position_weight_figure(weights, [1.0, 0.7, 0.5], [1.0, 0.6, 0.1]).axes
     assert [text.get_text() for text in axes.texts] == [
@@ -264,14 +264,14 @@ def test_the_recorded_answers_are_to_the_lessons_prompts(tiny_lab, tmp_path):
         assert all(length < len(ids) <= length + NEW_TOKENS for ids, length in answers)
 
 
-def test_pulls_are_read_at_the_guess(closing):
+def test_pulls_are_read_at_the_guess():
     (axes,) = figures.pull_figure([0.1, 0.5, 0.9], {"one": ([0.9, 0.5, 0.1], "C0")}, 0.5).axes
     assert [text.get_text() for text in axes.texts] == [
         "one: 0.500"
     ] and axes.get_title().startswith("at a guess among 2")
 
 
-def test_predictions_are_counted_beside_the_slots(closing):
+def test_predictions_are_counted_beside_the_slots():
     mask = torch.ones(4, 9, dtype=torch.bool)
     axes = figures.packing_picture(mask, [1, 3], 5, 2, 3).axes[0]
     assert axes.get_title().startswith("3 predictions by 4 slots in one pass")
@@ -280,13 +280,13 @@ def test_predictions_are_counted_beside_the_slots(closing):
     assert border.get_xdata()[0] == 1.5  # before the answer's first place
 
 
-def test_a_loss_curve_says_where_its_means_begin_and_end(closing):
+def test_a_loss_curve_says_where_its_means_begin_and_end():
     log = [{"step": step, "l1": 2.0 - 0.1 * step} for step in range(10)]
     (axes,) = figures.loss_curves(log).axes
     assert axes.get_title() == "L1: from 2.00 to 1.10"
 
 
-def test_two_trainings_are_compared_by_what_is_left_of_their_loss_and_by_what_is_accepted(closing):
+def test_two_trainings_are_compared_by_what_is_left_of_their_loss_and_by_what_is_accepted():
     curves = {
         "right labels": [4.0] * 10 + [3.0] * 10 + [0.0] * 10,
         "stopped early": [4.0] * 10 + [3.0] * 10,
@@ -303,7 +303,7 @@ def test_two_trainings_are_compared_by_what_is_left_of_their_loss_and_by_what_is
     ]
 
 
-def test_lengths_stand_beside_one_another(closing):
+def test_lengths_stand_beside_one_another():
     (axes,) = figures.lengths_figure(
         {"a": {"math": 1.0, "chat": 2.0}, "b": {"math": 3.0, "chat": 4.0}}, "a made device"
     ).axes

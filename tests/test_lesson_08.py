@@ -261,7 +261,7 @@ def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():
     assert figures.judged(["a", "b"], ["a", "b"]) == [("a", "kept"), ("b", "kept")]
 
 
-def test_parts_of_files_are_shares_and_copies_are_hatched(closing):
+def test_parts_of_files_are_shares_and_copies_are_hatched():
     fig = figures.file_parts(
         {"one": {"embedding": 5e6, "backbone": 10e6}, "two": {"embedding": 1e6, "backbone": 1e6}},
         {"embedding"},
@@ -273,7 +273,7 @@ def test_parts_of_files_are_shares_and_copies_are_hatched(closing):
     assert written(fig) == ["33%", "67%", "15.0 MB", "50%", "50%", "2.0 MB"]
 
 
-def test_blocks_stand_under_one_another(closing):
+def test_blocks_stand_under_one_another():
     fig = figures.blocks(
         {"ours": [("a", "kept"), (" b", "refused")], "shorter": [("$", "added")]}, anchor="def"
     )

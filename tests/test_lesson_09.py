@@ -22,7 +22,7 @@ def test_the_cost_of_a_token_averages_the_time_over_the_tokens_of_a_step():
     assert figures.token_milliseconds(table, 2, found, said, 0.95) == pytest.approx(2 / (2 * 1.0))
 
 
-def test_the_gaps_are_drawn_and_weighted_by_blocks(closing):
+def test_the_gaps_are_drawn_and_weighted_by_blocks():
     curve = [(0.2, 0.1, 10), (0.8, 0.9, 30), (0.9, 0.9, 60)]
     fig = figures.gaps(curve, drafts=3)
     drawn = [bars(axes) for axes in fig.axes if axes.containers]

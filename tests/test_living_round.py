@@ -229,7 +229,7 @@ def displayed(monkeypatch):
     return found
 
 
-def test_one_output_has_a_player_and_a_picture(displayed, sampled, closing):
+def test_one_output_has_a_player_and_a_picture(displayed, sampled):
     pytest.importorskip("anywidget")
     widget = shown.living_round("coins", sampled)
     ((faces, metadata),) = displayed
@@ -269,7 +269,7 @@ def step():
 
 
 @pytest.mark.parametrize("layer", STEP_LAYERS)
-def test_a_scene_of_a_step_is_whole(step, layer, closing):
+def test_a_scene_of_a_step_is_whole(step, layer):
     scene = STEP_LAYERS[layer](step)
     (shown_round,) = scene["rounds"]
     assert 0 <= scene["telling"] < len(shown_round["steps"])
@@ -302,7 +302,7 @@ def test_the_budget_is_algorithm_1s(step):
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_the_still_shows_the_telling_step(layer, closing):
+def test_the_still_shows_the_telling_step(layer):
     sampled = rounds_of(layer)
     scene = round_scene(layer, sampled)
     written = [text.get_text() for text in still(scene).axes[0].texts]

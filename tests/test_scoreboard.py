@@ -30,7 +30,7 @@ def stored(monkeypatch):
     return rows
 
 
-def test_the_bars_hold_the_numbers_and_the_device_stands_once(stored, closing):
+def test_the_bars_hold_the_numbers_and_the_device_stands_once(stored):
     tau, speed = board.scoreboard_figure("dflash").axes
     assert sum(bars(tau), []) == [6.0, 5.0, 3.0] and sum(bars(speed), [])[:3] == [3.0, 2.5, 1.5]
     said = [text.get_text() for axes in (tau, speed) for text in axes.texts]
