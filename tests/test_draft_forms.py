@@ -144,7 +144,7 @@ def test_what_a_draft_leaves_out_is_the_targets(drafts, target, tmp_path, kind):
         for name, weight in target_weights(target).items()
     )
     assert_refused(
-        "tensor embed_tokens.weight of bare has shape none, and its target's cannot be taken: load it with a target",
+        "bare has no tensor embed_tokens.weight, and there is none to share: load it with a target",
         load_draft_alone,
         folder,
     )

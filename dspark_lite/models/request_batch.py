@@ -272,7 +272,8 @@ class Batch:
         ]
         for row in self.rows:
             row.answer.prefill_seconds = self.begun - begun
-        # A time changes greedy text not at all, and sampled text of the same seed.
+        # Timing decides when drafting ends. That leaves greedy text as it is, and would change what
+        # sampled text a seed gives.
         measured = drafter is not None and len(prompts) > 1 and not request.sampled
         self.payoff = Payoff() if measured else None
         if self.settles:
