@@ -157,7 +157,7 @@ def _comparison(plain, drafted, temperature: float) -> str:
 
 
 def _benchmarks(options) -> list[str]:
-    """The benchmarks that a command is told to take its prompts from, checked; none for the embedded prompts."""
+    """Return the benchmarks that --benchmark names, checked; [] without the option."""
     from .measure import benchmarks
 
     names = list(benchmarks.BENCHMARKS) if options.benchmark == ["all"] else options.benchmark or []

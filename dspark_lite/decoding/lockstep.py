@@ -161,7 +161,8 @@ def generate_together(
 
     The policy sees the blocks of all unfinished requests at once and gives each its length. All are
     verified in one pass of the target if it can do so (`rows.can_share_passes`) and nothing prepares
-    the models, otherwise one after the other. Seconds of a round are those of all requests.
+    the models, otherwise one after the other. Drafting seconds are those of all requests. Where requests are
+    verified one after the other, a request's verifying seconds end with its own commit.
     """
     policy = start_policy(policy)
     prepare = options.pop("prepare", None)

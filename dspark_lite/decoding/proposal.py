@@ -102,8 +102,8 @@ def draft_length(gamma: int | None, longest: int) -> int:
 class Drafter(ABC):
     """Guesses what the target will write.
 
-    A drafter's state covers the committed text up to the anchor, the newest token. It holds nothing
-    that was only drafted, so a rejected draft leaves no trace.
+    A drafter's state covers the committed text before the anchor, the newest token. Drafts that it
+    still holds are dropped or overwritten before anything reads them.
     """
 
     name: str

@@ -148,7 +148,8 @@ class RowStore:
             self.pairs[layer] = pair and [held[index] for held in pair]
 
     def _make_room(self, needed: int) -> None:
-        """Double the room of every layer if it has less than `needed` entries."""
+        """Give every layer room for `needed` entries and half the longest row, at least 64, if it has
+        less."""
         if needed <= self.room:
             return
         grown = max(64, needed + max(self.lengths) // 2)
@@ -409,7 +410,7 @@ class Rows(Sequence):
             self.state.extend(*map(list, zip(*fresh)))
 
     def propose(self, length: int) -> Proposal:
-        """Draft a block [R, length]. A row has no more room than it got drafts."""
+        """Draft a block [R, length], and limit each row's room to the drafts that it got."""
         block = self.state.propose(
             self.places,
             self.anchor,

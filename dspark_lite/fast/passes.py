@@ -26,8 +26,8 @@ def compile_backend(device: torch.device) -> str:
 class CompiledPass:
     """A compiled function without arguments. Its shapes are fixed, except for the context's limit.
 
-    On CUDA it is captured once for each limit and replayed. Calling it again must not change its
-    result.
+    On CUDA it is captured once for each limit and replayed. A capture calls the function three
+    times, so calls must be idempotent.
     """
 
     def __init__(self, function, context: StaticContext | None, backend: str, device: torch.device):
@@ -51,12 +51,12 @@ class CompiledPass:
     def _capture(self):
         side, main = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
         side.wait_stream(main)
-        with torch.cuda.stream(side):
+        with torch.cuda.device(self.device), torch.cuda.stream(side):
             for _ in range(2):  # capture neither compilation nor first allocations
                 self.compiled()
         main.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.device(self.device), torch.cuda.graph(graph):
             results = self.compiled()
         return graph, results
 

@@ -35,6 +35,8 @@ class ChoicePath(RandomSource):
     def _choose(self, outcomes: list[float]) -> int:
         """Return the index of the next outcome on this path."""
         possible = [index for index, probability in enumerate(outcomes) if probability > 0]
+        if not possible:
+            raise RequestError("A draw has no possible outcome: its probabilities are no numbers.")
         step = len(self.taken)
         pick = self.choices[step] if step < len(self.choices) else possible[0]
         if step >= len(self.choices):

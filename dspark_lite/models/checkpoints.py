@@ -454,16 +454,17 @@ def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     """
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
     rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
+    family = {"model_type": "qwen3", "hidden_act": "silu"}
     if "partial_rotary_factor" in config:  # a Gemma 4 draft
         rope |= {
             "rope_type": "proportional",
             "partial_rotary_factor": config.pop("partial_rotary_factor"),
         }
+        family = {"model_type": "gemma4_text", "hidden_activation": "gelu_pytorch_tanh"}
     config |= {
         "architectures": [model.architecture],
-        "model_type": "qwen3",
+        **family,
         "dtype": "bfloat16",
-        "hidden_act": "silu",
         "layer_types": ["full_attention"] * model.config.num_hidden_layers,
         "tie_word_embeddings": False,
         "max_position_embeddings": target.max_positions,

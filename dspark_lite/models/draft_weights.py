@@ -98,7 +98,7 @@ def check_tensors(name: str, draft: PublishedDraft, shapes: dict[str, tuple], op
             continue
         if tensor in SHARED_TENSORS and tensor not in shapes:
             raise CheckpointError(
-                f"tensor {tensor} of {name} has shape none, and its target's cannot be taken: load it with a target, and one whose "
+                f"{name} has no tensor {tensor}, and there is none to share: load it with a target whose "
                 f"{tensor.removesuffix('.weight')} is not quantised"
             )
         raise CheckpointError(

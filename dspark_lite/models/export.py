@@ -252,7 +252,7 @@ def _speculators_tensors(
 def _write_folder(folder: Path, config: dict, tensors: dict, card: str) -> None:
     """Write a draft and its model card to `folder`.
 
-    If writing breaks off, the folder stays as it was.
+    The files are written beside the folder first, then moved into it one by one.
     """
     parent = folder.resolve().parent
     parent.mkdir(parents=True, exist_ok=True)

@@ -262,7 +262,8 @@ class GenerateBatch:
         self.watch, self.fresh = models.observe, []
         # Without a drafter nothing runs ahead, and rows draw together as in transformers' loop.
         self.settles = request.reads_no_text and drafter is not None
-        # A time changes greedy text not at all, and sampled text of the same seed.
+        # Timing decides when drafting ends. That leaves greedy text as it is, and would change what
+        # sampled text a seed gives.
         measured = drafter is not None and len(rows) > 1 and not request.sampled
         self.payoff = Payoff() if measured else None
 

@@ -34,9 +34,9 @@ class StepEvent(NamedTuple):
 
 
 class PlannedTopK:
-    """`LaggedTopK` in two halves: `plan` searches a budget, when the host finds time; the call
-    spends the `budget` that it was given (None: whole blocks) and keeps the survivals [R, g] of its
-    step in `survivals`."""
+    """`LaggedTopK` in two halves, equal to it while the same requests run. `plan` searches a budget,
+    when the host finds time; the call spends the `budget` that it was given (None: whole blocks)
+    and keeps the survivals [R, g] of its step in `survivals`."""
 
     def __init__(self, cost_table: Costs):
         self.cost_table = cost_table

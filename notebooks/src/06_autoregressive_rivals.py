@@ -398,9 +398,8 @@ found = [1 + np.cumprod(rates[:k]).sum() for rates in shapes.values() for k in (
 claims({"exercise 4's numbers": np.allclose([*found, shapes["B"].mean()], [2.44, 4.16, 2.23, 3.93, 0.85], atol=0.006)})
 
 # %% [markdown]
-# So **position 1 counts most:** where the first draft is refused, all later ones are lost. Neither panel can test that: DSpark leads at
-# every position in the paper's, and at the first six in ours, where it commits ⟦chat_gain:.0 %⟧ more tokens per round on chat. Exercise 4
-# is the test. Over the three domains DSpark commits ⟦gain:.0 %⟧ more here (interval ⟦gain_low:.0 %⟧ to ⟦gain_high:.0 %⟧), and
+# So **position 1 counts most:** raise any $\alpha_k$ by a hundredth of itself, and each product that contains it grows by a hundredth; all
+# contain $\alpha_1$. In our panel DSpark, ahead at the first positions, commits ⟦chat_gain:.0 %⟧ more tokens per round on chat. Over the three domains DSpark commits ⟦gain:.0 %⟧ more here (interval ⟦gain_low:.0 %⟧ to ⟦gain_high:.0 %⟧), and
 # ⟦paper_gain:.0 %⟧ more in the paper (with Qwen3-4B as the target).
 #
 # ## Learning from one's own mistakes
@@ -587,7 +586,7 @@ claims({"DSpark's whole block or no draft is cheapest at every price, in every d
 # was trained with. In place of the mixed feature it reads the hidden state of the target's *last layer* alone, beside the same token.
 # Is that timid, or wise? A full machine may be the reason: there every draft of every request takes its share of the target's pass, and
 # later drafts are kept less often. With 256 requests at once, a step with blocks of seven verifies four times as many tokens as one with
-# MTP-1 and commits about three times as many.
+# MTP-1.
 
 # %%
 crowded = bet("06 a full machine")
@@ -666,8 +665,8 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 # - A chain pays a pass per token, so it has one layer; a block pays for its depth once.
 # - A curve's first point tells how good network and training are, its fall what the drafter does not see. The first point counts most.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns.
-# - For this pair, with one request: a long block where a verification is dear, no draft where it is cheap. On a full machine a single
-#   draft is level with a block only where a step takes nearly twice as long for twice as many tokens.
+# - For this pair, with one request: a long block where a verification is dear, no draft where it is cheap. On a full machine a
+#   block of seven commits about three times as many tokens as a single draft, so it wins unless its step takes three times as long.
 #
 # **Next**: [07, train a drafter](07_train_a_drafter.ipynb). What must a drafter learn in order to be accepted?
 

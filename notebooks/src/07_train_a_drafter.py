@@ -417,7 +417,8 @@ claims({"each experiment finds its leak, and the first one finds both": [[move >
 # else begins at random and learns. A training this short hardly gets beyond guessing, where cross-entropy does the work. So its recipe
 # raises the factor of cross-entropy from 0.1 to 1 and keeps 0.9 for L1.
 #
-# A mistake is quickly made: labels, and $p$ with them, one place too early. Three trainings have the same beginning:
+# Now a mistake that is easily made: every label, with its $p$, stands one place too early. Three trainings start from the same random
+# weights; the second is there to be compared with the third:
 #
 # | training | labels and $p$ | steps |
 # |---|---|---|
@@ -464,8 +465,9 @@ claims({"with shifted labels the loss falls further in as many steps": fell < 0.
 #
 # With labels off by one each slot has to say the very token that its head is given. So the loss falls too well: the head has learned to
 # say that token again. Of ⟦wrong:.2f⟧ tokens per round one
-# is the target's own, so hardly any draft is accepted; the right labels have come to ⟦early:.2f⟧ in as many steps. By itself the curve
-# looked good: nothing warns you unless a correct run stands beside it. *A loss that falls too well is a symptom.*
+# is the target's own, so hardly any draft is accepted; the right labels have come to ⟦early:.2f⟧ in as many steps. The curve
+# looked good. Two things can warn you: a correct run beside it, and a floor. The target draws its tokens by chance, so no honest drafter's
+# cross-entropy stays below the target's own entropy on new text. *A loss that falls too well is a symptom.*
 #
 # </details>
 #

@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import time
+from functools import cached_property
 
 import torch
 from tqdm import tqdm
@@ -35,10 +36,14 @@ class Batches:
     def __init__(self):
         self.lab = setup("tiny", prompts=11, device="cpu")
         self.model = self.lab.target.model
-        self.drafted = CustomGenerate("tiny-dspark", self.model)
         self.prompts = [
             self.lab.encode(text) for texts in zip(*self.lab.prompts.values()) for text in texts
         ]
+
+    @cached_property
+    def drafted(self) -> CustomGenerate:
+        """The drafting loop; a process that decodes plainly does without."""
+        return CustomGenerate("tiny-dspark", self.model)
 
     def padded(self, rows: int) -> dict[str, torch.Tensor]:
         """Return ids and mask [rows, n] of the first prompts, padded on the left."""

@@ -84,7 +84,9 @@ def drafters():
         f"(Temperature {measured['temperature']:g}, the tiny models on {measured['device']}. Speed: the shipped checkpoints, mean over "
         f"{len(DOMAINS)} domains. Tokens per round: means over the trainings, with 95 % intervals over prompts and trainings.)"
     )
-    claim = f"**{overall['dspark']:.1f} times as fast. The same text, token for token.**"
+    claim = (
+        f"**{overall['dspark']:.1f} times as fast, and the text stays exactly the target's own.**"
+    )
     return f"{claim}\n\n{markdown(head, rows)}\n\n{note}"
 
 

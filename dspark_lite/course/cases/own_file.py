@@ -87,7 +87,11 @@ MEASUREMENTS = {
 
 def complete(text: str) -> bool:
     """Return whether a reader's file has all functions that a slip changes, and the others that they need."""
-    return split(EDITION.read_text(encoding="utf-8"))[1].keys() <= split(text)[1].keys()
+    try:
+        pieces = split(text)[1]
+    except SyntaxError:
+        return False
+    return split(EDITION.read_text(encoding="utf-8"))[1].keys() <= pieces.keys()
 
 
 def with_slip(text: str, slip: Slip) -> str:

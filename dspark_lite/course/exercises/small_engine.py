@@ -85,8 +85,7 @@ class SmallEngine:
         return dict(zip(tokens, probabilities(step.logits[0], self.temperature).split(counts)))
 
     def keep(self, number, count):
-        """Leave the first `count` of the tokens that a request has just read, and shows them to the
-        drafter."""
+        """Keep the first `count` tokens that a request has just read, and show them to the drafter."""
         tokens, features = (
             None if part is None else part[:, :count] for part in self.entered[number]
         )
@@ -125,7 +124,7 @@ class SmallEngine:
         return int((self.keys[0] == number).sum()) - text
 
     def complete(self, number):
-        """Cut an answer after a stop token or at its longest length, and says whether it has ended
+        """Cut an answer after a stop token or at its longest length, and return whether it has ended
         there."""
         answer = until_stop(self.running[number], self.stop)[: self.longest]
         self.running[number] = answer
