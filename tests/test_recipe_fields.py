@@ -737,7 +737,7 @@ def test_what_was_saved_of_another_recipe_is_forgotten_in_every_phase(planned, t
             model = torch.nn.Linear(1, 1)
             scaler = torch.amp.GradScaler("cpu", enabled=False)
             place = tmp_path / "build" / folder
-            training.Saves(place, model, [], scaler, identity).write_tensors(1, True)
+            training.Saves(place, model, [], scaler, identity)._write_progress(1, True)
             (tmp_path / "build" / folder / "log.jsonl").write_text("{}\n")
 
     def left():

@@ -395,7 +395,7 @@ def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, mon
         (10, -1.0, 99),
     ):
         with monkeypatch.context() as patch, pytest.raises(Stop):
-            stop_after(patch, training.Saves, "write_tensors", saves)
+            stop_after(patch, training.Saves, "_write_progress", saves)
             Regression(stopped, seconds, **options).run(stop_at=at)
     run = Regression(stopped, **options)
     log = run.run()
@@ -425,11 +425,11 @@ def test_a_stopped_training_resumes_to_the_very_same_model_and_log(tmp_path, mon
 def test_a_training_saves_once_a_minute_and_at_its_end(tmp_path, monkeypatch):
     """With updates of 25 s a save is due at the third after the last one; the clock is ours."""
     run, seconds, saved = Regression(tmp_path, save_seconds=60.0, steps=8), [1000.0], []
-    work = training.Saves.write_tensors
+    work = training.Saves._write_progress
     monkeypatch.setattr(training.time, "monotonic", lambda: seconds[0])
     monkeypatch.setattr(
         training.Saves,
-        "write_tensors",
+        "_write_progress",
         lambda saves, step, finished: saved.append(step) or work(saves, step, finished),
     )
 

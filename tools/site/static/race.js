@@ -40,7 +40,7 @@ export function race(place, { races, device, domains, drafters }) {
     const slow = (1000 * SECONDS) / ends[0], begun = performance.now();
     const guessed = drafters[byDrafter.value];
     names[0].textContent = "The large model alone";
-    names[1].textContent = `The same model, and ${guessed} guesses ahead`;
+    names[1].textContent = `The same model, and ${guessed} guesses ahead (green: a guess that it kept)`;
     lanes.forEach((lane) => lane.replaceChildren());
     ended.textContent = "";
     play.textContent = "↻ Again";
@@ -54,7 +54,7 @@ export function race(place, { races, device, domains, drafters }) {
       if (now < Math.max(...ends)) return;
       clearInterval(timer);
       const gain = ends[0] / ends[1];
-      ended.textContent = `The same text, token for token, ${gain >= 1 ? `${gain.toFixed(1)} times as fast` : `in ${(1 / gain).toFixed(1)} times the time`}. Green was guessed. Recorded on ${device} with this course's tiny models, shown ${slow.toFixed(0)} times slower.`;
+      ended.textContent = `The same text, token for token, ${gain >= 1 ? `${gain.toFixed(1)} times as fast` : `in ${(1 / gain).toFixed(1)} times the time`}. Recorded on ${device} with this course's tiny models, shown ${slow.toFixed(0)} times slower.`;
     };
     timer = setInterval(tick, 30);
     tick();
