@@ -201,8 +201,8 @@ claims({"X1, X2 and Y1 are admitted, then Y2 would be next": order.tolist()[:4] 
 # </details>
 #
 # In motion, for four recorded requests. A step lasts ⟦machine⟧ + $B$ milliseconds, so each draft adds one millisecond. A dot is $\theta$
-# after one draft more. Look at the end, where the step brings ⟦end_ms:.3f⟧ tokens in a mean millisecond. The last draft that went in,
-# *⟦last⟧* in row three, has survival ⟦last_alive:.2f⟧: in its millisecond it brought more than the mean, and lifted it. Next in the queue is
+# after one draft more. At the end the step brings ⟦end_ms:.3f⟧ tokens in a mean millisecond. The last draft that went in,
+# *⟦last⟧* in row three, cost one millisecond and brought ⟦last_alive:.2f⟧, just above that mean, so it lifted it. Next in the queue is
 # the sixth draft of row one, the pale *⟦next⟧* in the orange frame, with ⟦next_alive:.2f⟧: less than the mean, so it would pull $\theta$ down
 # (the hollow ring). **A draft goes in if it brings more for its time than the step brings so far.**
 
@@ -371,6 +371,13 @@ claims({"Algorithm 1 leaves the target's share": abs(exact["algorithm1"] - 0.7) 
 # says: the survival at position $k$ is computed from the tokens before $k$, never from token $k$. But Algorithm 1 sorts *all* survivals of
 # the step. Why does it keep the rule all the same? Where does the argument need the order, and where the stop?
 #
+# <details><summary>Hint</summary>
+#
+# Write down the queue of the example by hand twice, for two different words Y1. Which survivals may differ, and where in the queue do they
+# stand?
+#
+# </details>
+#
 # <details><summary>Answer</summary>
 #
 # Sorting all of them is harmless, because Algorithm 1 walks along the queue and reads nothing ahead of its feet. Before token $k$ in the
@@ -408,7 +415,8 @@ claims({"a peek makes faster than Algorithm 1": rate["accepted"] > 1.1 * rate["l
         "and changes the test request's answers": abs(says_0["honest"] - 0.7) < 0.03 and abs(says_0["peeked"] - 0.85) < 0.03})
 
 # %% [markdown]
-# Peeking is faster, and all your drafts are kept. But survival no longer says how many are, and the text is no longer the target's.
+# Peeking is faster, and all your drafts are kept. But you now send a draft *because* it is kept. So the numbers on the drafts mean nothing any
+# more, and the text is not the target's.
 #
 # ## What the stop costs, and what engines do
 #
@@ -444,8 +452,8 @@ picture = figures.lag_timeline()
 #
 # $$\text{step} = \text{fixed} + \text{per\_request} \cdot R + \text{per\_token} \cdot \max(B - \text{free}, 0).$$
 #
-# In the bus a request as such was free. Here it drafts, its keys and values are read, and the host works for it. Measure the fixed part and a
-# request in verified tokens: a step costs $F$ tokens, a request $n$ tokens.
+# On the bus we charged only for seats. A real request costs something before any seat is taken: its block is drafted, its cached keys and
+# values are read, and the host handles its text. Measure the fixed part and a request in verified tokens: a step costs $F$ tokens, a request $n$ tokens.
 #
 # Requests are *under way* if they are served at once: all of them share each step. Three machines:
 #
@@ -464,12 +472,12 @@ from dspark_lite.course.replication import machine_results
 machines = {figures.machine_label(machine): machine for name, machine in machine_results.machines().items()
             if name in (machine_results.CPU, "H100", "DeepSeek-V4-Flash, at most")}
 price, shared = {}, {}  # n and F of each machine
-print(f"{'':27}   fixed (ms)   a token (ms)   free tokens      F      n")
+print(f"{'':27}   fixed, full (ms)   a token (ms)   free tokens      F      n")
 for label, machine in machines.items():
     step = machine.step("dspark")
     fixed, request, token = step.line(256, 256 * (gamma + 1))  # on a full machine
     shared[label], price[label] = fixed / token, request / token
-    print(f"{label:27}   {1e3 * step.seconds(0, 0):10.1f}   {1e3 * token:12.4f}   {step.verify.free:11.0f}   {shared[label]:4.0f}   {price[label]:4.1f}")
+    print(f"{label:27}   {1e3 * fixed:16.1f}   {1e3 * token:12.4f}   {step.verify.free:11.0f}   {shared[label]:4.0f}   {price[label]:4.1f}")
 cpu, h100, v4 = machines
 glue(free=machines[h100].step("dspark").verify.free)
 
@@ -611,7 +619,7 @@ claims({"the answer for one request is what the cell printed": all(abs(of_one[la
 # **Next**: [lesson 11](11_serving_under_load.ipynb) puts the scheduler into a server.
 
 # %% [markdown]
-# **Case 10.** A scheduler that plans better than Algorithm 1, and changes the text. Measure at most three things, then accuse.
+# **Case 10.** A thousand equal texts, and a word that comes too rarely. Measure at most three things, then accuse.
 
 # %%
 from dspark_lite.course.cases import case

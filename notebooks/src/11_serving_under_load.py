@@ -8,6 +8,9 @@
 # %% [markdown] tags=["header"] minutes=105 difficulty="hard"
 # # 11 · Serving under load
 #
+# So far each request had the machine to itself. A server puts dozens into one pass, as they come and go. You write that engine in about fifteen
+# lines, check that it is lossless, and then ask what a full machine does to a drafter's lead.
+#
 # **After this lesson you can**
 # - put requests of different lengths into one pass, with two index tensors and a mask
 # - write the step of a serving engine: admit, draft, schedule, verify, commit, evict
@@ -561,9 +564,9 @@ claims({"the seventh draft pays at every load here and on the H100": last_load[m
         "on the V4 curve it stops": 64 < last_load[V4] < 350})
 
 # %% [markdown]
-# Your $R$ is $F s / (c - s\,(n + 7))$, with $c$ the tokens that a request commits, and $F$ and $n$ in tokens as in lesson 10. So with
-# $s > c / (n + 7)$ no load is too high: that is $⟦six:.2f⟧ / ⟦h100_places:.0f⟧ = ⟦h100_always:.2f⟧$ on the H100, $⟦six:.2f⟧ / 7 = ⟦v4_always:.2f⟧$ on
-# V4's curve. The seventh draft survives with ⟦seventh:.2f⟧: it pays at every load on the H100, up to ⟦v4_upto:.0f⟧ requests on V4's curve. **What
+# Among very many requests the shared fixed part vanishes. A request then costs $n + 7$ tokens of time and commits $c$. So a draft that
+# survives with more than $c / (n + 7)$ pays at every load: $⟦six:.2f⟧ / ⟦h100_places:.0f⟧ = ⟦h100_always:.2f⟧$ on the H100,
+# $⟦six:.2f⟧ / 7 = ⟦v4_always:.2f⟧$ on V4's curve. (Below that, your $R$ is $F s / (c - s\,(n + 7))$, with $F$ and $n$ in tokens as in lesson 10.) The seventh draft survives with ⟦seventh:.2f⟧: it pays at every load on the H100, up to ⟦v4_upto:.0f⟧ requests on V4's curve. **What
 # decides is what a request costs, against a verified token.**
 #
 # ### The long block (the paper's Figure 7)
@@ -593,7 +596,7 @@ claims({"on the H100 DSpark is far ahead of MTP-1 at every load": (frontiers["H1
 # %% [markdown]
 # On the CPU the curves meet on the full server. On the H100 DSpark's lies outside MTP-1's at every load, the shape of the paper's Figure 7.
 # With 256 under way whole blocks write ⟦long_h100:.2f⟧ times MTP-1's tokens there, though no token is free any more, because **a request is
-# dear**: its price is paid once a step, and the longer block brings more tokens for it.
+# dear** (the host's work counted; lesson 13 hides it): its price is paid once a step, and the longer block brings more tokens for it.
 #
 # ### What scheduling adds (the paper's Figure 8)
 #
@@ -637,8 +640,9 @@ claims({"the scheduler is not measurably ahead of whole blocks here, at any load
 # On the H100 the scheduler brings about ⟦adds_h100:.0f⟧ %. That answers the board's question: a request is dear there, so nearly every draft
 # pays, and Algorithm 1 finds little to cut. On V4's curve, with tokens alone to pay for, it brings up to ⟦adds_v4:.0f⟧ %.
 #
-# **On this CPU** we measured between ⟦least_gain:+.0f⟧ and ⟦most_gain:+.0f⟧ % at seven loads (the figure shows the last two). Only one of these can
-# be told from zero: at 32, a loss of ⟦loss:.0f⟧ % [⟦loss_least:.0f⟧, ⟦loss_most:.0f⟧]. The line promised a step ⟦line_shorter:.0f⟧ % shorter, and it
+# **On this CPU** we measured between ⟦least_gain:+.0f⟧ and ⟦most_gain:+.0f⟧ % at seven loads (the figure shows the last two). One of the seven
+# intervals excludes zero: at 32, a loss of ⟦loss:.0f⟧ % [⟦loss_least:.0f⟧, ⟦loss_most:.0f⟧]. Among seven that happens by chance three times in
+# ten, so we only say: no gain was measured. The line promised a step ⟦line_shorter:.0f⟧ % shorter, and it
 # became ⟦shorter:.0f⟧ % shorter. **A scheduler is as good as its table.**
 #
 # On the left, the share verified falls with the load on the H100, and most on V4's curve. The CPU's share has no clear trend.
@@ -841,8 +845,8 @@ if lab_confidence:
 # this limit, and a drafter that leaves early on hard text as a way on. Where verified tokens alone make a step longer (lesson 10's $n = 0$),
 # cutting drafts saves more. Exercise 6 asks which length is best.
 #
-# What a block's *last* drafts cost we cannot say. In one part of this measurement the step with all seven takes ⟦last_free:.2f⟧ times as
-# long as the one with five, in the other part ⟦last_dear:.2f⟧ times. Lesson 13 meets both.
+# What a block's *last* drafts cost we measured twice, and do not know: once a step with all seven took ⟦last_free:.2f⟧ times as long as one with
+# five, once ⟦last_dear:.2f⟧ times. Lesson 13 meets both.
 #
 # </details>
 #

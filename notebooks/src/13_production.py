@@ -160,7 +160,7 @@ claims({"every version writes plain decoding's texts": set(board.texts().values(
 # the later budgets are older.)
 #
 # Hiding the host also cheapens each request, so lesson 10's $n$ falls from ⟦n:.0f⟧ to about ⟦n_hidden:.0f⟧: lessons 10 and 11 overstate how dear a
-# request is for an engine that overlaps.
+# request is for an engine that overlaps. There a draft must survive more often to pay, and Algorithm 1 finds somewhat more to cut.
 #
 # The lag costs no exactness. An old budget comes from drafts that are already judged, so the drafts of the new step have no say in how
 # many are verified. Their confidences still choose which drafts fill that number. That is safe: whether a draft is verified never depends
@@ -305,8 +305,8 @@ claims({"the heads were recorded at the heaviest load": {row["requests"] for row
 #
 # <details><summary>After your bet</summary>
 #
-# **A head that is too sure is harmless in the end**: it verifies everything, and whole blocks are where we started. It can lose little but
-# the gain of scheduling: ⟦sure:.0f⟧ % on V4's curve, against the calibrated head. Here it even wins ⟦sure_gain_here:.0f⟧ %, since here the
+# **A head that is too sure is nearly harmless**: at worst it verifies everything, and whole blocks are where we started. So it can lose little
+# but the gain of scheduling: on V4's curve ⟦sure:.0f⟧ %, against the calibrated head. Here it even wins ⟦sure_gain_here:.0f⟧ %, since here the
 # calibrated head was behind whole blocks. (*4 times as sure* also makes each doubtful draft more doubtful, so it still cuts some.)
 #
 # **A head that is too doubtful throws away drafts that were right and are paid for**: against the calibrated head it loses ⟦doubt_here:.0f⟧ %
@@ -368,7 +368,7 @@ def rising(name, policy):
 
 ours, theirs = rising("dspark", "lagged"), rising("mtp", "all")
 needed, served = {}, {}
-print(f"for 1,000 users, measured on {report['device']}    users per machine       machines")
+print(f"for 1,000 users, measured on {report['device']}    users per machine       machines; DSpark with a lagged budget")
 print("promise (of MTP-1's fastest)   tokens/s       MTP-1   DSpark    MTP-1   DSpark")
 for share in (0.3, 0.5, 0.7, 0.9, 1.2):
     promise = share * theirs[0, 0]
@@ -385,7 +385,8 @@ claims({"at a slow promise both need about the same number": 0.8 < needed[0.3][0
 
 # %% [markdown]
 # The fastest that MTP-1 can promise is the speed of a user who has the machine alone. Between 50 % and 70 % of it a machine of MTP-1 falls from
-# ⟦served_50:.0f⟧ users to fewer than 4: hence ⟦needed_50⟧ machines, then ⟦needed_70⟧. Beyond its fastest no number helps (`inf`). So a gain of several
+# ⟦served_50:.0f⟧ users to fewer than 4: hence ⟦needed_50⟧ machines, then ⟦needed_70⟧. (The second number hangs on two neighbouring loads
+# whose speeds hardly differ.) Beyond its fastest no number helps (`inf`). So a gain of several
 # hundred per cent is real for whoever must promise such a speed, and for nobody else.
 #
 # ## 4 · When is it better not to speculate?

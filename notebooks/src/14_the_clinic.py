@@ -441,6 +441,14 @@ claims({"bed 1 is lossless, and its memory columns are healthy": all(
 #
 # </details>
 #
+# When your six are right: why is bed 2's $\tau$ exactly 1, not merely low?
+#
+# <details><summary>Answer</summary>
+#
+# The target itself writes the missing `<think></think>`, token by token, and the draft has never seen that written. Six rounds see nothing else.
+#
+# </details>
+#
 # Fill in all six, guesses included. The checker says how many beds are right, bed 1 among them, and what the cause that you named for the
 # first wrong bed would have shown.
 
@@ -499,7 +507,8 @@ print("These were the course's own functions. Keep your own (keep(...) in lesson
       if examined == EDITION else f"Judged: your {examined.name}.")
 
 # %% [markdown]
-# Each *ok* is one question. (*Times plain decoding* is by this machine's clock, prompt included, from a single prompt in each domain.)
+# Each *ok* is one question. (*Times plain decoding* is one prompt by one clock, prompt included: that equal tokens per round print different speeds is no part
+# of the verdict.)
 #
 # ### A judge that can say no
 #
@@ -720,8 +729,8 @@ claims({**{f"{cause} lies more than three standard errors from healthy": bool(cl
 
 # %% [markdown]
 # Bad drafts colour the middle much alike. Most causes are told apart by the columns on both sides of it and by the tests. Two show in the
-# middle: *bonus lost* (the last draft is never accepted) and *thinking on* (next to no first draft is). *Leak between requests* has no bed here:
-# what a request leaves behind spares the first request, as what a round leaves behind spares the first round.
+# middle: *bonus lost* (the last draft is never accepted) and *thinking on* (next to no first draft is). *Leak between requests* has no bed here.
+# What a request leaves behind spares the first request, as what a round leaves behind spares the first round.
 #
 # ### ★ Is it still lossless?
 #

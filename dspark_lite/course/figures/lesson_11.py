@@ -654,10 +654,14 @@ def two_machines(frontiers: dict[str, dict[str, np.ndarray]]):
         fastest, most = (max(points[:, side].max() for points in lines.values()) for side in (0, 1))
         wide, high = 1.25 * fastest, 1.2 * most
         loads = {round(total / speed) for points in lines.values() for speed, total in points}
-        for requests in sorted(loads):
+        labelled = np.inf  # where the ray of the last label ends
+        for requests in sorted(loads, reverse=True):
             end = min(wide, high / requests)
             axes.plot([0, end], [0, requests * end], color=GREY, linewidth=0.8, zorder=1)
             inside = end < wide
+            if inside and abs(end - labelled) < 0.2 * wide:
+                continue  # no room for its label
+            labelled = end
             axes.annotate(
                 f"R = {requests}",
                 (end, requests * end),
