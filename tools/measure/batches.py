@@ -3,16 +3,17 @@
 
 Writes assets/measurements/batches.json. Each repeat times transformers' own loop and then
 CustomGenerate, greedy, on one thread, with the same prompts. Seconds are of the CPU and of the
-wall; the least of the repeats counts. The peak memory is that of a process of its own.
+wall; the least of the repeats counts. The peak memory is that of a process of its own (on Linux).
 """
 
 import argparse
 import json
-import resource
+import re
 import subprocess
 import sys
 import time
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -110,7 +111,9 @@ def main(arguments):
     if options.peak:
         method, rows = options.peak
         Batches().texts(method, int(rows))
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        # Not getrusage's maximum: that of a started process begins with its parent's.
+        status = Path("/proc/self/status").read_text()
+        print(int(re.search(r"VmHWM:\s*(\d+)", status)[1]) / 1024)
         return
     if not options.print:
         check_writable(RECORDED)
