@@ -50,6 +50,14 @@ def unwrapped(model):
     )
 
 
+def input_device(model) -> torch.device:
+    """Return the device of a model's inputs; that of its passes if its embedding is offloaded."""
+    if model.device.type != "meta":
+        return model.device
+    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+    return torch.device(getattr(hook, "execution_device", None) or model.device)
+
+
 class Target:
     """A causal language model of transformers with its tokenizer (None without one).
 
@@ -83,7 +91,7 @@ class Target:
         self.num_layers = self.config.num_hidden_layers
         # Models that see distances alone (ALiBi, recurrence) have no last position.
         self.max_positions = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
-        self.device, self.dtype = model.device, model.dtype
+        self.device, self.dtype = input_device(model), model.dtype
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
