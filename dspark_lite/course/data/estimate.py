@@ -12,10 +12,17 @@ import torch
 from dspark_lite.common.errors import CheckpointError
 from dspark_lite.common.timing import bytes_a_second
 from dspark_lite.course.formats import duration, size
-from dspark_lite.models.checkpoints import default_dtype, read_config, resolve
+from dspark_lite.models.checkpoints import (
+    default_dtype,
+    read_config,
+    resolve,
+    text_config,
+    unloaded_target,
+)
 from dspark_lite.models.hub import fetch
 from dspark_lite.training.cache import token_bytes
 from dspark_lite.training.devices import operations_a_second, precision_on
+from dspark_lite.training.drafts import draft_config
 from dspark_lite.training.recipe import DraftRecipe
 from dspark_lite.training.train import ANSWER_TIME_SHARE
 from .answers import chunk_size, most_at_once
@@ -77,9 +84,13 @@ def estimate(
     """Return lines that say what a training takes on `processes` devices of this kind, and how it
     spends `minutes`.
 
-    Raise CheckpointError if the target's config cannot be fetched.
+    Raise CheckpointError if the target's config cannot be fetched, and as the training does for a
+    target that it refuses. (A recipe's copy of the config holds sizes alone and is not checked.)
     """
     config = target_config(recipe)
+    if config.get("architectures"):
+        draft_config(recipe, unloaded_target(recipe.target, config))
+        config = text_config(config)
     size = cost(recipe, config)
     frozen = (size.frozen + size.tables) / 1e6
     lines = [
