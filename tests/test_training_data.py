@@ -122,10 +122,23 @@ def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, senten
             {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]},
             [("system", "s"), ("user", "u")],
         ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image"}, {"text": "What is this?"}]},
+                    {"role": "assistant", "content": "A cat."},
+                    {"role": "user", "content": "And its colour?"},
+                ]
+            },
+            None,
+        ),
         ({"prompt": "Hi"}, [("user", "Hi")]),
         ({"prompt": [{"role": "user", "content": "Hi"}]}, [("user", "Hi")]),
         ({"instruction": "Say", "input": "", "output": "x"}, [("user", "Say")]),
         ({"instruction": "Say", "input": "hi"}, [("user", "Say\n\nhi")]),
+        ({"instruction": "Say", "input": None}, [("user", "Say")]),
+        ({"instruction": "Add", "input": 5}, None),
+        ({"instruction": "Add", "input": {"a": 5}}, None),
         ({"instruction": " "}, None),
     ],
 )
