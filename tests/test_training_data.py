@@ -564,6 +564,40 @@ def test_an_estimate_refuses_a_target_as_the_training_does(tmp_path, capsys, cha
     assert str(trained.value) in said[0]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"text": "Hi"}\n' * 9,
+        b'{"prompt": "Hi"}\n{"prompt"',
+        '{"prompt": "ö"}'.encode("latin-1"),
+    ],
+    ids=["empty", "no layout", "cut off", "not UTF-8"],
+)
+def test_an_estimate_refuses_rows_as_the_training_does(tmp_path, capsys, monkeypatch, content):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(content)
+    recipe = {
+        "extends": "evening-tiny",
+        "data": {
+            "dataset": str(rows),
+            "split": "train",
+            "prompts": 4,
+            "max_length": 90,
+            "max_new_tokens": 20,
+        },
+    }
+    (tmp_path / "mine.json").write_text(json.dumps(recipe), encoding="utf-8")
+    monkeypatch.setattr(recipes, "BUILD", tmp_path / "build")
+    said = []
+    for more in (["--estimate"], ["--out", str(tmp_path / "out")]):
+        assert main(["train", str(tmp_path / "mine.json"), "--device", "cpu", *more]) == 2
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    assert said[0] == said[1] and "rows.jsonl" in said[0]
+    rows.write_text('\ufeff{"prompt": "Größe?"}\n' + '{"prompt": "Hi"}\n' * 9, encoding="utf-8")
+    assert main(["train", str(tmp_path / "mine.json"), "--device", "cpu", "--estimate"]) == 0
+
+
 def test_the_config_of_another_target_is_not_estimated(tmp_path):
     name = "qwen3-0.6b-dspark"
     held = recipes.load_recipe(name).target_config

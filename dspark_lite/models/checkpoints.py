@@ -151,7 +151,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
                 output_loading_info=True,
                 key_mapping=TEXT_NAMES if architecture in TEXT_PARTS else None,
             )
-            tokenizer = _load_tokenizer(folder)
+            tokenizer = load_tokenizer(folder)
     except torch.OutOfMemoryError as error:
         raise _no_room(name) from error
     except LOADING_ERRORS as error:
@@ -240,8 +240,8 @@ def _quiet_transformers(bars: bool):
             logging.enable_progress_bar()
 
 
-def _load_tokenizer(folder: Path):
-    """Return the tokenizer of a checkpoint, or None without one.
+def load_tokenizer(folder: Path):
+    """Return the tokenizer of a checkpoint's folder, or None without one.
 
     Raise ValueError for damaged files.
     """

@@ -5,6 +5,7 @@ nothing is run but a matrix product and a read of memory, which say how fast thi
 """
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -14,17 +15,19 @@ from dspark_lite.common.timing import bytes_a_second
 from dspark_lite.course.formats import duration, size
 from dspark_lite.models.checkpoints import (
     default_dtype,
+    load_tokenizer,
     read_config,
     resolve,
     text_config,
     unloaded_target,
 )
-from dspark_lite.models.hub import fetch
+from dspark_lite.models.hub import cached, fetch
 from dspark_lite.training.cache import token_bytes
 from dspark_lite.training.devices import operations_a_second, precision_on
 from dspark_lite.training.drafts import draft_config
 from dspark_lite.training.recipe import DraftRecipe
 from dspark_lite.training.train import ANSWER_TIME_SHARE
+from ..world.prompts import prompt_ids
 from .answers import chunk_size, most_at_once
 
 TINY_WORLD_TOKENS = 100  # of a prompt of the tiny world and its answer, on average
@@ -122,6 +125,17 @@ def target_config(recipe: DraftRecipe) -> dict:
         return read_config(resolve(recipe.target, lambda name: fetch(name, ["config.json"])))
     except CheckpointError as error:
         raise CheckpointError(f'{error}, or give the recipe a "target_config"') from error
+
+
+def check_prompts(recipe: DraftRecipe) -> None:
+    """Raise DSparkLiteError as the training does if a file or folder of prompts is refused.
+
+    Nothing is downloaded: a data set on the Hub, or for a target that is not here, is not read.
+    """
+    data = recipe.data
+    if data.dataset and Path(data.dataset.partition("@")[0]).exists():
+        if (folder := resolve(recipe.target, cached)) is not None:
+            prompt_ids(load_tokenizer(folder), data)
 
 
 def sample_tokens(recipe: DraftRecipe) -> int:
