@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import Generation, Round, answer, generate, generate_together, stream
+from dspark_lite.decoding import target as target_module
 from dspark_lite.decoding.proposal import Drafter, Proposal
 from dspark_lite.decoding.rows import RowStore
 from dspark_lite.decoding.sampling import accept
@@ -291,6 +292,33 @@ def test_a_pass_gets_the_entries_of_its_rows_in_their_order(joined):
         expected = torch.cat([kept, added[place]], 1)
         assert torch.equal(keys[place, :, : starts[place] + 1], expected)
         assert torch.equal(values[place, :, : starts[place] + 1], -expected)
+
+
+@pytest.mark.parametrize("taps", [(-1, 1), (2,), (TARGET.num_layers - 1,)])
+@pytest.mark.parametrize("work", ["prefill", "last_hidden"])
+def test_a_pass_stores_the_tapped_layers_alone_and_the_same_numbers(monkeypatch, taps, work):
+    stored = []
+    base = TARGET.model.model
+    forward = base.forward
+    monkeypatch.setattr(
+        base,
+        "forward",
+        lambda *given, **options: stored.append(forward(*given, **options)) or stored[-1],
+    )
+
+    def features():
+        output = getattr(TARGET, work)(PROMPTS[0], taps)
+        return output[0].features if work == "prefill" else output[1]
+
+    selected = features()
+    states = stored.pop().hidden_states
+    if target_module._selection:
+        assert {at for at, state in enumerate(states) if state is not None} == {
+            tap + 1 for tap in taps
+        }
+    monkeypatch.setattr(target_module, "_selection", None)
+    assert torch.equal(selected, features())
+    assert all(state is not None for state in stored.pop().hidden_states)
 
 
 # Stop tokens ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,9 @@ import torch
 from helpers import GAMMA, PROMPT, VOCAB, assert_refused, set_config, set_tensors
 from safetensors.torch import load_file
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from transformers import (
+    AutoModelForCausalLM,
     BloomConfig,
     BloomForCausalLM,
     MambaConfig,
@@ -39,6 +41,8 @@ from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_
 from dspark_lite.models.draft_forms import SPECULATORS, read_draft
 from dspark_lite.models.export import export
 from dspark_lite.models.weights import target_weights
+from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.recipe import DraftRecipe, DraftShape
 
 LENT = ("embed_tokens.weight", "lm_head.weight")
 KINDS = ("dspark", "dspark_gated", "dspark_rnn", "dflash", "eagle3", "mtp")
@@ -809,13 +813,55 @@ def test_a_quantised_target_lends_what_is_not_quantised(drafts, tmp_path):
     )
     quantise(target.model, "lm_head")
     assert_refused(
-        "bare has no tensor lm_head.weight, .* whose lm_head is not quantised",
+        "bare has no tensor lm_head.weight, .* whose lm_head is neither quantised nor offloaded",
         load_drafter,
         folder,
         target,
     )
     # which has a head of its own
     assert_greedy_text_stays(target, load_drafter(str(drafts / "dspark"), target))
+
+
+def shadow(model, part: str) -> None:
+    """Give a part a weight that calls itself floating point and is no plain tensor, as torchao's."""
+    module = getattr(model, f"get_{part}_embeddings")()
+    weight = module.weight.detach()
+    module.weight = nn.Parameter(TwoTensor(weight, weight.clone()), requires_grad=False)
+
+
+@pytest.mark.parametrize("part", ["input", "output"])
+def test_weights_that_are_no_plain_tensors_are_not_lent_and_train_no_draft(drafts, part):
+    target = load_target(str(drafts / "target"))
+    recipe = DraftRecipe(
+        "new", 0, 1, 1, 0.01, "float32", DraftShape(1, (0,), block_size=3, mask_token_id=1)
+    )
+    new_draft(recipe, target)
+    shadow(target.model, part)
+    (kept,) = target_weights(target)
+    assert kept == {"input": "lm_head.weight", "output": "embed_tokens.weight"}[part]
+    load_drafter(str(drafts / "dspark"), target)
+    assert_refused(".* of .*target is quantised or offloaded, .*", new_draft, recipe, target)
+
+
+@pytest.mark.parametrize("parts", [("lm_head",), ("model.embed_tokens",), ("model", "lm_head")])
+def test_an_offloaded_target_drafts_with_the_drafts_own_tables(drafts, tmp_path, parts):
+    """transformers puts the parts that a GPU has no room for on the disk."""
+    modules = ["model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head"]
+    modules += [f"model.layers.{layer}" for layer in range(3)]
+    model = AutoModelForCausalLM.from_pretrained(
+        drafts / "target",
+        device_map={name: "disk" if name.startswith(parts) else "cpu" for name in modules},
+        offload_folder=tmp_path / "disk",
+        dtype=torch.float32,
+    )
+    whole = load_target(str(drafts / "target")).model
+    options = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0}
+    for name in ("prompt_lookup", str(drafts / "dspark"), str(drafts / "eagle3")):
+        drafted = CustomGenerate(name, model)
+        text = model.generate(PROMPT, **options, custom_generate=drafted)
+        assert torch.equal(text, whole.generate(PROMPT, **options))
+    lent = str(bare(drafts / "dspark", tmp_path / "bare"))
+    assert_refused("bare has no tensor .*, .* nor offloaded", CustomGenerate, lent, model)
 
 
 # Scale and soft cap --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -10,13 +11,13 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of, set_config
 
 from dspark_lite.__main__ import main
 from dspark_lite.course import formats
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import load_drafter, load_target
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.course.data import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
 from dspark_lite.training.recipe import Data, without_nones
@@ -121,10 +122,23 @@ def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, senten
             {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]},
             [("system", "s"), ("user", "u")],
         ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image"}, {"text": "What is this?"}]},
+                    {"role": "assistant", "content": "A cat."},
+                    {"role": "user", "content": "And its colour?"},
+                ]
+            },
+            None,
+        ),
         ({"prompt": "Hi"}, [("user", "Hi")]),
         ({"prompt": [{"role": "user", "content": "Hi"}]}, [("user", "Hi")]),
         ({"instruction": "Say", "input": "", "output": "x"}, [("user", "Say")]),
         ({"instruction": "Say", "input": "hi"}, [("user", "Say\n\nhi")]),
+        ({"instruction": "Say", "input": None}, [("user", "Say")]),
+        ({"instruction": "Add", "input": 5}, None),
+        ({"instruction": "Add", "input": {"a": 5}}, None),
         ({"instruction": " "}, None),
     ],
 )
@@ -526,6 +540,78 @@ def test_an_estimate_is_printed_and_nothing_is_trained(capsys, monkeypatch, name
     assert heads == [f"{name}:", "target", "drafter", "memory", "time"]
     for words in ("bytes a token", "parameters trained", "a process", "for answers"):
         assert words in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["LlamaForCausalLM"]},
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}},
+        {"num_hidden_layers": 3},
+    ],
+)
+def test_an_estimate_refuses_a_target_as_the_training_does(tmp_path, capsys, changes):
+    folder = shutil.copytree(EMBEDDED / "tiny-target", tmp_path / "target")
+    set_config(folder, **changes)
+    call = ["train", "evening-tiny", "--device", "cpu", "--set", f"target={folder}"]
+    said = []
+    for more in (["--estimate"], ["--out", str(tmp_path / "out")]):
+        assert main([*call, *more]) == 2
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    assert said[0] == said[1]
+    with pytest.raises(DSparkLiteError) as trained:
+        recipes.train("evening-tiny", changes={"target": str(folder)}, device="cpu", out=tmp_path)
+    assert str(trained.value) in said[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"text": "Hi"}\n' * 9,
+        b'{"prompt": "Hi"}\n{"prompt"',
+        '{"prompt": "ö"}'.encode("latin-1"),
+    ],
+    ids=["empty", "no layout", "cut off", "not UTF-8"],
+)
+def test_an_estimate_refuses_rows_as_the_training_does(tmp_path, capsys, monkeypatch, content):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_bytes(content)
+    recipe = {
+        "extends": "evening-tiny",
+        "data": {
+            "dataset": str(rows),
+            "split": "train",
+            "prompts": 4,
+            "max_length": 90,
+            "max_new_tokens": 20,
+        },
+    }
+    (tmp_path / "mine.json").write_text(json.dumps(recipe), encoding="utf-8")
+    monkeypatch.setattr(recipes, "BUILD", tmp_path / "build")
+    said = []
+    for more in (["--estimate"], ["--out", str(tmp_path / "out")]):
+        assert main(["train", str(tmp_path / "mine.json"), "--device", "cpu", *more]) == 2
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    assert said[0] == said[1] and "rows.jsonl" in said[0]
+    rows.write_text('\ufeff{"prompt": "Größe?"}\n' + '{"prompt": "Hi"}\n' * 9, encoding="utf-8")
+    assert main(["train", str(tmp_path / "mine.json"), "--device", "cpu", "--estimate"]) == 0
+
+
+def test_the_config_of_another_target_is_not_estimated(tmp_path):
+    name = "qwen3-0.6b-dspark"
+    held = recipes.load_recipe(name).target_config
+    assert recipes.load_recipe(name, {"target": "Qwen/Qwen3-0.6B"}).target_config == held
+    assert recipes.load_recipe(name, {"target": "tiny-target"}).target_config is None
+    own = {"target": "tiny-target", "target_config.vocab_size": 7}
+    assert recipes.load_recipe(name, own).target_config == {"vocab_size": 7}
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"extends": name, "target": "tiny-target"}), encoding="utf-8")
+    assert recipes.load_recipe(str(path)).target_config is None
+    assert recipes.load_recipe("evening-1.7b").target_config == held | {
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+    }
 
 
 def test_a_target_that_is_not_there_is_told():

@@ -398,7 +398,7 @@ def _sweep(options) -> dict:
 def _train(options) -> None:
     from dspark_lite.training.devices import keep_freed_memory, processes, training_device
     from .measure.journal import check_writable
-    from .data.estimate import estimate
+    from .data.estimate import check_prompts, estimate
     from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
 
     _check_device(options.device)
@@ -411,6 +411,8 @@ def _train(options) -> None:
     device = training_device(options.device)
     if recipe.kind == "draft" and main_process:
         lines = estimate(recipe, device, processes().num_processes, options.minutes)
+        if options.estimate:  # the training itself reads them next
+            check_prompts(recipe)
         print(*lines, sep="\n", flush=True)
     if options.estimate:
         return

@@ -11,6 +11,11 @@ from transformers import DynamicCache, PreTrainedModel
 
 from ..common.errors import CheckpointError, DSparkLiteError
 
+try:
+    from transformers.utils.output_capturing import selected_hidden_states as _selection
+except ImportError:
+    _selection = None
+
 
 class TargetOutput(NamedTuple):
     """The output of one pass of the target: float32 `logits` [B, k, V] of the last k positions, and
@@ -43,6 +48,14 @@ def unwrapped(model):
     return next(
         (module for module in model.modules() if isinstance(module, PreTrainedModel)), model
     )
+
+
+def input_device(model) -> torch.device:
+    """Return the device of a model's inputs; that of its passes if its embedding is offloaded."""
+    if model.device.type != "meta":
+        return model.device
+    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+    return torch.device(getattr(hook, "execution_device", None) or model.device)
 
 
 class Target:
@@ -78,7 +91,7 @@ class Target:
         self.num_layers = self.config.num_hidden_layers
         # Models that see distances alone (ALiBi, recurrence) have no last position.
         self.max_positions = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
-        self.device, self.dtype = model.device, model.dtype
+        self.device, self.dtype = input_device(model), model.dtype
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -133,7 +146,9 @@ class Target:
     def last_hidden(self, input_ids: torch.Tensor, taps=()) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole
         sequences, for training."""
-        states = self.model.model(input_ids=input_ids, use_cache=False, output_hidden_states=True)
+        states = self.model.model(
+            input_ids=input_ids, use_cache=False, output_hidden_states=_tapped(taps)
+        )
         return states.last_hidden_state, self._tap(states.hidden_states, taps)
 
     def read(
@@ -148,7 +163,7 @@ class Target:
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=logits_to_keep,
-                output_hidden_states=len(taps) > 0,
+                output_hidden_states=_tapped(taps),
                 **options,
             )
         return TargetOutput(
@@ -160,3 +175,9 @@ class Target:
         """Return the hidden states of the tapped layers, side by side. Layer i is at index i + 1: index
         0 is the embedding."""
         return torch.cat([hidden_states[layer + 1] for layer in taps], -1)
+
+
+def _tapped(taps) -> bool | list[int]:
+    """Return which hidden states a pass stores: the indices of those of the tapped layers. Those of
+    all layers take far more memory for a long prompt. An older transformers stores all of them."""
+    return [layer + 1 for layer in taps] if taps and _selection else len(taps) > 0

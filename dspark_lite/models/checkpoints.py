@@ -151,14 +151,11 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
                 output_loading_info=True,
                 key_mapping=TEXT_NAMES if architecture in TEXT_PARTS else None,
             )
-            tokenizer = _load_tokenizer(folder)
+            tokenizer = load_tokenizer(folder)
     except torch.OutOfMemoryError as error:
         raise _no_room(name) from error
     except LOADING_ERRORS as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(
-            f"{name} does not load as {architecture} ({reason}); copy or download it again"
-        ) from error
+        raise _unloadable(name, architecture, error) from error
     _check_filled(name, report)
     if tokenizer is not None and len(tokenizer) > model.config.vocab_size:
         raise CheckpointError(
@@ -166,6 +163,34 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
             "both again"
         )
     return Target(model, tokenizer, name)
+
+
+def unloaded_target(name: str, config: dict) -> Target:
+    """Return a target on the meta device, without weights, from its config.json.
+
+    Raise CheckpointError as `load_target` does for a config that is no target's.
+    """
+    architecture = architecture_of(config)
+    model_class = target_class(name, architecture)
+    try:
+        with torch.device("meta"):
+            model = model_class(model_class.config_class.from_dict(text_config(config)))
+    except LOADING_ERRORS as error:
+        raise _unloadable(name, architecture, error) from error
+    return Target(model, None, name)
+
+
+def text_config(config: dict) -> dict:
+    """Return the config of a model's text part; for a model of text alone, its whole config."""
+    return config["text_config"] if architecture_of(config) in TEXT_PARTS else config
+
+
+def _unloadable(name: str, architecture: str, error: Exception) -> CheckpointError:
+    """Return the error for a target that transformers does not load."""
+    reason = " ".join(str(error).split())
+    return CheckpointError(
+        f"{name} does not load as {architecture} ({reason}); copy or download it again"
+    )
 
 
 def target_class(name: str, architecture: str):
@@ -215,8 +240,8 @@ def _quiet_transformers(bars: bool):
             logging.enable_progress_bar()
 
 
-def _load_tokenizer(folder: Path):
-    """Return the tokenizer of a checkpoint, or None without one.
+def load_tokenizer(folder: Path):
+    """Return the tokenizer of a checkpoint's folder, or None without one.
 
     Raise ValueError for damaged files.
     """

@@ -16,7 +16,7 @@ from ..common.errors import RequestError
 from ..decoding.answer import Generation
 from ..decoding.proposal import Drafter, Policy, start_policy
 from ..decoding.sampling import Randomness
-from ..decoding.target import Target
+from ..decoding.target import Target, input_device
 from .checkpoints import check_loaded, load_drafter
 from .request_batch import GenerateBatch, GenerateCall
 
@@ -118,10 +118,10 @@ class CustomGenerate:
                 "this drafter was loaded for another model object; make a CustomGenerate for the one that generates"
             )
         then, now = (
-            f"{each.dtype} on {each.device} with {size} tokens"
-            for each, size in (
-                (self.target, self.target.vocab_size),
-                (model, model.config.get_text_config().vocab_size),
+            f"{each.dtype} on {device} with {size} tokens"
+            for each, device, size in (
+                (self.target, self.target.device, self.target.vocab_size),
+                (model, input_device(model), model.config.get_text_config().vocab_size),
             )
         )
         if then != now:

@@ -99,7 +99,7 @@ def check_tensors(name: str, draft: PublishedDraft, shapes: dict[str, tuple], op
         if tensor in SHARED_TENSORS and tensor not in shapes:
             raise CheckpointError(
                 f"{name} has no tensor {tensor}, and there is none to share: load it with a target whose "
-                f"{tensor.removesuffix('.weight')} is not quantised"
+                f"{tensor.removesuffix('.weight')} is neither quantised nor offloaded"
             )
         raise CheckpointError(
             f"tensor {tensor} of {name} has shape {shapes.get(tensor, 'none')}; its config.json asks for "

@@ -1,8 +1,12 @@
 """The weights that a target and a drafter share, and the memory of both with their caches."""
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ..common.errors import CheckpointError
 from ..common.fingerprint import module_of
+
+TABLES = {"embed_tokens.weight", "lm_head.weight"}
 
 
 def kv_bytes(config, item: int) -> int:
@@ -13,17 +17,34 @@ def kv_bytes(config, item: int) -> int:
 def target_weights(target) -> dict[str, torch.Tensor]:
     """Return a target's embedding and LM head by their names in a draft.
 
-    Quantised weights are left out.
+    Quantised weights and those that are offloaded are left out.
     """
+    return {name: weight for name, weight in _tables(target).items() if not weight.is_meta}
+
+
+def check_target_weights(target) -> None:
+    """Raise CheckpointError unless a draft can be trained on a target's embedding and LM head."""
+    for name in sorted(TABLES - target_weights(target).keys()):
+        raise CheckpointError(
+            f"the {name.removesuffix('.weight')} of {target.name} is quantised or offloaded, and a draft is trained on "
+            "the target's own: load the target with plain weights in memory"
+        )
+
+
+def _tables(target) -> dict[str, torch.Tensor]:
+    """Return a target's embedding and LM head as far as they are plain, on the meta device too."""
     modules = {
         "embed_tokens.weight": target.model.get_input_embeddings(),
         "lm_head.weight": target.model.get_output_embeddings(),
     }
     weights = {name: getattr(module, "weight", None) for name, module in modules.items()}
+    # A torchao weight is a subclass that calls itself floating point.
     return {
         name: weight.detach()
         for name, weight in weights.items()
-        if weight is not None and weight.is_floating_point()
+        if weight is not None
+        and weight.is_floating_point()
+        and not is_traceable_wrapper_subclass(weight)
     }
 
 
@@ -35,7 +56,7 @@ def memory_bytes(target, drafter, tokens: int) -> dict[str, int]:
     """
     models = [module_of(model) for model in (target, drafter) if model is not None]
     # On the meta device every address is 0, so a tensor of the same name counts as shared.
-    shared = {name: weight.data_ptr() for name, weight in target_weights(target).items()}
+    shared = {name: weight.data_ptr() for name, weight in _tables(target).items()}
     draft_weights = [
         value
         for model in models[1:]

@@ -11,7 +11,7 @@ from ..common.errors import CheckpointError, DSparkLiteError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3
 from ..models.checkpoints import check_pair, load_drafter
 from ..models.draft_config import parse_draft_config
-from ..models.weights import target_weights
+from ..models.weights import check_target_weights, target_weights
 from .blocks import block_loss
 from .chains import eagle3_loss, mtp_loss
 from .recipe import DraftRecipe, without_nones
@@ -76,9 +76,11 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
     for `kind` and `fields`.
 
     Weights are random or those of the recipe's `initial`. Embedding and LM head are the target's,
-    and frozen. Raise as `draft_config` does, and CheckpointError if `initial` has another shape.
+    and frozen. Raise as `draft_config` does, and CheckpointError if `initial` has another shape, and
+    if the target's embedding or LM head is quantised or offloaded.
     """
     config = draft_config(recipe, target, kind, **fields)
+    check_target_weights(target)
     with seeded(recipe.seed):
         drafter = (kind or class_and_loss(recipe)[0])(config)
         if recipe.initialisation == "width":

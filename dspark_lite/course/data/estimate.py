@@ -5,6 +5,7 @@ nothing is run but a matrix product and a read of memory, which say how fast thi
 """
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -12,12 +13,21 @@ import torch
 from dspark_lite.common.errors import CheckpointError
 from dspark_lite.common.timing import bytes_a_second
 from dspark_lite.course.formats import duration, size
-from dspark_lite.models.checkpoints import default_dtype, read_config, resolve
-from dspark_lite.models.hub import fetch
+from dspark_lite.models.checkpoints import (
+    default_dtype,
+    load_tokenizer,
+    read_config,
+    resolve,
+    text_config,
+    unloaded_target,
+)
+from dspark_lite.models.hub import cached, fetch
 from dspark_lite.training.cache import token_bytes
 from dspark_lite.training.devices import operations_a_second, precision_on
+from dspark_lite.training.drafts import draft_config
 from dspark_lite.training.recipe import DraftRecipe
 from dspark_lite.training.train import ANSWER_TIME_SHARE
+from ..world.prompts import prompt_ids
 from .answers import chunk_size, most_at_once
 
 TINY_WORLD_TOKENS = 100  # of a prompt of the tiny world and its answer, on average
@@ -77,9 +87,13 @@ def estimate(
     """Return lines that say what a training takes on `processes` devices of this kind, and how it
     spends `minutes`.
 
-    Raise CheckpointError if the target's config cannot be fetched.
+    Raise CheckpointError if the target's config cannot be fetched, and as the training does for a
+    target that it refuses. (A recipe's copy of the config holds sizes alone and is not checked.)
     """
     config = target_config(recipe)
+    if config.get("architectures"):
+        draft_config(recipe, unloaded_target(recipe.target, config))
+        config = text_config(config)
     size = cost(recipe, config)
     frozen = (size.frozen + size.tables) / 1e6
     lines = [
@@ -111,6 +125,17 @@ def target_config(recipe: DraftRecipe) -> dict:
         return read_config(resolve(recipe.target, lambda name: fetch(name, ["config.json"])))
     except CheckpointError as error:
         raise CheckpointError(f'{error}, or give the recipe a "target_config"') from error
+
+
+def check_prompts(recipe: DraftRecipe) -> None:
+    """Raise DSparkLiteError as the training does if a file or folder of prompts is refused.
+
+    Nothing is downloaded: a data set on the Hub, or for a target that is not here, is not read.
+    """
+    data = recipe.data
+    if data.dataset and Path(data.dataset.partition("@")[0]).exists():
+        if (folder := resolve(recipe.target, cached)) is not None:
+            prompt_ids(load_tokenizer(folder), data)
 
 
 def sample_tokens(recipe: DraftRecipe) -> int:

@@ -233,6 +233,8 @@ def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | Languag
     """
     stem, changes = Path(name).name.removesuffix(".json"), changes or {}
     fields = _extended(_read_file(name), stem, ())
+    if changes.get("target", fields.get("target")) != fields.get("target"):
+        fields.pop("target_config", None)  # it is the other target's
     for place, value in changes.items():
         *outer, last = place.split(".")
         inside = fields
@@ -304,6 +306,8 @@ def _extended(fields: dict, name: str, below: tuple[str, ...]) -> dict:
             f"recipe {name} extends {base}, which extends it in turn; one of them must stand alone"
         )
     merged = _extended(_read_file(base), base, (*below, name))
+    if "target" in fields and "target_config" not in fields:
+        merged.pop("target_config", None)  # it is the other target's
     for key, value in fields.items():
         inner = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = {**merged[key], **value} if inner else value

@@ -112,7 +112,9 @@ def opening(row: dict) -> list[dict] | None:
     """
     turns = row.get("conversations") or row.get("messages") or row.get("turns")
     if isinstance(row.get("instruction"), str):  # Alpaca's columns
-        turns = ["\n\n".join(filter(None, [row["instruction"], row.get("input")]))]
+        given = row.get("input")
+        readable = given is None or isinstance(given, str)  # else the question is not whole
+        turns = ["\n\n".join(filter(None, [row["instruction"], given]))] if readable else None
     elif prompt := row.get("prompt"):
         turns = [prompt] if isinstance(prompt, str) else prompt
     messages = []
@@ -125,8 +127,8 @@ def opening(row: dict) -> list[dict] | None:
         text = _text_of(turn.get("value", turn.get("content")))
         if role == "system" and text:
             messages.append({"role": "system", "content": text})
-        if role in USERS and text:
-            return [*messages, {"role": "user", "content": text}]
+        if role in USERS:  # a later turn would be another question
+            return [*messages, {"role": "user", "content": text}] if text else None
     return None
 
 
