@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -251,6 +252,7 @@ def digest(wanted: str, folder: Path) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()
 
 
+@cache
 def cpu_builds() -> dict[str, str]:
     """Return the variable that has pip take PyTorch's CPU build too, {} where that is not wanted.
 
