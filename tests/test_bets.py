@@ -10,6 +10,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets import asking, score
 from dspark_lite.course.bets.questions import BELIEFS, by_lesson, is_right, question, questions
 from dspark_lite.course.exercises import progress
+from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.site import pages
 
@@ -40,7 +41,7 @@ def asked(monkeypatch):
         monkeypatch.setattr(asking, "question", lambda name: which)
         shown = []
         monkeypatch.setattr(
-            asking, "display", lambda faces, raw, metadata: shown.append((faces, metadata))
+            widgets, "display", lambda faces, raw, metadata: shown.append((faces, metadata))
         )
         noted = []
         monkeypatch.setattr(asking, "note_bet", lambda *given: noted.append(given))
@@ -154,12 +155,17 @@ def test_the_score_counts_and_names_the_belief_that_lost_most(tmp_path, monkeypa
     assert score.noted()["01 c"][1] is False
 
 
+def editions(lesson):
+    """A lesson's notebooks: the student's and the one with solutions."""
+    (path,) = (ROOT / "notebooks").glob(f"{lesson}_*.ipynb")
+    return [
+        nbformat.read(file, as_version=4) for file in (path, path.parent / "solutions" / path.name)
+    ]
+
+
 @pytest.mark.parametrize("lesson", sorted(by_lesson()))
 def test_a_lesson_settles_every_bet_and_its_student_edition_shows_no_answer(lesson):
-    (path,) = (ROOT / "notebooks").glob(f"{lesson}_*.ipynb")
-    student, solved = (
-        nbformat.read(file, as_version=4) for file in (path, path.parent / "solutions" / path.name)
-    )
+    student, solved = editions(lesson)
 
     def bets(notebook):
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -185,10 +191,7 @@ def test_a_lesson_settles_every_bet_and_its_student_edition_shows_no_answer(less
 
 @pytest.mark.parametrize("lesson", sorted(by_lesson()))
 def test_a_page_has_what_each_answer_cell_has_measured(lesson):
-    (path,) = (ROOT / "notebooks").glob(f"{lesson}_*.ipynb")
-    student, solved = (
-        nbformat.read(file, as_version=4) for file in (path, path.parent / "solutions" / path.name)
-    )
+    student, solved = editions(lesson)
 
     def pictures(notebook):
         cells = [cell for cell in notebook.cells if "answer" in cell.metadata.get("tags", [])]

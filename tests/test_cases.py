@@ -14,6 +14,7 @@ from dspark_lite.course.bets.questions import lessons_with_a_case
 from dspark_lite.course.cases import case, files, showing
 from dspark_lite.course.cases.files import read_case, scene
 from dspark_lite.course.cases.own_file import SEED
+from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.measure import cases as measured
 from tools.measure.case_programs import Recorded
@@ -115,13 +116,13 @@ def test_an_accusation_is_answered_by_name_with_what_speaks_against_it(taken, su
 def played(monkeypatch):
     """A function that returns the shown SMALL case and what was noted of it; without widgets, if asked for."""
 
-    def make(widgets):
+    def make(with_widgets):
         noted = []
         monkeypatch.setattr(files, "read_case", lambda number: SMALL)
         monkeypatch.setattr(showing, "note_case", lambda *given: noted.append(given))
-        monkeypatch.setattr(showing, "display", lambda *faces, **more: None)
-        if not widgets:
-            monkeypatch.setattr(showing, "anywidget", None)
+        monkeypatch.setattr(widgets, "display", lambda *faces, **more: None)
+        if not with_widgets:
+            monkeypatch.setattr(widgets, "anywidget", None)
         return case("99"), noted
 
     return make

@@ -7,11 +7,10 @@ text, and `choose` takes the answer.
 import os
 from pathlib import Path
 
-from IPython.display import display
 from traitlets import Any, link
 
 from dspark_lite.common.errors import RequestError
-from ..figures.widgets import Player, anywidget, module, styles, view_of, web_metadata
+from ..figures.widgets import Player, module, play, styles
 from .questions import BELIEFS, is_right, question, wrong_choice
 from .score import note_bet
 
@@ -41,14 +40,13 @@ class Bet:
         if self.answer is not None:
             scene |= {"answer": self.answer, "told": told}
         faces = {"text/markdown": self.still(told), "text/plain": self.asked["question"]}
-        if anywidget:
-            widget = BetWidget(scene=scene, chosen=self.chosen)
+        widget = play(BetWidget, "bet", scene, faces)
+        if widget:
+            widget.chosen = self.chosen
             widget.observe(lambda change: self.choose(change.new), "chosen")
             if self.widgets:
                 link((self.widgets[0], "chosen"), (widget, "chosen"))
             self.widgets.append(widget)
-            faces |= view_of(widget)
-        display(faces, raw=True, metadata=web_metadata("bet", scene))
 
     def choose(self, choice) -> None:
         """Take the reader's choice: an option's text, or a number. Raise RequestError for an option that is not there."""
@@ -113,7 +111,7 @@ def bet(name: str) -> Bet:
     """Ask the question "NN name" of assets/bets; return the bet, to be settled by what a later cell finds."""
     asked = Bet(name)
     asked.show()
-    if not anywidget:
+    if not asked.widgets:
         print(
             'No buttons here? Write your choice in a cell: NAME.choose("..."), with the name this bet was given.'
         )

@@ -4,13 +4,11 @@ It is played by bets/bet.js, here by anywidget and in the web edition without a 
 installed, the case stands as text, and `measure` and `accuse` play it.
 """
 
-from IPython.display import display
-
 from dspark_lite.common.errors import RequestError
 from ..bets.asking import BetWidget, in_solutions
 from ..bets.score import note_case
 from ..exercises.keep import own_file
-from ..figures.widgets import anywidget, view_of, web_metadata
+from ..figures import widgets
 from . import files
 from .files import MOST
 from .own_file import SEED, own_file_case
@@ -28,11 +26,9 @@ class Case:
         """Display the case."""
         scene = files.scene(self.number, self.found)
         faces = {"text/markdown": self.still(), "text/plain": self.found["story"]}
-        if anywidget:
-            self.widget = BetWidget(scene=scene, chosen=None)
+        self.widget = widgets.play(BetWidget, "case", scene, faces)
+        if self.widget:
             self.widget.observe(lambda change: self.play(**change.new), "chosen")
-            faces |= view_of(self.widget)
-        display(faces, raw=True, metadata=web_metadata("case", scene))
 
     def play(self, taken: list[str], accused: list[str]) -> None:
         """Take over what was measured and who was accused, and note a case that is closed."""
@@ -109,7 +105,7 @@ def case(number: str, seed: int | None = None) -> Case:
     recorded = seed is None or (seed == SEED and not own_file().is_file())
     shown = Case(number, files.read_case(number) if recorded else own_file_case(seed))
     shown.show()
-    if not anywidget:
+    if not shown.widget:
         print(
             'No buttons here? Write NAME.measure("...") or NAME.accuse("...") in a cell, with the name of this case.'
         )
