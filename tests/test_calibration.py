@@ -355,7 +355,7 @@ def test_a_calibration_without_a_whole_block_is_refused(lab, dspark, monkeypatch
     monkeypatch.setattr(lab, "max_new_tokens", 8)
     with monkeypatch.context() as patched:
         patched.setattr(
-            confidence, "rollout", lambda *_, **__: pytest.fail("an answer was written")
+            confidence, "rollout_with_room", lambda *_, **__: pytest.fail("an answer was written")
         )
         with pytest.raises(
             RequestError,

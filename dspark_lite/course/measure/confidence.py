@@ -20,7 +20,7 @@ from dspark_lite.scheduling.calibration import (
     fit_sts,
     survivals,
 )
-from .evaluation import prompt_key, rollout, rollout_journal, room_for
+from .evaluation import prompt_key, rollout_journal, rollout_with_room
 from .journal import Journal, header
 from .lab import Lab
 
@@ -76,17 +76,23 @@ def _blocks_said(
 ) -> list[tuple[list[float], int]]:
     """Return the confidence logits of each whole block of an answer, and its number of accepted
     drafts."""
-    logits, room = [], room_for(lab, lab.encode(text), lab.max_new_tokens)
-    if room < 1:
-        return []
+    logits = []
 
     def listen(proposal):
         logits.append(proposal.confidence_logits[0].double().tolist())
         return torch.tensor([proposal.tokens.shape[1]])
 
-    answer = rollout(
-        lab, drafter, text, seed, temperature=temperature, policy=listen, max_new_tokens=room
+    answer = rollout_with_room(
+        lab,
+        drafter,
+        text,
+        seed,
+        temperature=temperature,
+        policy=listen,
+        max_new_tokens=lab.max_new_tokens,
     )
+    if answer is None:
+        return []
     return [
         (block, r.accepted)
         for r, block in zip(answer.rounds, logits)

@@ -293,6 +293,17 @@ def room_for(lab: Lab, input_ids: torch.Tensor, max_new_tokens: int) -> int:
     return min(max_new_tokens, lab.target.max_positions - input_ids.shape[1])
 
 
+def rollout_with_room(
+    lab: Lab, drafter, prompt: str, index: int, *, max_new_tokens: int, **options
+) -> Generation | None:
+    """Return `rollout`'s answer of at most `max_new_tokens`; None if the prompt leaves no position
+    for one."""
+    room = room_for(lab, lab.encode(prompt), max_new_tokens)
+    if room < 1:
+        return None
+    return rollout(lab, drafter, prompt, index, max_new_tokens=room, **options)
+
+
 def _round_counts(answer: Generation) -> list[list[int]]:
     """Return [proposed, accepted, committed] of each round."""
     return [[r.proposed, r.accepted, r.committed] for r in answer.rounds]
@@ -304,23 +315,16 @@ def _counts(
     """Answer prompts one after another; yield the index of each and its `_round_counts`, None where
     an answer has no room."""
     for index, text in texts.items():
-        room = room_for(lab, lab.encode(text), max_new_tokens)
-        yield (
+        answer = rollout_with_room(
+            lab,
+            drafter,
+            text,
             index,
-            None
-            if room < 1
-            else _round_counts(
-                rollout(
-                    lab,
-                    drafter,
-                    text,
-                    index,
-                    temperature=temperature,
-                    gamma=gamma,
-                    max_new_tokens=room,
-                )
-            ),
+            temperature=temperature,
+            gamma=gamma,
+            max_new_tokens=max_new_tokens,
         )
+        yield index, None if answer is None else _round_counts(answer)
 
 
 def _counts_side_by_side(

@@ -10,7 +10,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.course.estimates import bootstrap
 from dspark_lite.scheduling.calibration import check_confidence_head
 from dspark_lite.scheduling.policies import threshold
-from .evaluation import prompt_key, rollout, rollout_journal, room_for
+from .evaluation import prompt_key, rollout_journal, rollout_with_room
 from .journal import header
 from .lab import Lab
 
@@ -39,21 +39,16 @@ def sweep(
 
     def counts_of(least: float, index: int, text: str) -> list[int] | None:
         """Return an answer's `step_counts`, None for a prompt that leaves no room."""
-        room = room_for(lab, lab.encode(text), lab.max_new_tokens)
-        if room < 1:
-            return None
-        policy = threshold(least)
-        return step_counts(
-            rollout(
-                lab,
-                drafter,
-                text,
-                index,
-                temperature=temperature,
-                policy=policy,
-                max_new_tokens=room,
-            ).rounds
+        answer = rollout_with_room(
+            lab,
+            drafter,
+            text,
+            index,
+            temperature=temperature,
+            policy=threshold(least),
+            max_new_tokens=lab.max_new_tokens,
         )
+        return None if answer is None else step_counts(answer.rounds)
 
     total = len(thresholds) * sum(map(len, lab.prompts.values()))
     with tqdm(total=total, desc="threshold sweep", unit="prompt", file=sys.stderr) as bar:
