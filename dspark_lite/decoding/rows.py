@@ -160,7 +160,25 @@ class RowStore:
         self.room = grown
 
 
-class SharedCache:
+class Stored:
+    """What is in a RowStore: rows are cut and dropped there."""
+
+    store: RowStore
+
+    def length(self, row: int) -> int:
+        """Return how many tokens of a row are stored."""
+        return self.store.lengths[row]
+
+    def cut(self, row: int, length: int) -> None:
+        """Keep the first `length` tokens of a row."""
+        self.store.lengths[row] = length
+
+    def select(self, rows: list[int]) -> None:
+        """Drop all rows but these."""
+        self.store.select(rows)
+
+
+class SharedCache(Stored):
     """The target's cache of rows that share every pass."""
 
     def __init__(self, target: Target, prompts: list[torch.Tensor], taps):
@@ -191,22 +209,10 @@ class SharedCache:
                 **options,
             )
 
-    def length(self, row: int) -> int:
-        """Return how many tokens of a row are cached."""
-        return self.store.lengths[row]
-
     def read(self, rows: list[int], token_ids: torch.Tensor, lengths, taps) -> TargetOutput:
         """Read [anchor, drafts] [R, k+1] of these rows in one pass."""
         self.store.joined = rows
         return self._pass(token_ids, taps)
-
-    def cut(self, row: int, length: int) -> None:
-        """Keep the first `length` tokens of a row."""
-        self.store.lengths[row] = length
-
-    def select(self, rows: list[int]) -> None:
-        """Drop all rows but these."""
-        self.store.select(rows)
 
 
 class OwnCaches:
@@ -247,7 +253,7 @@ class OwnCaches:
         self.counts = list(self.counts)
 
 
-class SharedContexts:
+class SharedContexts(Stored):
     """The contexts of a drafter that drafts for all rows at once."""
 
     can_rewind = True
@@ -272,18 +278,6 @@ class SharedContexts:
         )
         for row, count in zip(rows, counts):
             self.store.lengths[row] += count
-
-    def length(self, row: int) -> int:
-        """Return how many tokens of a row the drafter has read."""
-        return self.store.lengths[row]
-
-    def cut(self, row: int, length: int) -> None:
-        """Keep the first `length` tokens of a row."""
-        self.store.lengths[row] = length
-
-    def select(self, rows: list[int]) -> None:
-        """Drop all rows but these."""
-        self.store.select(rows)
 
 
 class OwnContexts:
