@@ -167,7 +167,7 @@ MOVING = "In a running notebook this figure moves."
     [
         (MOVING, "x = 1", MOVING),
         ("<Figure size 3x4>", "picture = mine(1)", "A picture: A heading"),
-        ("Figure.", "picture = mine(1)", "A picture: A heading"),
+        (repr(style.DescribedFigure()), "picture = mine(1)", "A picture: A heading"),
     ],
 )
 def test_pictures_of_widgets_and_of_unknown_functions_are_described_too(says, code, told):

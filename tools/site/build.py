@@ -55,8 +55,8 @@ def write_sources(folder: Path) -> None:
             "hours": lambda: str(pages.hours(notebooks)),
             "race": pages.race_place,
             "bets": pages.bets_place,
-            "drafter_game": lambda: pages.game_place("drafter_game", drafter_game.game_scene()),
-            "scheduler_game": lambda: pages.game_place(
+            "drafter_game": lambda: pages.player_place("drafter_game", drafter_game.game_scene()),
+            "scheduler_game": lambda: pages.player_place(
                 "scheduler_game", scheduler_game.game_scene()
             ),
             "cases": pages.case_places,

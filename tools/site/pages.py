@@ -235,7 +235,7 @@ def description(code: str, output, names: dict[str, object], heading: str) -> st
     """Return the alternative text of a cell's picture: what a figure or a widget says of itself,
     else the docstring of what draws it, else the heading."""
     said = output.data.get("text/plain", "")
-    if not said.startswith("<") and said.rstrip(".") != "Figure":
+    if not said.startswith("<"):
         return said
     for call in reversed(
         [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
@@ -363,17 +363,16 @@ def hours(notebooks: dict[str, object]) -> int:
 
 def bets_place() -> str:
     """Return the place in which a page draws the score of all bets and cases."""
-    return drawing_place(json.dumps({"drawing": "score", "numbers": score_numbers()}))
+    return player_place("score", score_numbers())
 
 
 def case_places() -> str:
     """Return the places in which a page plays all cases."""
-    drawn = ({"drawing": "case", "numbers": scene(number)} for number in lessons_with_a_case())
-    return "\n\n".join(drawing_place(json.dumps(place, ensure_ascii=False)) for place in drawn)
+    return "\n\n".join(player_place("case", scene(number)) for number in lessons_with_a_case())
 
 
-def game_place(name: str, scene: dict) -> str:
-    """Return the place in which a page plays a game."""
+def player_place(name: str, scene: dict) -> str:
+    """Return the place in which the drawing `name` of page.js plays a scene."""
     return drawing_place(json.dumps({"drawing": name, "numbers": scene}, ensure_ascii=False))
 
 
@@ -389,7 +388,7 @@ def race_place() -> str:
         "domains": {name: DOMAIN_WORDS.get(name, name) for name in recorded["races"]},
         "drafters": {name: DRAFTER_LABELS.get(name, name) for name in used},
     }
-    return drawing_place(json.dumps({"drawing": "race", "numbers": numbers}, ensure_ascii=False))
+    return player_place("race", numbers)
 
 
 def own_files() -> list[str]:

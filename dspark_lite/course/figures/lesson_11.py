@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.lines import Line2D
@@ -216,7 +215,7 @@ BLOCK = (  # x, letter and kind of a request's tokens in the pass of the picture
 
 def engine_at_work():
     """Draw seats over steps, made up, with the engine's names."""
-    fig, (above, axes) = plt.subplots(2, figsize=(6.6, 3.1), height_ratios=[0.5, 2.3])
+    fig, (above, axes) = figure(1, 2, width=6.6, height=1.55, height_ratios=[0.5, 2.3])
     rounds = [
         [Round(3, accepted, accepted + 1, [], [], 0.0, 0.0) for accepted in row]
         for *_, row in MADE_UP

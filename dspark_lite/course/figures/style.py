@@ -74,6 +74,8 @@ class DescribedFigure(Figure):
     def __repr__(self):
         title = self.get_suptitle()
         panels = [words for axes in self.axes if (words := described(axes))]
+        if not (title or panels):
+            return super().__repr__()
         return " ".join([f"Figure: {title.rstrip('.')}." if title else "Figure.", *panels])
 
 
