@@ -986,6 +986,17 @@ def case_06() -> Recorded:
 
 
 CASES = {
-    number: globals()[f"case_{number}"]
-    for number in ("00", "01", "02", "03", "04", "05", "06", "07", "09", "10", "11", "12", "13")
+    "00": case_00,
+    "01": case_01,
+    "02": case_02,
+    "03": case_03,
+    "04": case_04,
+    "05": case_05,
+    "06": case_06,
+    "07": case_07,
+    "09": case_09,
+    "10": case_10,
+    "11": case_11,
+    "12": case_12,
+    "13": case_13,
 }

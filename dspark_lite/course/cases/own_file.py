@@ -138,10 +138,9 @@ def measure(text: str, lab) -> dict[str, list[str]]:
 def own_file_case(seed: int = SEED, path: Path | None = None) -> dict:
     """Return the case of a file (the reader's, or the course's where it is not complete) with a slip drawn by the seed."""
     path = path or own_file()
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    whose = "Your own" if complete(text) else "The course's own"
+    text, whose = path.read_text(encoding="utf-8") if path.is_file() else "", "Your own"
     if not complete(text):
-        text = EDITION.read_text(encoding="utf-8")
+        text, whose = EDITION.read_text(encoding="utf-8"), "The course's own"
     lab = setup("tiny", prompts=1)
     given = {name: measure(with_slip(text, slip), lab) for name, slip in SLIPS.items()}
     cause = random.Random(seed).choice(list(SLIPS))
