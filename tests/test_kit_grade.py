@@ -78,8 +78,9 @@ def test_right_functions_pass_hidden_cases_and_one_answer_to_everything_does_not
 
 
 @pytest.fixture
-def marked_here(monkeypatch):
-    """Marks code cells in this process, in as many passes as the grader would take; what that does to modules is undone.
+def marked_here(monkeypatch, tmp_path):
+    """Marks code cells in this process, in as many passes as the grader would take; what that does to modules is undone, and
+    what they keep is kept in a folder of the test.
 
     Returns the findings.
     """
@@ -103,6 +104,7 @@ def marked_here(monkeypatch):
                 return findings
             skipped.append(step)
 
+    monkeypatch.setenv("DSPARK_MINE", str(tmp_path / "my_dspark.py"))
     mode = torch.is_grad_enabled()
     yield mark
     torch.set_grad_enabled(mode)
@@ -135,10 +137,7 @@ def code_cells(made):
     ],
     ids=lambda value: value.stem if isinstance(value, Path) else "solutions" if value else "stubs",
 )
-def test_a_lessons_solutions_have_all_points_and_its_stubs_none(
-    path, solved, marked_here, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("DSPARK_MINE", str(tmp_path / "my_dspark.py"))
+def test_a_lessons_solutions_have_all_points_and_its_stubs_none(path, solved, marked_here):
     handed_in = path.parent / "solutions" / path.name if solved else path
     findings = marked_here(path, code_cells(lessons.read_notebook(handed_in)))
     asked = [name for _, name, _ in marks.exercises(lessons.read_notebook(path)) if name]
@@ -162,10 +161,7 @@ NO_NOTEBOOK = {"10_no_json", "15_another_lesson"}
 
 
 @pytest.mark.parametrize("name", sorted(SUBMISSIONS.keys() - IN_A_PROCESS - NO_NOTEBOOK))
-def test_a_mistake_costs_its_own_point_and_tricks_are_seen(
-    name, marked_here, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("DSPARK_MINE", str(tmp_path / "my_dspark.py"))
+def test_a_mistake_costs_its_own_point_and_tricks_are_seen(name, marked_here):
     text, points, says = SUBMISSIONS[name]
     findings = marked_here(LOSSLESS, code_cells(nbformat.reads(text(), as_version=4)))
     found = [findings.best(checker) for checker in CHECKERS]
