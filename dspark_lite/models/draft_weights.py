@@ -15,9 +15,8 @@ from torch import nn
 from ..common.errors import CheckpointError
 from ..drafters import DraftConfig
 from .draft_forms import Z_LAB, Form, PublishedDraft
-from .weights import target_weights
+from .weights import SHARED_TENSORS, target_weights
 
-SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")
 # a row for each of the target's ids
 BY_TOKEN = (
     "embed_tokens.weight",

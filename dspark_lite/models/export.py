@@ -21,7 +21,8 @@ from ..drafters import MTP, DSpark, Eagle3, Gemma4DSpark
 from .checkpoints import LANGUAGE_MODELS, architecture_of, read_config, resolve, weight_files
 from .draft_config import LAYERS, flattened
 from .draft_forms import DEEPSPEC, FORMS, SPECULATORS, Form, PublishedDraft, first_value, read_draft
-from .draft_weights import MAPS, SHARED_TENSORS, check_tensors, check_values, stored_shapes
+from .draft_weights import MAPS, check_tensors, check_values, stored_shapes
+from .weights import SHARED_TENSORS
 
 
 class EngineFormat(NamedTuple):

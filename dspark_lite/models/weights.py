@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ..common.errors import CheckpointError
 from ..common.fingerprint import module_of
 
-TABLES = {"embed_tokens.weight", "lm_head.weight"}
+SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")  # in a draft's names
 
 
 def kv_bytes(config, item: int) -> int:
@@ -24,7 +24,8 @@ def target_weights(target) -> dict[str, torch.Tensor]:
 
 def check_target_weights(target) -> None:
     """Raise CheckpointError unless a draft can be trained on a target's embedding and LM head."""
-    for name in sorted(TABLES - target_weights(target).keys()):
+    lent = target_weights(target)
+    for name in (name for name in SHARED_TENSORS if name not in lent):
         raise CheckpointError(
             f"the {name.removesuffix('.weight')} of {target.name} is quantised or offloaded, and a draft is trained on "
             "the target's own: load the target with plain weights in memory"
@@ -33,11 +34,10 @@ def check_target_weights(target) -> None:
 
 def _tables(target) -> dict[str, torch.Tensor]:
     """Return a target's embedding and LM head as far as they are plain, on the meta device too."""
-    modules = {
-        "embed_tokens.weight": target.model.get_input_embeddings(),
-        "lm_head.weight": target.model.get_output_embeddings(),
+    modules = target.model.get_input_embeddings(), target.model.get_output_embeddings()
+    weights = {
+        name: getattr(module, "weight", None) for name, module in zip(SHARED_TENSORS, modules)
     }
-    weights = {name: getattr(module, "weight", None) for name, module in modules.items()}
     # A torchao weight is a subclass that calls itself floating point.
     return {
         name: weight.detach()

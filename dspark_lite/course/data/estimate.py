@@ -94,14 +94,14 @@ def estimate(
     if config.get("architectures"):
         draft_config(recipe, unloaded_target(recipe.target, config))
         config = text_config(config)
-    size = cost(recipe, config)
-    frozen = (size.frozen + size.tables) / 1e6
+    costs = cost(recipe, config)
+    frozen = (costs.frozen + costs.tables) / 1e6
     lines = [
         f"{recipe.name}: {recipe.data.count:,} samples of {recipe.target}, {recipe.epochs} epochs, "
         f"{update_count(recipe):,} steps of {recipe.batch} samples",
         *cache_lines(recipe, config),
-        f"drafter        about {size.trained / 1e6:,.1f} M parameters trained, {frozen:,.1f} M frozen",
-        memory_line(recipe, size, device, processes),
+        f"drafter        about {costs.trained / 1e6:,.1f} M parameters trained, {frozen:,.1f} M frozen",
+        memory_line(recipe, costs, device, processes),
         time_line(recipe, config, device, processes),
     ]
     if minutes is not None:
@@ -206,16 +206,16 @@ def seconds(recipe: DraftRecipe, config: dict, device: torch.device, processes: 
     training take. An update also waits for the launches of its kernels, forward and backward: most
     of the time of a tiny drafter on a GPU.
     """
-    size, dtype, samples = cost(recipe, config), default_dtype(device), recipe.data.count
+    costs, dtype, samples = cost(recipe, config), default_dtype(device), recipe.data.count
     precision = getattr(torch, precision_on(device, recipe.precision))
     turns = math.ceil(samples / min(most_at_once(device), chunk_size(recipe.data)))
-    token = dtype.itemsize * size.target / bytes_a_second(device)
+    token = dtype.itemsize * costs.target / bytes_a_second(device)
     token += LAYER_SECONDS * config["num_hidden_layers"]
     read = update_count(recipe) * recipe.batch if recipe.features == "online" else samples
-    states = 2 * size.target_layers * read * sample_tokens(recipe)
+    states = 2 * costs.target_layers * read * sample_tokens(recipe)
     rows = math.ceil(recipe.batch / processes)
     update = max(
-        rows * size.operations / operations_a_second(device, precision),
+        rows * costs.operations / operations_a_second(device, precision),
         3 * LAYER_SECONDS * recipe.config.num_hidden_layers,
     )
     return Seconds(

@@ -18,7 +18,8 @@ from dspark_lite.models.checkpoints import (
     target_class,
 )
 from dspark_lite.models.draft_forms import PublishedDraft, read_draft
-from dspark_lite.models.draft_weights import SHARED_TENSORS, check_tensors
+from dspark_lite.models.draft_weights import check_tensors
+from dspark_lite.models.weights import SHARED_TENSORS
 from dspark_lite.models.hub import fetch, fetch_header
 from .inspection import stored
 
