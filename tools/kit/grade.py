@@ -34,7 +34,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
 from tools.errors import report_errors
 from . import marks
-from .lessons import lesson_paths, read_notebook
+from .lessons import NAMED_CHECKER, lesson_paths, read_notebook
 
 HIDDEN = ROOT / "tools" / "kit" / "hidden"
 # Seconds that a process may take to import everything, on a busy machine.
@@ -253,7 +253,7 @@ def noticed(findings: Findings, code: list, checker: str) -> str:
     owner, waiting = {}, []
     for number, cell in enumerate(code, 1):
         waiting.append(f"cell {number}")
-        checkers = re.findall(r"\b(check_\w+)\(", cell.source)
+        checkers = NAMED_CHECKER.findall(cell.source)
         if checkers:
             owner |= dict.fromkeys(waiting, checkers[0])
             waiting = []

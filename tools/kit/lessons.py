@@ -11,6 +11,7 @@ import nbformat
 from dspark_lite.common.files import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
+NAMED_CHECKER = re.compile(r"\b(check_\w+)\(")  # in a cell of a reader's, which may be no Python
 EXERCISE = re.compile(r"^### (Exercise \d+ · .+ \((?:code|think|open)\))$", re.M)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import write_text
-from .lessons import EXERCISE, by_hand, code_exercises, headings
+from .lessons import EXERCISE, NAMED_CHECKER, by_hand, code_exercises, headings
 
 COLUMNS = [
     "student",
@@ -59,7 +59,7 @@ def notebook_said(cells: list) -> dict[str, str]:
     last line."""
     said = {}
     for cell in cells:
-        checkers = re.findall(r"\b(check_\w+)\(", cell.source)
+        checkers = NAMED_CHECKER.findall(cell.source)
         printed = "".join(
             "".join(output.get("text", "")) for output in cell.get("outputs", []) if output
         )

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-from .lessons import checker_calls, name_called, tagged
+from .lessons import NAMED_CHECKER, checker_calls, name_called, tagged
 
 TIMED = re.compile(r"^(?:%%(?:time|capture)\b.*|%time +)", re.M)
-NAMED_CHECKER = re.compile(r"\b(check_\w+)\(")
 DEFINITE = (
     ast.Assign,
     ast.AnnAssign,
