@@ -138,6 +138,9 @@ def test_what_is_no_option_is_refused_with_the_options(asked):
         made.settle("c")
     with pytest.raises(RequestError, match="lesson 99"):
         question("99 nothing")
+    made, _, _ = asked(NUMBER)
+    with pytest.raises(RequestError, match="about 5"):
+        made.choose("about 5")
 
 
 def test_the_score_counts_and_names_the_belief_that_lost_most(tmp_path, monkeypatch):

@@ -142,6 +142,12 @@ def test_a_shared_step_of_one_request_is_a_round_of_generate(policy, temperature
     ]
 
 
+@pytest.mark.parametrize("decode", [generate, generate_together])
+def test_an_answer_without_a_length_is_pythons_own_sentence(decode):
+    with pytest.raises(TypeError, match="max_new_tokens"):
+        decode(TARGET, None, PROMPTS[0])
+
+
 def rooms(run, new):
     """How many drafts could count in each round of an answer of `new` tokens at most."""
     return [

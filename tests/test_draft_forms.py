@@ -427,6 +427,18 @@ def test_it_is_saved_and_read_in_both_forms_with_and_without_t2d(tmp_path, form)
     )
 
 
+def test_without_a_head_it_is_exported_with_one_of_zeros_that_loads(tmp_path):
+    target, _, drafter = reduced("dflash")
+    save_draft(tmp_path / "draft", drafter, target)
+    export(str(tmp_path / "draft"), "vllm", tmp_path / "out")
+    loaded = load_drafter(str(tmp_path / "out"), target)
+    assert loaded.markov_head.markov_w1.weight.shape[0] == 3
+    assert loaded.markov_head.markov_w2.weight.shape[0] == len(IDS)
+    prompt = torch.tensor([[1, 2, 0]])
+    runs = [generate(target, one, prompt, max_new_tokens=12) for one in (drafter, loaded)]
+    assert [run.rounds[0].draft_tokens for run in runs] == 2 * [runs[0].rounds[0].draft_tokens]
+
+
 @pytest.mark.parametrize(
     ("size", "tensors", "sentence"),
     [

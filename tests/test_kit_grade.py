@@ -22,6 +22,7 @@ from nbclient.exceptions import DeadKernelError
 from submissions import LESSON as LOSSLESS, SUBMISSIONS, edition, notebook, write_all
 
 import dspark_lite.course.exercises
+from dspark_lite.common.errors import RequestError
 from dspark_lite.course.exercises import lesson_10
 from dspark_lite.course.exercises.checking import Comparison
 from tools.kit import grade, grading, lessons, marks, program
@@ -466,6 +467,12 @@ def test_points_that_a_person_gives_are_summed_up_again(tmp_path):
     assert list(table.total) == [2.5, 0] and list(table.maximum) == [3, 3]
     page = (tmp_path / "feedback" / "ann_104_2305.md").read_text()
     assert page.startswith("# ann: 2.5 of 3") and marks.RULE in page
+
+
+@pytest.mark.parametrize("points", ["nan", "inf", "two"])
+def test_points_that_are_no_finite_number_are_refused(points):
+    with pytest.raises(RequestError, match=points):
+        marks.number(points)
 
 
 def test_a_mark_that_differs_from_the_notebook_is_said():

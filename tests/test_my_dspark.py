@@ -296,6 +296,14 @@ def test_what_the_reader_added_by_hand_stays(tmp_path, edition, capsys):
     assert mine.NEAR == 1e-6 and mine.F is torch.nn.functional and mine.survival
 
 
+def test_a_comment_about_a_lesson_is_no_heading(tmp_path, edition, capsys):
+    path = tmp_path / "mine.py"
+    keep.keep(edition.verify, path=path)
+    path.write_text(path.read_text() + "\n\n# Lesson notes: mine\ndef own():\n    return 3\n")
+    keep.keep(edition.survival, path=path)
+    assert judge.load(path).own() == 3 and "# Lesson notes: mine" in path.read_text()
+
+
 def test_a_file_that_is_no_python_is_one_sentence_and_stays(tmp_path, edition):
     path = tmp_path / "mine.py"
     for broken in (b"x = 1\ndef (", b"\xff"):

@@ -117,6 +117,12 @@ def test_the_environment_says_what_a_notebook_does_not(monkeypatch):
         return SimpleNamespace(tokenizer=object(), device=device, stop_token_ids=(), name=name)
 
     monkeypatch.setattr(lab, "load_target", load)
+    monkeypatch.setattr(lab, "named_device", torch.device)  # there may be no GPU here
+    for name in ("PROFILE", "DEVICE", "DTYPE", "MEMORY_GB"):
+        monkeypatch.setenv(f"DSPARK_{name}", "")  # set to nothing is not set
+    assert lab.choose_profile() == "tiny" or torch.cuda.is_available()
+    setup("tiny", prompts=1)
+    assert asked == {"device": torch.device("cpu"), "dtype": None}
     monkeypatch.setenv("DSPARK_DTYPE", "float16")
     monkeypatch.setenv("DSPARK_DEVICE", "cuda")
     setup("tiny", prompts=1)

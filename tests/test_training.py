@@ -1029,6 +1029,10 @@ def test_a_recipe_is_laid_over_the_one_it_extends_and_is_called_as_its_file(tmp_
     thin = recipe_of(SMALL, name="thin-0.5", config={"markov_rank": 2})
     assert recipes.load_recipe("thin-0.5") == thin
     assert recipes.load_recipe(str(tmp_path / "thin-0.5.json")) == thin
+    own = tmp_path / "own" / "base.json"  # another file of the same name
+    own.parent.mkdir()
+    own.write_text('{"extends": "base", "seed": 5}')
+    assert recipes.load_recipe(str(own)) == recipe_of(SMALL, name="base", seed=5)
     (tmp_path / "base.json").write_text('{"extends": "thin-0.5"}')
     with pytest.raises(DSparkLiteError, match="extends"):
         recipes.load_recipe("thin-0.5")

@@ -1,5 +1,7 @@
 """Drafted trees: a branch sees itself alone, the output is the target's, and a tree of one chain is that chain."""
 
+import copy
+
 import pytest
 import torch
 
@@ -164,6 +166,14 @@ def test_a_larger_tree_is_followed_at_least_as_far():
         for nodes in (1, 4, 16, 40)
     ]
     assert lengths == sorted(lengths)
+
+
+def test_a_target_whose_layers_see_different_texts_is_refused():
+    windowed = copy.copy(TARGET)
+    windowed.has_windows = True
+    for target, drafter in ((windowed, DRAFTERS["dspark"]), (TARGET, TARGET)):
+        with pytest.raises(RequestError, match="sliding window|the drafter is a Target"):
+            generate_with_tree(target, drafter, PROMPTS[0], nodes=3, max_new_tokens=4)
 
 
 def test_a_drafter_without_blocks_is_refused():

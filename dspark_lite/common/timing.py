@@ -22,7 +22,7 @@ class Moment:
     def __init__(self, device: torch.device):
         self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
         if self.event:
-            self.event.record()
+            self.event.record(torch.cuda.current_stream(device))
         self.host = time.perf_counter()
 
     def device_seconds_since(self, earlier: "Moment") -> float:

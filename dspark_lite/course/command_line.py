@@ -396,12 +396,14 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
+    from dspark_lite.common.devices import named_device
     from dspark_lite.training.devices import keep_freed_memory, processes, training_device
     from .measure.journal import check_writable
     from .data.estimate import check_prompts, estimate
     from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
 
-    _check_device(options.device)
+    if options.device is not None:
+        named_device(options.device)
     changes = read_changes(options.set)
     recipe = load_recipe(options.recipe, changes)
     if not (options.estimate or options.search):  # what cannot be written is refused first
@@ -455,22 +457,6 @@ def _draw_losses(folder: Path) -> None:
         picture = log.with_name("loss.png")
         loss_curves(read_log(log)).savefig(picture)
         print(f"loss curves: {picture}")
-
-
-def _check_device(name: str | None) -> None:
-    """Raise RequestError for a device that torch does not know or does not find (None: any device)."""
-    import torch
-
-    try:
-        device = torch.device("cpu" if name is None else name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError
-    except RuntimeError:
-        raise RequestError(f"--device is {name!r}; it must be cpu or cuda") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise RequestError(
-            f"--device is {name!r}, and torch finds no such GPU; leave it out, or give cpu"
-        )
 
 
 def _evaluate_trained(recipe, folder: Path, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Rounds of several sequences that share every step, and the tokens of one as they come."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -155,7 +155,15 @@ class SharedAnswers(Rows):
 
 
 def generate_together(
-    target, drafter, prompts: list[torch.Tensor], *, policy: Policy | None = None, **options
+    target,
+    drafter,
+    prompts: list[torch.Tensor],
+    *,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    policy: Policy | None = None,
+    prepare: Callable[..., tuple] | None = None,
+    **options,
 ) -> list[Generation]:
     """Decode requests [1, n] side by side, one round of each per step; `options` as of `generate`.
 
@@ -165,11 +173,11 @@ def generate_together(
     verified one after the other, a request's verifying seconds end with its own commit.
     """
     policy = start_policy(policy)
-    prepare = options.pop("prepare", None)
+    options |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
     check_models(target, drafter)
     for prompt in prompts:
-        check_request(target, prompt, options["max_new_tokens"], options.get("temperature", 0.0))
-    longest = max((prompt.shape[1] for prompt in prompts), default=0) + options["max_new_tokens"]
+        check_request(target, prompt, max_new_tokens, temperature)
+    longest = max((prompt.shape[1] for prompt in prompts), default=0) + max_new_tokens
     if not prepare and len(prompts) > 1 and can_share_passes(target, longest):
         shared = SharedAnswers(target, drafter, prompts, **options)
         while shared.join_unfinished():

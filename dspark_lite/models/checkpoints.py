@@ -13,6 +13,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
+from ..common.devices import named_device
 from ..common.errors import CheckpointError
 from ..common.files import data_folder, read_object, write_tensors, write_text
 from ..decoding.proposal import Drafter
@@ -130,13 +131,15 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     `profile` sets the defaults of `device` and `dtype`. "tiny" takes float32 on the CPU; "released"
     takes a GPU if there is one, in the widest 16-bit type that it computes natively. Tensors go to
     the device one by one, each in its final type. From a Gemma 4 with a vision part only the text
-    part is loaded, with a warning. Raise CheckpointError for a checkpoint that cannot be loaded.
+    part is loaded, with a warning. Raise CheckpointError for a checkpoint that cannot be loaded,
+    RequestError for a device that is not there.
     """
     folder = resolve(name)
     architecture = architecture_of(read_config(folder))
     model_class = target_class(name, architecture)
     size = sum(path.stat().st_size for path in weight_files(folder))
-    device = _device(name, device, profile)
+    gpu = profile == "released" and torch.cuda.is_available()
+    device = named_device(device or ("cuda" if gpu else "cpu"))
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
     try:
@@ -271,20 +274,6 @@ def _no_room(name: str) -> CheckpointError:
         f"{name} does not fit beside what this GPU's memory holds; restart the kernel, end what else runs on the GPU, or "
         "set DSPARK_PROFILE=tiny (python -m dspark_lite doctor says what fits)"
     )
-
-
-def _device(name: str, device, profile: str | None) -> torch.device:
-    """Return the device to load a target on. Raise CheckpointError if it does not exist."""
-    gpu = torch.cuda.is_available()
-    try:
-        device = torch.device(device or ("cuda" if profile == "released" and gpu else "cpu"))
-    except RuntimeError:
-        raise CheckpointError(f'the device is {device!r}; it is "cpu" or "cuda"') from None
-    if device.type == "cuda" and not gpu:
-        raise CheckpointError(
-            f'{name} cannot be loaded on a GPU, because torch finds none; load with device="cpu"'
-        )
-    return device
 
 
 def default_dtype(device: torch.device) -> torch.dtype:

@@ -187,10 +187,10 @@ def _engine_changes(draft: PublishedDraft) -> tuple[dict, dict[str, torch.Tensor
         "markov_head_type": "vanilla",
         "confidence_head_with_markov": False,
     }
-    zeros = torch.zeros(config.vocab_size, ZERO_RANK, dtype=torch.bfloat16)
+    outputs = config.draft_vocab_size or config.vocab_size
     return fields, {
-        "markov_head.markov_w1.weight": zeros,
-        "markov_head.markov_w2.weight": zeros.clone(),
+        f"markov_head.{table}.weight": torch.zeros(rows, ZERO_RANK, dtype=torch.bfloat16)
+        for table, rows in (("markov_w1", config.vocab_size), ("markov_w2", outputs))
     }
 
 

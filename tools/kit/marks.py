@@ -3,6 +3,7 @@ answers in words, for whoever marks them."""
 
 import csv
 import io
+import math
 import re
 import unicodedata
 from pathlib import Path
@@ -119,11 +120,13 @@ def read_table(path: Path) -> tuple[list[str], list[dict]]:
 
 
 def number(text) -> float:
-    """Return points as a number, 0 for an empty cell. Raises RequestError for a word."""
+    """Return points as a finite number, 0 for an empty cell. Raise RequestError for anything else."""
     try:
         points = float(str(text).replace(",", ".") or 0)
     except ValueError:
-        raise RequestError(f"{text!r} in the column points is no number") from None
+        points = math.nan
+    if not math.isfinite(points):
+        raise RequestError(f"{text!r} in the column points is no number")
     return int(points) if points.is_integer() else points
 
 

@@ -5,6 +5,7 @@ text, and `choose` takes the answer.
 """
 
 import os
+from numbers import Real
 from pathlib import Path
 
 from traitlets import Any, link
@@ -52,6 +53,8 @@ class Bet:
         """Take the reader's choice: an option's text, or a number. Raise RequestError for an option that is not there."""
         if self.options and choice not in self.options:
             raise RequestError(f"{choice!r} is no option; these are {', '.join(self.options)}.")
+        if not self.options and not isinstance(choice, Real):
+            raise RequestError(f"{choice!r} is no number; choose a number of {self.asked['unit']}.")
         self.chosen = choice
         for widget in self.widgets:
             widget.chosen = choice

@@ -232,7 +232,7 @@ def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | Languag
     itself, and a field that does not fit.
     """
     stem, changes = Path(name).name.removesuffix(".json"), changes or {}
-    fields = _extended(_read_file(name), stem, ())
+    fields = _extended(_file(name), ())
     if changes.get("target", fields.get("target")) != fields.get("target"):
         fields.pop("target_config", None)  # it is the other target's
     for place, value in changes.items():
@@ -274,38 +274,44 @@ def read_changes(settings: list[str]) -> dict:
     return changes
 
 
-def _read_file(name: str) -> dict:
-    """Return the JSON object of a recipe's file."""
+def _file(name: str) -> Path:
+    """Return the file of a recipe: the course's of this name, or the path of another."""
     for path in (RECIPES / f"{name}.json", Path(name)):
         if path.is_file():
-            try:
-                fields = read_json(path)
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise DSparkLiteError(
-                    f"{path.name} is not JSON ({error}); see assets/recipes/ for examples"
-                ) from None
-            if not isinstance(fields, dict):
-                raise DSparkLiteError(
-                    f"{path.name} holds a {type(fields).__name__}; a recipe is an object, see assets/recipes/ for examples"
-                )
-            return fields
+            return path.resolve()
     known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
     raise DSparkLiteError(
         f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file"
     )
 
 
-def _extended(fields: dict, name: str, below: tuple[str, ...]) -> dict:
-    """Return the fields over those of the recipe they extend. Inner objects (config, loss, data)
-    merge field by field."""
+def _read_file(path: Path) -> dict:
+    """Return the JSON object of a recipe's file."""
+    try:
+        fields = read_json(path)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DSparkLiteError(
+            f"{path.name} is not JSON ({error}); see assets/recipes/ for examples"
+        ) from None
+    if not isinstance(fields, dict):
+        raise DSparkLiteError(
+            f"{path.name} holds a {type(fields).__name__}; a recipe is an object, see assets/recipes/ for examples"
+        )
+    return fields
+
+
+def _extended(path: Path, below: tuple[Path, ...]) -> dict:
+    """Return the fields of a recipe's file over those of the recipe that it extends. Inner objects
+    (config, loss, data) merge field by field."""
+    fields = _read_file(path)
     if "extends" not in fields:
         return fields
-    base = fields["extends"]
-    if base in (name, *below):
+    base = _file(fields["extends"])
+    if base in (path, *below):
         raise DSparkLiteError(
-            f"recipe {name} extends {base}, which extends it in turn; one of them must stand alone"
+            f"recipe {path.stem} extends {base.stem}, which extends it in turn; one of them must stand alone"
         )
-    merged = _extended(_read_file(base), base, (*below, name))
+    merged = _extended(base, (*below, path))
     if "target" in fields and "target_config" not in fields:
         merged.pop("target_config", None)  # it is the other target's
     for key, value in fields.items():

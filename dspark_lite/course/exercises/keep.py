@@ -7,6 +7,7 @@ The file grows from lesson to lesson, in the order of the course's edition (my_d
 import ast
 import inspect
 import os
+import re
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import write_text
 
 EDITION = Path(__file__).with_name("my_dspark.py")
+HEADING = re.compile(r"# Lesson (\d\d)\b")  # above the first piece of a lesson
 # The course writes these pieces, not the reader.
 GIVEN = ("toss", "draw", "probabilities", "read", "Draft")
 
@@ -54,7 +56,8 @@ def split(text: str) -> tuple[str, dict[str, Piece]]:
         while above and lines[above - 1].startswith("#"):
             above -= 1
         comment = "\n".join(lines[above:start])
-        lesson = int(comment[9:11]) if comment.startswith("# Lesson ") else lesson
+        heading = HEADING.match(comment)
+        lesson = int(heading[1]) if heading else lesson
         source = "\n".join(lines[start : node.end_lineno])
         pieces[node.name] = Piece(node.name, lesson, comment, source, start, node.end_lineno)
         head_end = above if head_end is None else head_end

@@ -15,7 +15,7 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import additive_mask
 from dspark_lite.decoding.answer import Generation, Round
-from dspark_lite.decoding.checks import check_request, stop_set, until_stop
+from dspark_lite.decoding.checks import check_models, check_request, stop_set, until_stop
 from dspark_lite.decoding.sampling import Randomness, draw, probabilities
 
 
@@ -121,7 +121,13 @@ def generate_with_tree(
     generator: Randomness = None,
 ) -> Generation:
     """Decodes one request [1, n] with a tree of `nodes` drafts in each round; the rest as `generate`. The output is exactly the
-    target's: all its tokens are the target's own draws."""
+    target's: all its tokens are the target's own draws. Raise RequestError for a target with sliding windows or recurrent states."""
+    check_models(target, drafter)
+    if target.has_windows or target.has_states:  # a branch's mask is that of every layer
+        raise RequestError(
+            f"{target.name} has layers with a sliding window or a recurrent state, which cannot tell the branches of a tree apart; "
+            "decode with generate"
+        )
     check_request(target, input_ids, max_new_tokens, temperature)
     stop = stop_set(target, stop_token_ids)
     step, cache = target.prefill(input_ids, drafter.taps)

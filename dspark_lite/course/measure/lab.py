@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from dspark_lite.common.devices import named_device
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.course.names import DOMAINS, PROFILES
 from dspark_lite.course.result_files import reference
@@ -129,7 +130,7 @@ class Lab:
 def choose_profile(profile: str | None = None) -> str:
     """Return the profile asked for, else DSPARK_PROFILE, else "released" on a GPU with 14 GB free
     and "tiny" elsewhere."""
-    profile = profile or os.environ.get("DSPARK_PROFILE")
+    profile = profile or os.environ.get("DSPARK_PROFILE") or None  # set to nothing: not set
     if profile is None:
         roomy = torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= MIN_FREE_MEMORY
         profile = "released" if roomy else "tiny"
@@ -186,9 +187,12 @@ def setup(
             f"prompts is {prompts!r}; it must be a whole number of prompts a domain, 1 or more"
         )
     torch.manual_seed(seed)
-    place = _device(device or os.environ.get("DSPARK_DEVICE"), profile)
-    cap_memory(place, os.environ.get("DSPARK_MEMORY_GB") if memory_gb is None else memory_gb)
-    number_format = _number_format(dtype or os.environ.get("DSPARK_DTYPE"))
+    gpu = profile == "released" and torch.cuda.is_available()
+    place = named_device(device or os.environ.get("DSPARK_DEVICE") or ("cuda" if gpu else "cpu"))
+    cap_memory(
+        place, (os.environ.get("DSPARK_MEMORY_GB") or None) if memory_gb is None else memory_gb
+    )
+    number_format = _number_format(dtype or os.environ.get("DSPARK_DTYPE") or None)
     loaded = load_target(target or PROFILES[profile]["target"], device=place, dtype=number_format)
     if loaded.tokenizer is None:
         raise RequestError(
@@ -197,18 +201,6 @@ def setup(
         )
     texts = {domain: held_out_prompts(domain, prompts) for domain in DOMAINS}
     return Lab(profile, loaded, texts, seed, fast)
-
-
-def _device(asked: str | None, profile: str) -> torch.device:
-    """Return the device that is asked for (None: that of the profile)."""
-    if asked not in (None, "cpu", "cuda"):
-        raise RequestError(
-            f"the device is {asked!r}; it must be cpu or cuda"
-            + ', and on a Mac it is "cpu"' * (asked == "mps")
-        )
-    return torch.device(
-        asked or ("cuda" if profile == "released" and torch.cuda.is_available() else "cpu")
-    )
 
 
 def _number_format(asked: str | None) -> torch.dtype | None:
