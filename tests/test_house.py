@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 
+import grimp
 import numpy as np
 import pytest
 from importlinter.cli import lint_imports
@@ -231,9 +232,20 @@ def test_imports_point_one_way(monkeypatch, capsys):
     assert lint_imports(no_cache=True, no_logo=True) == 0, capsys.readouterr().out
 
 
-def test_the_page_on_the_house_shows_the_rooms():
+def test_the_page_on_the_house_shows_the_rooms_and_what_they_import():
+    def room(module):
+        name = module.removeprefix("dspark_lite.").removeprefix("course.").partition(".")[0]
+        return name if name in rooms() else None
+
+    graph = grimp.build_graph("dspark_lite", cache_dir=None)
+    imported = {name: set() for name in rooms()}
+    for module in graph.modules:
+        if room(module):
+            others = map(room, graph.find_modules_directly_imported_by(module))
+            imported[room(module)].update(set(others) - {room(module), None})
     text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)/` \|", text, flags=re.M)) == rooms()
+    shown = re.findall(r"^\| `(\w+)/` \|[^|]*\|([^|]*)\|$", text, flags=re.M)
+    assert {name: set(re.findall(r"`(\w+)`", names)) for name, names in shown} == imported
 
 
 @pytest.mark.parametrize(
