@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import generate, sequence
+from dspark_lite.decoding import generate, rounds
 from dspark_lite.decoding.sampling import Verdict, accept, accepted_prefix_length, draw, residual
 from dspark_lite.losslessness import (
     enumeration,
@@ -243,7 +243,7 @@ def test_a_planted_error_of_the_verifier_is_lossy(error):
 
 @pytest.mark.parametrize("name", ["small_lm", "prompt_lookup", "dspark"])
 def test_a_wrong_bonus_behind_a_whole_block_is_lossy(plain, name, monkeypatch):
-    monkeypatch.setattr(sequence, "accept", takes_the_bonus_from_the_first_row)
+    monkeypatch.setattr(rounds, "accept", takes_the_bonus_from_the_first_row)
     assert total_variation(distribution(DRAFTERS[name]), plain) > 1e-3
 
 

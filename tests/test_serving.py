@@ -16,7 +16,7 @@ from scipy.stats import kstest
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
 from dspark_lite.course.names import DOMAINS
-from dspark_lite.decoding import Generation, generate, sequence
+from dspark_lite.decoding import Generation, generate, rounds
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness import outcomes, total_variation
@@ -430,7 +430,7 @@ def test_the_first_drafted_token_is_drawn_from_the_target(name):
 
 
 def test_the_chi_square_test_sees_drafts_that_are_always_accepted(monkeypatch):
-    monkeypatch.setattr(sequence, "accept", keeping_all)
+    monkeypatch.setattr(rounds, "accept", keeping_all)
     assert chi_square(*second_tokens((TARGET, DRAFTERS["dspark"]), PROMPTS[4], DRAWS)) < FALSE_ALARM
 
 

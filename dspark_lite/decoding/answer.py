@@ -1,14 +1,31 @@
-"""An answer, the rounds that it was made in, and the stopwatch that times them."""
+"""The outcome of a round, an answer with its rounds, and the stopwatch that times them."""
 
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
 from ..common.timing import Moment
 from .checks import until_stop
-from .sequence import Outcome
+
+
+class Outcome(NamedTuple):
+    """The result of a round for one sequence: the `drafts` that were verified, how many of them
+    were `accepted`, and the `next_token` drawn after those. In a round that `failed`, the target's
+    logits were not finite and nothing counts."""
+
+    accepted: int
+    next_token: int
+    drafts: list[int]
+    failed: bool = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """The accepted drafts and the token after them. A stop token among them ends the answer:
+        `Generation.add` drops what is behind it."""
+        return [*self.drafts[: self.accepted], self.next_token]
 
 
 @dataclass
@@ -38,7 +55,8 @@ class Generation:
     """The new tokens, the rounds that made them, and the seconds for the prompt and for all later
     work.
 
-    The first token comes from the prompt's own pass and belongs to no round.
+    The first token comes from the prompt's own pass and belongs to no round. `prefill_seconds` are
+    the target's; the drafter's reading of the prompt counts in `decode_seconds`.
     """
 
     token_ids: list[int] = field(default_factory=list)

@@ -7,7 +7,7 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from .answer import Generation, Stopwatch
+from .answer import Generation, Outcome, Stopwatch
 from .checks import check_models, check_request, stop_set
 from .proposal import (
     Policy,
@@ -17,10 +17,9 @@ from .proposal import (
     stack_proposals,
     start_policy,
 )
-from .rounds import AnsweredPrompt
+from .rounds import RequestSequence, Sequence
 from .rows import Rows, can_share_passes
-from .sampling import Verdict, draw_at, probabilities, undefined
-from .sequence import NOT_FINITE, Outcome, Sequence
+from .sampling import NOT_FINITE, Verdict, draw_at, probabilities, undefined
 
 NO_MEMORY = object()  # for a policy without a `memory`; None may be the memory of one that has it
 
@@ -72,11 +71,13 @@ def forgetting_failures(policy: Policy | None) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def begin_together(target, drafter, prompts: list[torch.Tensor], **options) -> list[AnsweredPrompt]:
+def begin_together(
+    target, drafter, prompts: list[torch.Tensor], **options
+) -> list[RequestSequence]:
     """Read the prompts [1, n] and draw the token after each; `options` as of `generate`."""
     stopwatch = Stopwatch(getattr(target, "device", None))
     return [
-        AnsweredPrompt(target, drafter, prompt, **options, stopwatch=stopwatch)
+        RequestSequence.begin(target, drafter, prompt, **options, stopwatch=stopwatch)
         for prompt in prompts
     ]
 

@@ -20,8 +20,8 @@ from transformers import AttentionInterface, DynamicCache
 
 from .attention import additive_mask, attend, use_attention
 from .proposal import Drafter, Proposal, stack_proposals
+from .rounds import Sequence
 from .sampling import Randomness
-from .sequence import Sequence
 from .target import Target, TargetOutput, within_memory
 
 GROUPED = "dspark_lite_grouped"  # the name of `grouped_attention` in transformers

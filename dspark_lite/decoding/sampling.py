@@ -52,6 +52,12 @@ def undefined(logits: torch.Tensor) -> torch.Tensor:
     return ~logits.amax(-1).isfinite()
 
 
+NOT_FINITE = (
+    "the {} are not finite; load the model in bfloat16 or float32 (float16 overflows "
+    "above 65,504), or check its weights"
+)
+
+
 class RandomSource:
     """Replaces a torch.Generator: losslessness/enumeration.py visits every choice, serving/runner.py
     draws from numbers of each request."""

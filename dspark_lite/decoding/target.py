@@ -134,8 +134,8 @@ class Target:
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> TargetOutput:
-        """Read [anchor, drafts] [B, k] after the cache in one pass. Return logits and features of all k
-        positions."""
+        """Read the anchor and k drafts [B, k+1] after the cache in one pass. Return logits and features
+        of all k+1 positions."""
         return self.read(token_ids, cache, taps)
 
     def roll_back(self, cache: DynamicCache, dropped: int) -> None:
@@ -179,5 +179,6 @@ class Target:
 
 def _tapped(taps) -> bool | list[int]:
     """Return which hidden states a pass stores: the indices of those of the tapped layers. Those of
-    all layers take far more memory for a long prompt. An older transformers stores all of them."""
+    all layers take far more memory for a long prompt. transformers returns a tuple of all layers
+    with None at the others, so that `_tap` finds each at its index. Older versions store all."""
     return [layer + 1 for layer in taps] if taps and _selection else len(taps) > 0

@@ -27,6 +27,7 @@ from ..decoding.proposal import Policy, Proposal
 from ..decoding.rows import Rows
 from ..decoding.sampling import (
     LEAST_TEMPERATURE,
+    NOT_FINITE,
     Randomness,
     RandomSource,
     Verdict,
@@ -38,7 +39,6 @@ from ..decoding.sampling import (
     residual,
     undefined,
 )
-from ..decoding.sequence import NOT_FINITE
 
 # Processors that read the scores only, so they can warp drafts too; the temperature comes first.
 SCORE_WARPERS = tuple(

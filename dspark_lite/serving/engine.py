@@ -11,11 +11,10 @@ import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from ..decoding.answer import Round
+from ..decoding.answer import Outcome, Round
 from ..decoding.checks import check_models, check_request, stop_set, until_stop
 from ..decoding.proposal import start_policy
 from ..decoding.sampling import Verdict, check_seed, check_temperature
-from ..decoding.sequence import Outcome
 from .requests import Answer, Request, RunningRequest, StepReport
 from .runner import Runner, StepWatch
 from .queue import RequestQueue

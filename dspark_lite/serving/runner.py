@@ -6,10 +6,11 @@ import numpy as np
 import torch
 
 from ..common.timing import clock
-from ..decoding.proposal import Proposal
-from ..decoding.sampling import RandomSource, draw, probabilities, undefined
-from ..decoding.sequence import Outcome, Sequence
+from ..decoding.answer import Outcome
 from ..decoding.lockstep import play_round
+from ..decoding.proposal import Proposal
+from ..decoding.rounds import Sequence
+from ..decoding.sampling import RandomSource, draw, probabilities, undefined
 from .requests import RunningRequest
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 

@@ -7,9 +7,8 @@ import torch
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, draft_length
-from dspark_lite.decoding.rounds import generate
+from dspark_lite.decoding.rounds import Sequence, generate
 from dspark_lite.decoding.sampling import Randomness, accept, probabilities
-from dspark_lite.decoding.sequence import Sequence
 from dspark_lite.decoding.lockstep import play_round
 from dspark_lite.drafters.dspark import Backbone
 

@@ -13,9 +13,10 @@ import torch
 from dspark_lite.course import paper
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.common.timing import WallSeconds
-from dspark_lite.decoding.sampling import Verdict, accept
-from dspark_lite.decoding.sequence import Outcome, Sequence
+from dspark_lite.decoding.answer import Outcome
 from dspark_lite.decoding.lockstep import play_round
+from dspark_lite.decoding.rounds import Sequence
+from dspark_lite.decoding.sampling import Verdict, accept
 
 ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no time without a policy
 

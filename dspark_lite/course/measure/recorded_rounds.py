@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.rounds import AnsweredPrompt
+from dspark_lite.decoding.rounds import RequestSequence
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.drafters.small_lm import SmallLMState
@@ -84,7 +84,7 @@ def record_rounds(
     the answer has no whole round.
     """
     ids = lab.encode(request)
-    sequence = AnsweredPrompt(
+    sequence = RequestSequence.begin(
         lab.target,
         drafter,
         ids,
@@ -129,7 +129,7 @@ def _rounded(thing):
     return float(f"{thing:.4g}") if isinstance(thing, float) else thing
 
 
-def _played(lab, sequence: AnsweredPrompt) -> RecordedRound:
+def _played(lab, sequence: RequestSequence) -> RecordedRound:
     """Play one round of a sequence and return its record."""
 
     def word(token) -> str:
@@ -196,7 +196,7 @@ def _coins_to_come(generator: torch.Generator, count: int, device: torch.device)
     return torch.rand(1, count, generator=copy, device=device)[0].tolist()
 
 
-def _cache_sizes(sequence: AnsweredPrompt) -> dict[str, int]:
+def _cache_sizes(sequence: RequestSequence) -> dict[str, int]:
     """Return the number of tokens in the target's cache, and in the drafter's if it has one."""
     sizes = {"target": sequence.cache.get_seq_length()}
     if isinstance(sequence.state, SmallLMState):
@@ -206,7 +206,7 @@ def _cache_sizes(sequence: AnsweredPrompt) -> dict[str, int]:
     return sizes
 
 
-def _base_probabilities(sequence: AnsweredPrompt) -> torch.Tensor | None:
+def _base_probabilities(sequence: RequestSequence) -> torch.Tensor | None:
     """Return the probabilities [g, V] of the next block by its base logits; None without a
     sequential head."""
     drafter = sequence.drafter
