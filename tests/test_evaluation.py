@@ -31,11 +31,10 @@ from dspark_lite.course.measure.evaluation import (
     rollouts_side_by_side,
     row_tally,
     tally,
-    tokens_per_second,
 )
 from dspark_lite.course.measure.journal import Journal, check_writable, commit
 from dspark_lite.course.measure.lab import NEW_TOKENS, setup
-from dspark_lite.course.measure.speed import speed_lead
+from dspark_lite.course.measure.speed import speed_lead, tokens_per_second
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.common.fingerprint import fingerprint
 

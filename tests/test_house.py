@@ -16,8 +16,9 @@ from packaging.requirements import Requirement
 import dspark_lite
 from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY
+from dspark_lite.course.figures import scoreboard
 from dspark_lite.course.measure import studies
-from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.course.replication import experiment_results
 from test_wheel import project
 from tools.notebooks import build as notebooks, readme, run_course
@@ -82,10 +83,10 @@ def test_readme_table_is_what_the_generator_writes():
 
 def test_readmes_drafters_are_the_stored_benchmarks_and_the_studies():
     """The fastest first; tokens per round are the mean of the trainings that the studies have."""
-    lines = [line for line in readme.drafters().splitlines() if line.startswith("| ")]
+    lines = [line for line in scoreboard.drafters().splitlines() if line.startswith("| ")]
     table = [line.strip("| ").split(" | ") for line in lines[2:]]
-    overall, found = readme.benchmark()["macro_speedup"], readme.benchmark_rows()
-    names = {readme.DRAFTER_LABELS[name]: name for name in overall}
+    overall, found = scoreboard.benchmark()["macro_speedup"], scoreboard.benchmark_rows()
+    names = {DRAFTER_LABELS[name]: name for name in overall}
     drafters = [names[row[0]] for row in table]
     assert drafters == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
     for name, (_, speed, *lengths, trainings) in zip(drafters, table, strict=True):

@@ -21,7 +21,7 @@ from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED
-from dspark_lite.training.blocks import dense_mask
+from dspark_lite.training.blocks import dense_mask, packed_hidden
 from tools.measure import production as script
 
 SHAPE = dict(
@@ -168,7 +168,7 @@ def test_packed_for_training_is_drafted_one_at_a_time(fields):
     features = torch.randn(1, 12, 32, generator=generator)
     ids = torch.tensor([[3, 5]])
     anchors = torch.tensor([[2, 9]])
-    packed = made.packed_hidden(features, ids, anchors, None)
+    packed = packed_hidden(made, features, ids, anchors, None)
     for place, anchor in enumerate(anchors[0].tolist()):
         state = made.begin(ids[:, :1], features[:, :anchor])
         torch.testing.assert_close(

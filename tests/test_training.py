@@ -48,6 +48,7 @@ from dspark_lite.training.blocks import (
     block_targets,
     dense_mask,
     draw_anchors,
+    packed_hidden,
     training_forward,
 )
 from dspark_lite.training.recipe import LossWeights
@@ -93,11 +94,11 @@ def packed(drafter, ids, features, anchors):
     """Hidden states [B, K, g, H] of the blocks at `anchors`: the same with a mask and with attention written out."""
     anchor_ids = ids.gather(1, anchors)
     with torch.no_grad():
-        masked = drafter.packed_hidden(
-            features, anchor_ids, anchors, dense_mask(anchors, ids.shape[1], drafter.gamma)
+        masked = packed_hidden(
+            drafter, features, anchor_ids, anchors, dense_mask(anchors, ids.shape[1], drafter.gamma)
         )
         torch.testing.assert_close(
-            drafter.packed_hidden(features, anchor_ids, anchors, None), masked, atol=1e-5, rtol=0
+            packed_hidden(drafter, features, anchor_ids, anchors, None), masked, atol=1e-5, rtol=0
         )
     return masked
 

@@ -22,7 +22,13 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.data import recipes
 from dspark_lite.training import blocks, optimisers
 from dspark_lite.training import train as training
-from dspark_lite.training.blocks import TrainingBatch, dense_mask, draw_anchors, sparse_mask
+from dspark_lite.training.blocks import (
+    TrainingBatch,
+    dense_mask,
+    draw_anchors,
+    packed_hidden,
+    sparse_mask,
+)
 from dspark_lite.training.devices import processes
 from dspark_lite.training.recipe import LossWeights
 from dspark_lite.training.train import LossModule
@@ -319,8 +325,8 @@ def test_flex_attention_behind_the_sparse_mask_is_sdpa_behind_the_dense_one(monk
         )
         anchors = torch.tensor([[0, 7, 131, 149], [1, 2, 128, 140]]).repeat_interleave(16, 1)
         tokens = anchors % 11
-        hidden = problem.drafter.packed_hidden(
-            features.requires_grad_(), tokens, anchors, mask_of(anchors, 150, 3)
+        hidden = packed_hidden(
+            problem.drafter, features.requires_grad_(), tokens, anchors, mask_of(anchors, 150, 3)
         )
         (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
         found.append(

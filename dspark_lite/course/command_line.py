@@ -407,8 +407,8 @@ def _train(options) -> None:
     changes = read_changes(options.set)
     recipe = load_recipe(options.recipe, changes)
     if not (options.estimate or options.search):  # what cannot be written is refused first
-        folder = checkpoint_folder(recipe, options.folder)
-        check_writable(folder / "config.json")
+        out = checkpoint_folder(recipe, options.folder)
+        check_writable(out / "config.json")
     main_process = processes().is_main_process
     device = training_device(options.device)
     if recipe.kind == "draft" and main_process:
@@ -430,7 +430,7 @@ def _train(options) -> None:
         options.recipe,
         changes=changes,
         device=options.device,
-        out=folder,
+        out=out,
         endpoint=options.endpoint,
         minutes=options.minutes,
     )
@@ -438,7 +438,7 @@ def _train(options) -> None:
         print(f"written to {written}")
         _draw_losses(BUILD / recipe.name)
         if recipe.kind == "draft" and recipe.evaluate:
-            _evaluate_trained(recipe, folder, BUILD / recipe.name / "evaluation.json")
+            _evaluate_trained(recipe, out, BUILD / recipe.name / "evaluation.json")
 
 
 def _print_search(losses: dict[float, float]) -> None:

@@ -6,12 +6,11 @@ the context and, without a causal mask, to itself. Without heads the class is DF
 each position by itself.
 
 In the released layout slot k of a block, from 0, predicts the token k + 1 places after the anchor.
-In the
-original DFlash layout (Chen et al. 2026, `sample_from_anchor` false) slot k predicts its own token,
-and the anchor's slot predicts nothing: a block has one draft fewer.
+In the original DFlash layout (Chen et al. 2026, `sample_from_anchor` false) slot k predicts its own
+token, and the anchor's slot predicts nothing: a block has one draft fewer than slots.
 
-Shapes: B rows, T tokens, n of them context, K packed blocks of g slots, H hidden size, m key heads
-with q query heads each, d head size, r Markov rank, V vocabulary.
+Shapes: B rows, T tokens, n of them context, g drafts of a block, H hidden size, m key heads, d head
+size, r Markov rank, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..decoding.attention import additive_mask, attend
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
 from ..decoding.rows import RowStore
 from ..decoding.sampling import draw_at, probabilities
@@ -80,62 +78,13 @@ class Backbone(Draft):
             x = layer.after_attention(x, attention(y, rope, keys, values, mask))
         return self.norm(x[:, self.first_slot :])
 
-    def packed_hidden(
-        self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask
-    ) -> torch.Tensor:
-        """Run one pass over K blocks that are packed after one context, in training.
+    def training_mask(self, anchors: torch.Tensor, length: int) -> torch.Tensor | None:
+        """Return the mask [B, 1, K * g, n + K * g] of a training's K packed blocks of g slots, at
+        `anchors` [B, K] after a context of `length` n tokens (training/blocks.py).
 
-        Return the hidden states [B, K, g, H] of all slots. `features` [B, n, taps * H] belong to the
-        context, `anchor_ids` [B, K] and positions `anchors` [B, K] to the blocks. `mask`
-        [B, 1, K * g, n + K * g] is dense or block-sparse (training/blocks.py); None: a slot sees the
-        context before its anchor and its own block, by `packed_attention`.
+        None, the default: a slot sees the context before its anchor and its own block.
         """
-        context = self.context(features)  # [B, n, H]
-        positions = torch.arange(context.shape[1], device=context.device)
-        context_rope = self.rope(positions.expand(len(context), -1))
-        ids = self.block_ids(anchor_ids)  # [B, K, g]
-        slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
-        rope, x = self.rope(slots.flatten(1)), self.embed(ids.flatten(1))  # x: [B, K * g, H]
-        for layer in self.layers:
-            y, attention = layer.input_layernorm(x), layer.self_attn
-            block, queries = attention.keys_values(y, rope), attention.queries(y, rope)
-            past = attention.keys_values(context, context_rope)
-            if mask is None:
-                visible = positions < anchors[..., None]  # [B, K, n]
-                hidden_from = additive_mask(visible, torch.float32)
-                mixed = packed_attention(queries, past, block, hidden_from, attention.scale)
-            else:
-                # keys, values: [B, m, n + K * g, d]
-                keys, values = (torch.cat(pair, 2) for pair in zip(past, block))
-                mixed = attend(queries, keys, values, mask, attention.scale)
-            mixed = mixed.transpose(1, 2).flatten(2)  # [B, K * g, m * q * d]
-            x = layer.after_attention(x, attention.o_proj(mixed))
-        return self.norm(x).unflatten(1, ids.shape[1:])
-
-
-# With a dense mask and `attend` instead, a training step on a CPU takes 1.23 times the time in
-# bfloat16 and 1.05 in float32 (64 blocks after 230 tokens), 1.33 in float32 (150 after 400).
-def packed_attention(
-    queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float
-) -> torch.Tensor:
-    """Return the attention [B, m * q, K * g, d] of queries of K packed blocks, without a dense mask.
-
-    A query sees the context's keys and values [B, m, n, d] and those of its own block among `own`
-    [B, m, K * g, d]. `hidden_from` [B, K, n] is -inf where a block must not look. No slot is
-    compared with another block.
-    """
-    blocks = hidden_from.shape[1]
-    keys, values = context
-    own_keys, own_values = (part.unflatten(2, (blocks, -1)) for part in own)  # [B, m, K, g, d]
-    grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
-    shape = grouped.shape  # [B, m, q, K, g, d]
-    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, shape[2:5])  # [B, m, q, K, g, n]
-    scores = scores + hidden_from[:, None, None, :, None]
-    own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, q, K, g, g]
-    weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
-    seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
-    mixed = (seen.flatten(2, 4) @ values).unflatten(2, shape[2:5]) + among @ own_values[:, :, None]
-    return mixed.flatten(3, 4).flatten(1, 2)
+        return None
 
 
 class MarkovHead(nn.Module):

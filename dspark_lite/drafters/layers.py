@@ -1,6 +1,7 @@
 """The parts of every trained drafter: Qwen3's layers, and a cache of committed keys and values.
 
-Shapes: B rows, T tokens, H hidden size, n query heads, m key heads, d head size.
+Shapes: B rows, T tokens, H hidden size, m key heads with q query heads each, d head
+size.
 """
 
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ class ContextCache:
 class Attention(nn.Module):
     """Grouped-query attention with normed queries and keys, as in Qwen3.
 
-    n query heads share m key heads of size d.
+    q query heads share each of m key heads. All have size d.
     """
 
     width = 1  # of the input, in hidden sizes
@@ -193,7 +194,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)
 
     def queries(self, x: torch.Tensor, rope) -> torch.Tensor:
-        """Return queries [B, n, T, d] of x [B, T, width * H]."""
+        """Return queries [B, m * q, T, d] of x [B, T, width * H]."""
         return rotate(self.q_norm(self.split(self.q_proj(x))), rope)
 
     def keys_values(self, x: torch.Tensor, rope) -> tuple[torch.Tensor, torch.Tensor]:
@@ -204,8 +205,8 @@ class Attention(nn.Module):
         self, x: torch.Tensor, rope, keys: torch.Tensor, values: torch.Tensor, mask=None
     ) -> torch.Tensor:
         """Return the attention [B, T, H] of x [B, T, width * H] to keys and values [B, m, S, d]."""
-        queries = self.queries(x, rope)  # [B, n, T, d]
-        mixed = attend(queries, keys, values, mask, self.scale)  # [B, n, T, d]
+        queries = self.queries(x, rope)  # [B, m * q, T, d]
+        mixed = attend(queries, keys, values, mask, self.scale)  # [B, m * q, T, d]
         return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, H]
 
 

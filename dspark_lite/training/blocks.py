@@ -9,8 +9,8 @@ a fixed decay the ends of long blocks would hardly weigh (the last of 15 slots 0
 4, 0.39 with 15). The configs of the released drafts (gamma 7) have 4.0. The format follows the
 reference implementation.
 
-Shapes: B sequences of n tokens, K anchors, g slots; draft and target logits [B, K, g, V], tokens
-and `loss_mask` [B, K, g].
+Shapes: B sequences of n tokens, K anchors, g slots, H hidden size, m key heads with q query heads
+each, d head size; draft and target logits [B, K, g, V], tokens and `loss_mask` [B, K, g].
 """
 
 from typing import NamedTuple
@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
+from ..decoding.attention import additive_mask, attend
 from ..drafters.dspark import DSpark, transition_biases
 from ..drafters.layers import block_sparse
 from .recipe import LossWeights
@@ -90,9 +91,73 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
 
 
 def block_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask | None:
-    """Return the sparse mask where FlexAttention runs, else None: then `packed_hidden` applies the
-    rule itself."""
+    """Return the sparse mask where FlexAttention runs, else None: then `packed_attention` applies
+    the rule itself."""
     return sparse_mask(anchors, length, gamma) if block_sparse(anchors.device) else None
+
+
+def packed_hidden(
+    drafter: DSpark,
+    features: torch.Tensor,
+    anchor_ids: torch.Tensor,
+    anchors: torch.Tensor,
+    mask: torch.Tensor | BlockMask | None,
+) -> torch.Tensor:
+    """Run one pass of a block drafter over K blocks that are packed after one context.
+
+    Return the hidden states [B, K, g, H] of all slots. `features` [B, n, taps * H] belong to the
+    context, `anchor_ids` [B, K] and positions `anchors` [B, K] to the blocks. `mask`
+    [B, 1, K * g, n + K * g] is dense or sparse; None: a slot sees the context before its anchor and
+    its own block. The drafter's `training_mask` comes before it.
+    """
+    own_mask = drafter.training_mask(anchors, features.shape[1])
+    mask = mask if own_mask is None else own_mask
+    context = drafter.context(features)  # [B, n, H]
+    positions = torch.arange(context.shape[1], device=context.device)
+    context_rope = drafter.rope(positions.expand(len(context), -1))
+    ids = drafter.block_ids(anchor_ids)  # [B, K, g]
+    slots = anchors[..., None] + torch.arange(ids.shape[-1], device=ids.device)
+    rope, x = drafter.rope(slots.flatten(1)), drafter.embed(ids.flatten(1))  # x: [B, K * g, H]
+    for layer in drafter.layers:
+        y, attention = layer.input_layernorm(x), layer.self_attn
+        block, queries = attention.keys_values(y, rope), attention.queries(y, rope)
+        past = attention.keys_values(context, context_rope)
+        if mask is None:
+            before = positions < anchors[..., None]  # [B, K, n]
+            hidden_from = additive_mask(before, torch.float32)
+            mixed = packed_attention(queries, past, block, hidden_from, attention.scale)
+        else:
+            # keys, values: [B, m, n + K * g, d]
+            keys, values = (torch.cat(pair, 2) for pair in zip(past, block))
+            mixed = attend(queries, keys, values, mask, attention.scale)
+        mixed = mixed.transpose(1, 2).flatten(2)  # [B, K * g, m * q * d]
+        x = layer.after_attention(x, attention.o_proj(mixed))
+    return drafter.norm(x).unflatten(1, ids.shape[1:])
+
+
+# With a dense mask and `attend` instead, a training step on a CPU takes 1.23 times the time in
+# bfloat16 and 1.05 in float32 (64 blocks after 230 tokens), 1.33 in float32 (150 after 400).
+def packed_attention(
+    queries: torch.Tensor, context, own, hidden_from: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """Return the attention [B, m * q, K * g, d] of queries of K packed blocks, without a dense mask.
+
+    A query sees the context's keys and values [B, m, n, d] and those of its own block among `own`
+    [B, m, K * g, d]. `hidden_from` [B, K, n] is -inf where a block must not look. No slot is
+    compared with another block.
+    """
+    blocks = hidden_from.shape[1]
+    keys, values = context
+    own_keys, own_values = (part.unflatten(2, (blocks, -1)) for part in own)  # [B, m, K, g, d]
+    grouped = (queries * scale).unflatten(1, (keys.shape[1], -1)).unflatten(3, (blocks, -1))
+    shape = grouped.shape  # [B, m, q, K, g, d]
+    scores = (grouped.flatten(2, 4) @ keys.mT).unflatten(2, shape[2:5])  # [B, m, q, K, g, n]
+    scores = scores + hidden_from[:, None, None, :, None]
+    own_scores = grouped @ own_keys[:, :, None].mT  # [B, m, q, K, g, g]
+    weights = torch.softmax(torch.cat([scores, own_scores], -1), -1).to(values.dtype)
+    seen, among = weights.split([keys.shape[2], own_keys.shape[3]], -1)
+    mixed = (seen.flatten(2, 4) @ values).unflatten(2, shape[2:5]) + among @ own_values[:, :, None]
+    return mixed.flatten(3, 4).flatten(1, 2)
 
 
 def block_targets(
@@ -213,11 +278,11 @@ def block_losses(
 
 def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -> BlockPredictions:
     """Run one teacher-forced pass over packed blocks; tensors as in TrainingBatch, `mask` as in
-    `Backbone.packed_hidden`."""
+    `packed_hidden`."""
     tokens, loss_mask, target_position = block_targets(
         ids, supervised, anchors, valid, drafter.gamma
     )
-    hidden = drafter.packed_hidden(features, tokens[..., 0], anchors, mask)
+    hidden = packed_hidden(drafter, features, tokens[..., 0], anchors, mask)
     logits = drafter.lm_head(hidden)
     previous = tokens[..., :-1]
     if drafter.markov_head is not None:

@@ -435,7 +435,7 @@ claims({"guesses kept and one refused": 0 < right < len(guess)})
 # two prompts of each kind, for 32 tokens each, plainly and with DSpark in turn; the clock starts after the prefill.
 
 # %%
-from dspark_lite.course.measure.evaluation import tokens_per_second
+from dspark_lite.course.measure.speed import tokens_per_second
 
 runs = {}  # (drafter, domain) -> answers
 for turn in range(2):

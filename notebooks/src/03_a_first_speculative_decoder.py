@@ -419,7 +419,8 @@ claims({"a phantom in the target's cache spoils at least half of the answers": 2
 mirrored = bet("03 mirror")
 
 # %% tags=["answer"]
-from dspark_lite.course.measure.evaluation import rollout, tokens_per_second
+from dspark_lite.course.measure.lab import rollout
+from dspark_lite.course.measure.speed import tokens_per_second
 from dspark_lite.drafters import SmallLM
 
 lab.max_new_tokens = 33  # a token of the prompt's pass, and four whole rounds

@@ -305,7 +305,7 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 #   (The sequential head is given a word of the text, but only after the attention, so it cannot leak into another slot.)
 
 # %%
-from dspark_lite.training.blocks import block_targets, dense_mask, draw_anchors
+from dspark_lite.training.blocks import block_targets, dense_mask, draw_anchors, packed_hidden
 
 
 def explore_packing(count, size, seed):
@@ -391,7 +391,7 @@ leaky = {"your mask": sees,
 def first_block(rule, read_by_target, in_the_slots):
     """Hidden states [g, H] of block 1 for the target's text [1, n] and the anchors' tokens [1, 2] in the blocks."""
     mask = whole_drafter.packed_mask(rule, anchors, text.shape[1], dflash.gamma)
-    return dflash.packed_hidden(target.prefill(read_by_target, dflash.taps)[0].features, in_the_slots, anchors, mask)[0, 0]
+    return packed_hidden(dflash, target.prefill(read_by_target, dflash.taps)[0].features, in_the_slots, anchors, mask)[0, 0]
 
 
 slots = text.gather(1, anchors)  # the anchors' tokens
@@ -546,7 +546,7 @@ def backbone(batch):
     """Base logits [K, g, V], the target's [K, g, V], tokens [K, g + 1] and the slots that count [K, g] of packed blocks."""
     tokens, counted, before = block_targets(batch.ids, batch.supervised, batch.anchors, batch.valid, gamma)
     mask = whole_drafter.packed_mask(sees, batch.anchors, batch.ids.shape[1], gamma)
-    hidden = dflash.packed_hidden(batch.features.to(target.dtype), tokens[..., 0], batch.anchors, mask)
+    hidden = packed_hidden(dflash, batch.features.to(target.dtype), tokens[..., 0], batch.anchors, mask)
     in_row = torch.arange(len(batch.ids), device=lab.device)[:, None, None]
     wanted = dflash.lm_head(batch.last_hidden.to(target.dtype)[in_row, before])
     return tuple(part.flatten(0, 1) for part in (dflash.lm_head(hidden).float(), wanted.float(), tokens, counted))

@@ -5,12 +5,9 @@ teachers read of the lessons into docs/teaching/."""
 import sys
 
 from dspark_lite.common.files import write_text
-from dspark_lite.course.formats import interval, markdown
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
+from dspark_lite.course.formats import markdown
 from dspark_lite.course.result_files import read
-from dspark_lite.course.figures.scoreboard import benchmark, benchmark_rows
-from dspark_lite.course.measure import studies
-from dspark_lite.course.replication.experiment_results import lengths_over_seeds
+from dspark_lite.course.figures.scoreboard import drafters
 from tools.errors import report_errors
 from tools.kit import teaching
 from tools.notebooks.build import ROOT, LessonError, badge, effort, lesson_sources, minutes
@@ -55,39 +52,6 @@ def beside():
         for source in more_sources()
     ]
     return markdown(["beside the lessons", "", "to work through", "to run on a CPU"], rows)
-
-
-def drafters():
-    """Return the drafters as a markdown table: times as fast as plain decoding in the stored benchmark, and tokens per round
-    over the trainings that the studies have."""
-    found, overall = benchmark_rows(), benchmark()["macro_speedup"]
-    names = sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
-    rows = []
-    for name in names:
-        runs = studies.TRAININGS.get(name, ())
-        if runs:
-            lengths = lengths_over_seeds(runs)
-            cells = [interval(lengths[domain], "tokens") for domain in DOMAINS]
-        else:
-            cells = [f"{found[name, domain]['accepted_length']:.1f}" for domain in DOMAINS]
-        rows.append([DRAFTER_LABELS[name], f"{overall[name]:.1f}", *cells, len(runs) or "none"])
-    first, *others = DOMAINS
-    head = [
-        "drafter",
-        "times as fast as plain decoding",
-        f"tokens per round: {first}",
-        *others,
-        "trainings",
-    ]
-    measured = benchmark()
-    note = (
-        f"(Temperature {measured['temperature']:g}, the tiny models on {measured['device']}. Speed: the shipped checkpoints, mean over "
-        f"{len(DOMAINS)} domains. Tokens per round: means over the trainings, with 95 % intervals over prompts and trainings.)"
-    )
-    claim = (
-        f"**{overall['dspark']:.1f} times as fast, and the text stays exactly the model's own.**"
-    )
-    return f"{claim}\n\n{markdown(head, rows)}\n\n{note}"
 
 
 def judges():

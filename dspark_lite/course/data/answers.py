@@ -202,7 +202,7 @@ def read_answers(
         except (ValueError, KeyError, TypeError):
             raise DSparkLiteError(
                 f"line {number} of {path} is no answer to a prompt of this recipe in the target's {vocab_size:,} tokens; "
-                "delete this line and train again: it alone is then written anew"
+                "delete this line and train again: the target answers only the prompts without a line"
             ) from None
         if unanswered:
             rows[unanswered.pop(0)] = (ids, length)

@@ -63,33 +63,33 @@ def train(
     """Train what the recipe `name`, with `changes`, describes (`load_recipe`), and return the
     folder of the checkpoint.
 
-    The checkpoint goes to `out` (`checkpoint_folder`), saves go to `build`; a second call resumes
-    from the last save. The target answers the prompts in this process, or on a server at the URL
-    `endpoint`. With `minutes` all runs together take about that time: fewer answers, fewer updates,
-    and a checkpoint in any case. Raise DSparkLiteError as `load_recipe` and `checkpoint_folder`
-    do, and for `minutes` in several processes.
+    The checkpoint goes to `out` (`checkpoint_folder`), saves go to the recipe's folder in `build`;
+    a second call resumes from the last save. The target answers the prompts in this process, or on
+    a server at the URL `endpoint`. With `minutes` all runs together take about that time: fewer
+    answers, fewer updates, and a checkpoint in any case. Raise DSparkLiteError as `load_recipe` and
+    `checkpoint_folder` do, and for `minutes` in several processes.
     """
     recipe = load_recipe(name, changes)
-    folder, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out, build)
+    saves, out = (build or BUILD) / recipe.name, checkpoint_folder(recipe, out, build)
     allowance = None
     if minutes is not None:
         if processes().num_processes > 1:
             raise DSparkLiteError(
                 "--minutes works in one process only; drop it, or run without accelerate launch"
             )
-        allowance = Allowance(folder / "seconds.json", 60 * minutes, recipe.digest)
+        allowance = Allowance(saves / "seconds.json", 60 * minutes, recipe.digest)
     if isinstance(recipe, LanguageModelRecipe):
-        _train_language_model(recipe, folder, out, training_device(device), allowance)
+        _train_language_model(recipe, saves, out, training_device(device), allowance)
     else:
-        _train_draft(recipe, folder, out, training_device(device), endpoint, allowance)
+        _train_draft(recipe, saves, out, training_device(device), endpoint, allowance)
     if processes().is_main_process:
-        write_json(folder / "written.json", {"recipe": recipe.digest, "out": str(out)})
+        write_json(saves / "written.json", {"recipe": recipe.digest, "out": str(out)})
     return out
 
 
 def _train_draft(
     recipe: DraftRecipe,
-    folder: Path,
+    saves: Path,
     out: Path,
     device: torch.device,
     endpoint: str | None,
@@ -98,12 +98,12 @@ def _train_draft(
     """Train a drafter and write its checkpoint to `out`: config.json, and weights in bfloat16."""
     check_end(recipe, allowance)
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
-    cache = recipe_states(recipe, target, folder.parent, endpoint, allowance)
-    drafter = train_draft(recipe, target, cache, folder, allowance)
+    cache = recipe_states(recipe, target, saves.parent, endpoint, allowance)
+    drafter = train_draft(recipe, target, cache, saves, allowance)
     if not processes().is_main_process:
         return
     if recipe.data.held_out and recipe.patience is None:
-        write_json(folder / "held_out.json", held_out_losses(drafter, recipe, cache))
+        write_json(saves / "held_out.json", held_out_losses(drafter, recipe, cache))
     anchors = recipe.config.num_anchors if isinstance(drafter, DSpark) else None
     save_draft(out, drafter, target, {"num_anchors": anchors} if anchors else None)
 
@@ -177,11 +177,11 @@ def search(
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
     cache = recipe_states(recipe, target, build)
     for rate, trial in trials.items():
-        folder = build / f"{recipe.name}-search" / f"{rate:g}-{steps}-{trial.digest}"
-        path = folder / "held_out.json"
+        saves = build / f"{recipe.name}-search" / f"{rate:g}-{steps}-{trial.digest}"
+        path = saves / "held_out.json"
         if not path.exists():
             write_json(
-                path, held_out_losses(train_draft(trial, target, cache, folder), trial, cache)
+                path, held_out_losses(train_draft(trial, target, cache, saves), trial, cache)
             )
         losses[rate] = read_json(path)["loss"]
     return losses
@@ -189,14 +189,14 @@ def search(
 
 def _train_language_model(
     recipe: LanguageModelRecipe,
-    folder: Path,
+    saves: Path,
     out: Path,
     device: torch.device,
     allowance: Allowance | None,
 ) -> None:
     """Train a language model and write it to `out` with its tokenizer, in bfloat16."""
     tokenizer = _tokenizer(recipe, out)
-    model = train_language_model(recipe, tokenizer, folder, device, allowance)
+    model = train_language_model(recipe, tokenizer, saves, device, allowance)
     if not processes().is_main_process:
         return
     out.mkdir(parents=True, exist_ok=True)

@@ -204,14 +204,10 @@ class V4Draft(DSpark):
         self.extend_context(cache, features)
         return cache
 
-    def packed_hidden(
-        self, features: torch.Tensor, anchor_ids: torch.Tensor, anchors: torch.Tensor, mask
-    ) -> torch.Tensor:
-        if self.config.window is not None:
-            mask = window_mask(
-                anchors, features.shape[1], self.config.block_size, self.config.window
-            )
-        return super().packed_hidden(features, anchor_ids, anchors, mask)
+    def training_mask(self, anchors: torch.Tensor, length: int) -> torch.Tensor | None:
+        if self.config.window is None:
+            return None
+        return window_mask(anchors, length, self.config.block_size, self.config.window)
 
 
 def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> torch.Tensor:

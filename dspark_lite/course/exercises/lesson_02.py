@@ -4,7 +4,6 @@ from functools import partial
 
 import torch
 
-from dspark_lite.decoding.sampling import residual
 from .checking import Exercise, Mistake, Comparison
 from .random_cases import Cases, distributions, number, numbers
 from .verifying import check_verify as check_verify
@@ -32,6 +31,16 @@ def pair(generator):
 def keep_probability(p, q):
     """Return the probability [V] of keeping each drafted token."""
     return (p / q).clamp(max=1)
+
+
+def scaled(values):
+    """Return values [V] that sum to 1."""
+    return values / values.sum()
+
+
+def residual(p, q):
+    """Return the distribution [V] of the token that replaces a refused draft."""
+    return scaled((p - q).clamp(min=0))
 
 
 check_keep = Exercise(
@@ -72,11 +81,6 @@ check_keep = Exercise(
 )
 
 
-def scaled(values):
-    """Return values [V] that sum to 1."""
-    return values / values.sum()
-
-
 def distribution(answer):
     """Return the answer, unless it is one number."""
     if torch.as_tensor(answer).numel() == 1:
@@ -86,20 +90,13 @@ def distribution(answer):
     return answer
 
 
-def replacement(p, q):
-    """Return the distribution [V] of the token that replaces a refused draft."""
-    return scaled((p - q).clamp(min=0))
-
-
 check_residual = Exercise(
-    replacement,
+    residual,
     Comparison(
         Cases([(P, Q)], pair),
         {
             "it is not renormalised: a distribution sums to 1": lambda p, q: (p - q).clamp(min=0),
-            "p and q are swapped: that is what was offered too often": lambda p, q: replacement(
-                q, p
-            ),
+            "p and q are swapped: that is what was offered too often": lambda p, q: residual(q, p),
             "that draws from p, which gives the tokens that were already kept a second chance": lambda p, q: (
                 p
             ),
@@ -162,10 +159,7 @@ BONUS = Comparison(
             residual(p[k], q[min(k, len(q) - 1)])
         ),
         "you read row `accepted` of draft_probs; after a whole block there is none, since all g drafts were kept. Treat "
-        "that case by itself: nothing was refused": (
-            lambda p, q, k: residual(p[k], q[k]),
-            lambda p, q, k: replacement(p[k], q[k]),
-        ),
+        "that case by itself: nothing was refused": lambda p, q, k: residual(p[k], q[k]),
     },
     "after a whole block the next token comes from the target's last row",
 )

@@ -1,5 +1,5 @@
-"""How far a reader is: passed exercises are noted in my_progress.json beside my_dspark.py; a page
-says what its judge has measured."""
+"""How far a reader is: exercises passed in a notebook are noted in my_progress.json beside
+my_dspark.py; a page says what its judge has measured."""
 
 import hashlib
 import html

@@ -18,45 +18,19 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.course.estimates import Estimate, bootstrap, paired, share_of_rows
 from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.decoding.proposal import draft_length
-from dspark_lite.decoding import Generation, Round, generate
+from dspark_lite.decoding import Generation, Round
 from dspark_lite.decoding.sampling import check_temperature
 from dspark_lite.scheduling.policies import fixed
 from dspark_lite.serving.engine import Engine, Request
 from .benchmarks import BENCHMARKS
 from .journal import Journal, header, journal_path
-from .lab import Lab
+from .lab import Lab, rollout
 
 MIN_ROUNDS = 10  # below, a share says nothing
 
 
-def rollout(
-    lab: Lab,
-    drafter,
-    prompt: str,
-    index: int,
-    *,
-    temperature: float,
-    policy=None,
-    gamma: int | None = None,
-    max_new_tokens: int | None = None,
-) -> Generation:
-    """Return `generate`'s answer to a prompt; the seed is the lab's plus `index`, so that a longer
-    list begins with the same answers."""
-    return generate(
-        lab.target,
-        drafter,
-        lab.encode(prompt),
-        max_new_tokens=max_new_tokens or lab.max_new_tokens,
-        temperature=temperature,
-        policy=policy,
-        gamma=gamma,
-        generator=lab.generator(lab.seed + index),
-        prepare=lab.prepare,
-    )
-
-
 def rollouts(lab: Lab, drafter, prompts: list[str], *, temperature: float) -> list[Generation]:
-    """Return one generation per prompt."""
+    """Return `rollout`'s answer to each prompt."""
     return [
         rollout(lab, drafter, prompt, index, temperature=temperature)
         for index, prompt in enumerate(prompts)
@@ -89,11 +63,6 @@ def tally(generations: list[Generation]) -> np.ndarray:
     """
     counts = [[sum(r.committed for r in g.rounds), len(g.rounds)] for g in generations]
     return np.array(counts, dtype=float).reshape(-1, 2)
-
-
-def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
-    """Return tokens committed in rounds and the seconds of these rounds, by answer: [N, 2]."""
-    return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
 
 
 def position_counts(generations: list[Generation], gamma: int) -> np.ndarray:
@@ -396,19 +365,4 @@ def _row(label: str, name: str, found: list, gamma: int) -> dict:
         "rounds": counts[:, 1].astype(int).tolist(),
         "position_counts": position_counts(generations, gamma).astype(int).tolist(),
         "skipped": len(found) - len(generations),
-    }
-
-
-def tokens_per_second(generations: list[Generation]) -> float:
-    """Return tokens committed in rounds over the seconds of all rounds; the prompt's pass is not
-    decoding."""
-    return float(share_of_rows(committed_and_seconds(generations)))
-
-
-def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
-    """Return the mean milliseconds of a round's drafting and verifying."""
-    rounds = [r for g in generations for r in g.rounds]
-    return {
-        "draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
-        "verify_milliseconds": 1e3 * float(np.mean([r.verify_seconds for r in rounds])),
     }

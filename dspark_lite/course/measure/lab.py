@@ -15,6 +15,7 @@ from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.course.names import DOMAINS, PROFILES
 from dspark_lite.course.result_files import reference
 from dspark_lite.common.origin import check_origin, device_name, versions
+from dspark_lite.decoding import Generation, generate
 from dspark_lite.decoding.sampling import check_seed
 from dspark_lite.decoding.target import Target
 from dspark_lite.fast import fast_path
@@ -125,6 +126,32 @@ class Lab:
     def versions(self) -> dict[str, str]:
         """Versions that a measurement should carry."""
         return versions()
+
+
+def rollout(
+    lab: Lab,
+    drafter,
+    prompt: str,
+    index: int,
+    *,
+    temperature: float,
+    policy=None,
+    gamma: int | None = None,
+    max_new_tokens: int | None = None,
+) -> Generation:
+    """Return `generate`'s answer to a prompt; the seed is the lab's plus `index`, so that a longer
+    list begins with the same answers."""
+    return generate(
+        lab.target,
+        drafter,
+        lab.encode(prompt),
+        max_new_tokens=max_new_tokens or lab.max_new_tokens,
+        temperature=temperature,
+        policy=policy,
+        gamma=gamma,
+        generator=lab.generator(lab.seed + index),
+        prepare=lab.prepare,
+    )
 
 
 def choose_profile(profile: str | None = None) -> str:

@@ -1,23 +1,20 @@
-"""Decoding speed against plain decoding."""
+"""Decoding speed against plain decoding.
+
+The clock of an answer, `decode_seconds`, starts when the target has read the prompt and the first
+token is drawn. It covers the drafter's reading of the prompt and all rounds (decoding/rounds.py).
+"""
 
 import sys
 
 import numpy as np
 from tqdm import tqdm
 
+from dspark_lite.decoding import Generation
 from dspark_lite.decoding.sampling import check_temperature
 from ..estimates import Estimate, paired, share_of_rows
-from .evaluation import (
-    committed_and_seconds,
-    mean_accepted_length,
-    rollout,
-    rollouts,
-    round_milliseconds,
-    tally,
-    tokens_per_second,
-)
+from .evaluation import mean_accepted_length, tally
 from .journal import header
-from .lab import Lab
+from .lab import Lab, rollout
 
 
 def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1.0) -> dict:
@@ -38,7 +35,7 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
             runs = {name: [] for name in loaded}
             for drafter in loaded.values():
                 # the first run of a shape pays for memory
-                rollouts(lab, drafter, texts[:1], temperature=temperature)
+                rollout(lab, drafter, texts[0], 0, temperature=temperature)
             for index, text in enumerate(texts[:prompts]):
                 for name, drafter in loaded.items():
                     runs[name].append(rollout(lab, drafter, text, index, temperature=temperature))
@@ -74,6 +71,25 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
         "rows": rows,
         "macro_speedup": macro,
         "leads": leads,
+    }
+
+
+def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
+    """Return tokens committed in rounds and `decode_seconds`, by answer: [N, 2]."""
+    return np.array([[sum(r.committed for r in g.rounds), g.decode_seconds] for g in generations])
+
+
+def tokens_per_second(generations: list[Generation]) -> float:
+    """Return tokens committed in rounds over `decode_seconds`, of all answers together."""
+    return float(share_of_rows(committed_and_seconds(generations)))
+
+
+def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
+    """Return the mean milliseconds of a round's drafting and verifying."""
+    rounds = [r for g in generations for r in g.rounds]
+    return {
+        "draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
+        "verify_milliseconds": 1e3 * float(np.mean([r.verify_seconds for r in rounds])),
     }
 
 

@@ -32,7 +32,7 @@ def canonical_values() -> dict[str, float]:
                 values |= {name: gain.value, f"{name}_low": gain.low, f"{name}_high": gain.high}
     bench = read(
         ROOT / "assets" / "measurements" / "bench.json",
-        "python -m dspark_lite bench --json assets/measurements/bench.json",
+        "OMP_NUM_THREADS=1 python -m dspark_lite bench --json assets/measurements/bench.json",
     )
     values |= {
         _value_name("speedup", row["drafter"], row["domain"]): row["speedup"]
