@@ -570,8 +570,8 @@ dflash.markov_head = None
 
 # %% [markdown]
 # What counts is the accepted length on held-out prompts. We let rounds begin at random places of the target's own answers, and compute
-# the expected length of a round there, for DFlash with your head and without. (A real round begins where the last one broke off. Ours
-# begin anywhere, so these lengths are not the scoreboard's; compare them only with each other.)
+# the expected length of a round there, for DFlash with your head and without. (Real rounds begin where the last one broke off, so compare
+# these lengths only with each other.)
 #
 # <details><summary>How do we measure it without the luck of draws?</summary>
 #
@@ -614,9 +614,8 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
 #
 # **Two small matrices, trained by you for ⟦head_steps⟧ steps, bring ⟦head_gain:.2f⟧ tokens per round more** in the mean of the domains (95 %
 # interval over answers: ⟦head_low:.2f⟧ to ⟦head_high:.2f⟧; one training), nearly all on code. Where slots are drawn independently they
-# collide, and one look back helps. On chat, where they collide most, it brings nothing after so few steps, and we do not know why. There
-# is more to be had there: the lab's DSpark is ahead on chat as well. Its head learned together with its backbone, and for longer; DFlash's
-# backbone never learned to leave anything to a head.
+# collide, and one look back helps. On chat, where they collide most, it brings nothing after so few steps, and we do not know why. The
+# lab's DSpark is ahead there, too: its head learned together with its backbone, and for longer.
 #
 # </details>
 #

@@ -296,6 +296,8 @@ claims({"bed 6's first draft is low, and that is not clear":
             and abs(clinic.standard_errors(found[6]["first draft"], usual["first draft"])) < clinic.CLEAR})
 
 # %% [markdown]
+# What the columns say:
+#
 # | question | column | what it says |
 # |---|---|---|
 # | Is the text exact? | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); below 1e-5 we write 0: lossless |
@@ -310,7 +312,7 @@ claims({"bed 6's first draft is low, and that is not clear":
 # number, at any difference. **Grey means not shown to differ, not healthy**: with twelve answers, bed 6's first draft, ⟦first_of_6:.2f⟧
 # against ⟦usual_first:.2f⟧, stays grey. A dash: too few rounds.
 #
-# Look over the table first. See **whether drafts are bad at all**. In some beds they are healthy, and something else is lost: time, or
+# Look over the beds first. See **whether drafts are bad at all**. In some beds they are healthy, and something else is lost: time, or
 # exactness. Where drafts are bad, ask when (from the first round on, or later?) and where in the block (from the first draft on, or later?).
 #
 # The folded cell runs the three tests on each bed.
