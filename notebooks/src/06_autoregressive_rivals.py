@@ -68,9 +68,8 @@ picture = figures.wiring()
 
 # %% [markdown]
 # The orange arrows make the chain. Here it runs in rounds of an answer. The dot under a word is the feature that a pass reads beside it,
-# blue if it is the target's, orange if the drafter made it itself. No pass reads the last draft, so it has no dot. When a draft is
-# accepted, the verification brings the target's feature, and its dot turns blue. A cross: this word, or one before it, was refused, so
-# its pair leaves the cache.
+# blue if it is the target's, orange if the drafter made it itself. When a draft is accepted, the verification brings the target's feature,
+# and its dot turns blue. A cross: this word, or one before it, was refused, so its pair leaves the cache.
 
 # %%
 picture = living_round("wire", record_rounds(lab, eagle3, lab.prompts["chat"][0]))
@@ -352,7 +351,7 @@ there = {name: paper.conditional_acceptance(name, "chat") for name in seeds}
 picture = figures.here_and_paper(here, there, "chat")
 gains = experiment_results.gains_over_seeds(seeds["dspark"], seeds["eagle3"])
 gain = gains["all"]
-glue(chat_gain=gains["chat"].value, paper_gain=paper.macro_gain("Qwen3-4B", "dspark", "eagle3"), gain=gain.value, gain_low=gain.low, gain_high=gain.high)
+glue(paper_gain=paper.macro_gain("Qwen3-4B", "dspark", "eagle3"), gain=gain.value, gain_low=gain.low, gain_high=gain.high)
 
 # %% tags=["claim"]
 lead = {at: acceptance_over_seeds.lead(seeds["dspark"], seeds["eagle3"], "chat", at) for at in range(1, gamma + 1)}
@@ -370,8 +369,7 @@ claims({"on chat DFlash falls most": there["dflash"][-1] < min(there["dspark"][-
 # Read two things off a curve. Where it *falls*, the drafter misses something that it would need to see: of the drafts before a position
 # DFlash sees none, DSpark the last one, Eagle3 all. (A curve may also rise, as Eagle3's does in the paper: presumably because rounds
 # reach late positions in easy text only.) Its *height at position 1* tells how good network and training are: there DSpark begins above
-# Eagle3, in both panels. Towards the end Eagle3 nearly catches up in the paper, and here the two cannot be told apart at position 7.
-# Which end of a curve counts more?
+# Eagle3, in both panels. At position 7 Eagle3 has caught up, or nearly. Which end of a curve counts more?
 #
 # ### Exercise 4 · Two shapes (think)
 # *8 minutes · medium · core.*
@@ -399,8 +397,8 @@ claims({"exercise 4's numbers": np.allclose([*found, shapes["B"].mean()], [2.44,
 
 # %% [markdown]
 # So **position 1 counts most:** raise any $\alpha_k$ by a hundredth of itself, and each product that contains it grows by a hundredth; all
-# contain $\alpha_1$. In our panel DSpark, ahead at the first positions, commits ⟦chat_gain:.0 %⟧ more tokens per round on chat. Over the three domains DSpark commits ⟦gain:.0 %⟧ more here (interval ⟦gain_low:.0 %⟧ to ⟦gain_high:.0 %⟧), and
-# ⟦paper_gain:.0 %⟧ more in the paper (with Qwen3-4B as the target).
+# contain $\alpha_1$. DSpark, ahead at the first positions, commits ⟦gain:.0 %⟧ more tokens per round than Eagle3 in the mean of our three
+# domains (interval ⟦gain_low:.0 %⟧ to ⟦gain_high:.0 %⟧), and ⟦paper_gain:.0 %⟧ more in the paper (with Qwen3-4B as the target).
 #
 # ## Learning from one's own mistakes
 #
@@ -479,17 +477,17 @@ for name, decay, passes in (("teacher forcing", 0.0, 1), ("training-time test", 
     curves[name] = by_pass([chances(toy_target, trained, texts[512:], 1)])
 picture = figures.passes_figure(curves)
 expected = {name: 1 + np.cumprod(own).sum() for name, (_, own) in curves.items()}  # exercise 4's formula
-raised = {name: 1 + np.cumprod(np.add(own, 0.2)).sum() for name, (_, own) in curves.items()}
-glue(forced_raised=raised["teacher forcing"], unrolled_raised=raised["training-time test"], forced=curves["teacher forcing"][1][-1], unrolled=curves["training-time test"][1][-1], either_tau=expected["training-time test"],
+glue(forced=curves["teacher forcing"][1][-1], unrolled=curves["training-time test"][1][-1], either_tau=expected["training-time test"],
      points=round(100 * (curves["teacher forcing"][1][0] - curves["training-time test"][1][0])))
 
 # %% tags=["claim"]
 forced, unrolled = (curves[name] for name in ("teacher forcing", "training-time test"))
+raised = {name: 1 + np.cumprod(np.add(own, 0.2)).sum() for name, (_, own) in curves.items()}
 claims({"by the blue lines teacher forcing ends higher": forced[0][-1] > unrolled[0][-1],
         "on its own output the training-time test ends higher": unrolled[1][-1] > forced[1][-1],
         "the training-time test begins lower": unrolled[1][0] < forced[1][0],
         "over five drafts the two cancel": abs(expected["teacher forcing"] - expected["training-time test"]) < 0.05,
-        "with every acceptance higher by 0.2 the training-time test is ahead": raised["training-time test"] > raised["teacher forcing"] + 0.01,
+        "with every acceptance higher by 0.2, where more rounds reach the late passes, the training-time test is ahead": raised["training-time test"] > raised["teacher forcing"] + 0.01,
         "after the training-time test the curve no longer falls": unrolled[1][-1] > unrolled[1][0] - 0.01,
         "after teacher forcing it does": forced[1][-1] < forced[1][0] - 0.08})
 
@@ -500,11 +498,11 @@ claims({"by the blue lines teacher forcing ends higher": forced[0][-1] > unrolle
 # - Teacher forcing starts higher, and falls: its fifth draft is accepted with chance ⟦forced:.2f⟧.
 # - The training-time test starts ⟦points:words⟧ points lower, and **no longer falls**: ⟦unrolled:.2f⟧ at the fifth.
 #
-# In this toy it is a draw: by exercise 4's formula ⟦either_tau:.1f⟧ tokens per round either way. Raise every orange point by 0.2, and the
-# formula gives ⟦forced_raised:.2f⟧ against ⟦unrolled_raised:.2f⟧. The higher the acceptances, the more rounds reach the late passes.
+# In this toy the two draw, by exercise 4's formula at ⟦either_tau:.1f⟧ tokens per round: so many drafts are refused that few rounds reach the
+# late passes.
 #
-# (Both toys were trained by the package's loss, which computes what your `chain_loss` does, from every place at once.) DSpark needs no
-# such training: it never reads a hidden state that it made itself.
+# (Both were trained by the package's loss: your `chain_loss` from every place at once.) DSpark needs no such training: it never reads a
+# hidden state that it made itself.
 #
 # ## Cost and worth together
 #
@@ -512,7 +510,8 @@ claims({"by the blue lines teacher forcing ends higher": forced[0][-1] > unrolle
 # $\tau = 1 + \alpha_1 + \alpha_1 \alpha_2 + \dots$ comes from acceptances as above. A short block is cheaper to verify (lesson 03), so
 # $T_\text{verify}$ is the recorded time at each length.
 
-# %%
+# %% tags=["folded"]
+# @title Model the time per token by draft length
 rates = {domain: {name: [found.value for found in acceptance_over_seeds.acceptances(seeds[name], domain)]
                   for name in ("eagle3", "dspark")} for domain in lab.prompts}
 
@@ -538,7 +537,8 @@ glue(verify_ms=verify_ms, plain_ms=plain_ms, single_ms=draft_ms["eagle3"][1], bl
 # %%
 nearly_free = bet("06 a verification nearly free")
 
-# %% tags=["answer"]
+# %% tags=["folded", "answer"]
+# @title What writes a token cheapest, and with how many drafts
 def cheapest(domain, verify):
     """What writes a token cheapest, and with how many drafts."""
     costs = {("plain", 0): verify * plain_ms / verify_ms}
@@ -561,7 +561,7 @@ best = {domain: [cheapest(domain, price)[0] for price in prices] for domain in l
 pays_from = prices[next(at for at, found in enumerate(best["chat"]) if found[0] != "plain")]
 at_the_turn = by_length("chat", pays_from)
 misses = min(at_the_turn["eagle3"]) / min(at_the_turn["dspark"]) - 1
-glue(pays_from=pays_from, misses=misses)
+glue(pays_from=pays_from)
 claims({"DSpark's whole block or no draft is cheapest at every price, in every domain": {found for row in best.values() for found in row}
             == {("plain", 0), ("dspark", gamma)},
         "as measured, it is the whole block": all(cheapest(domain, verify_ms)[0] == ("dspark", gamma) for domain in lab.prompts),
@@ -576,7 +576,7 @@ claims({"DSpark's whole block or no draft is cheapest at every price, in every d
 #
 # Plain decoding. A round costs draft and verification; if the draft alone costs more than the target's passes that it saves, do not draft.
 # On chat DSpark's block pays from about ⟦pays_from:.1f⟧ ms on. **For this pair on this CPU, with one request, it is a long block or
-# none.** (At that point Eagle3 at its best is ⟦misses:.0 %⟧ dearer. Where its pass is cheaper beside DSpark's, it may win.)
+# none.** (Where its pass is cheaper beside DSpark's block, Eagle3 may win.)
 #
 # </details>
 #
@@ -622,7 +622,7 @@ claims({"on the H100 the long block writes about twice as much": abs(over_mtp["H
 #
 # Why then did DeepSeek draft one token? In its serving, the paper says, fixed drafts of three or five tokens (MTP-3, MTP-5) lower the
 # total throughput under high load. So MTP-1 stayed, until DSpark took its place (section 5.4). Perhaps its machines were fuller than our
-# model of one: the nearer a step's time follows its tokens, the less a doubtful draft is worth. (We have not tested this.)
+# model of one.
 #
 # </details>
 #
@@ -649,9 +649,8 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 # %% [markdown]
 # **Tokens per round (above) are not speed (below; shaded: slower than plain decoding).** For a block Eagle3 takes seven light passes, DFlash
 # one, DSpark one and seven tiny steps. On code Eagle3 commits nearly as many tokens per round as DSpark, and writes ⟦slower:.0 %⟧ fewer per
-# second. Nor is drafting a block
-# enough: here DFlash commits fewer tokens than Eagle3 and is slower; in the paper it commits more on every Qwen3. [Which drafter,
-# and when not to](../docs/which_drafter.md) is a page to keep.
+# second. Nor is drafting a block enough: DFlash commits fewer tokens than Eagle3 and is slower. (In the paper it commits more on every
+# Qwen3.) [Which drafter, and when not to](../docs/which_drafter.md) is a page to keep.
 #
 # > **How sure are we?** Acceptances and leads come from a hundred prompts per domain and three trainings; the scoreboard from twenty, with the
 # > trainings that are shipped. The shipped DSpark is lucky on math (lesson 05): ⟦on_math:.0 %⟧ above Eagle3 on the scoreboard,
@@ -666,7 +665,7 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 # - A curve's first point tells how good network and training are, its fall what the drafter does not see. The first point counts most.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns.
 # - For this pair, with one request: a long block where a verification is dear, no draft where it is cheap. On a full machine a
-#   block of seven commits about three times as many tokens as a single draft, so it wins unless its step takes three times as long.
+#   block of seven commits three times as many tokens as a single draft, so it wins unless its step takes three times as long.
 #
 # **Next**: [07, train a drafter](07_train_a_drafter.ipynb). What must a drafter learn in order to be accepted?
 

@@ -107,7 +107,8 @@ assert torch.allclose(acceptance(p, q), 1 - (p - q).abs().sum(-1) / 2)
 # %%
 pull = bet("07 which pulls harder")
 
-# %% tags=["answer"]
+# %% tags=["folded", "answer"]
+# @title How hard each loss pulls at the right token's logit
 from dspark_lite.course.figures import style as plots
 
 logit = torch.linspace(-3, 16, 300, requires_grad=True)  # of the right token; the other 999 have 0
@@ -174,27 +175,8 @@ claims({"cross-entropy learns the target's share, L1 the likelier word": abs(lea
 # </details>
 #
 # DSpark takes both losses, 0.1 of cross-entropy and 0.9 of L1. Its head does see the word before, but not the one before that, and no
-# drafter this small matches $p$ everywhere. So there are mistakes left to choose. In lesson 05 the losses alone brought
-# ⟦05.losses_least:.1f⟧ to ⟦05.losses_most:.1f⟧ points over DFlash, which learns by cross-entropy alone, at the first draft. That draft has no
-# collision to repair, so this is a candidate reason.
+# drafter this small matches $p$ everywhere. So there are mistakes left to choose.
 #
-# A third loss trains the [confidence](../docs/glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
-# $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
-#
-# Here are recorded rounds of the lab's DSpark, whose training is over. Play them: what is left for the three losses to pull? Two bars stand
-# under a slot that was judged: green, the overlap, which L1 pulls to 1; blue, $q$ of the target's word, which cross-entropy pulls to 1. The
-# tick is the confidence, which should stand at the end of the green bar. In the first round's refused slot it does not: the head was
-# sure, and wrong. Lesson 09 asks how often.
-
-# %%
-picture = living_round("losses", recorded_rounds("sampled"))
-
-# %% tags=["claim"]
-refused = recorded_rounds("sampled")[0].drafts[recorded_rounds("sampled")[0].accepted]
-claims({"in the first round's refused slot the head was sure, and wrong": refused.confidence > 0.85 and sum(
-    min(p, q) for _, p, q, _ in refused.top) + refused.rest[0] < 0.25})
-
-# %% [markdown]
 # ### What belongs to which slot
 #
 # A text *A B C D E*, places counted from 0, and a block of three slots whose anchor is *C*:
@@ -203,21 +185,17 @@ claims({"in the first round's refused slot the head was sure, and wrong": refuse
 picture = figures.slots_picture()
 
 # %% [markdown]
-# | slot | 1 | 2 | 3 |
-# |---|---|---|---|
-# | its network reads | *C*, the anchor | a mask | a mask |
-# | its head is given (blue) | *C* | *D* | *E* |
-# | it must say (orange), its label | *D* | *E* | nothing is there |
-# | it has to match (grey), the target's $p$ | after ...*C* | after ...*D* | after ...*E* |
-# | it counts | yes | yes | no |
-#
-# So a slot's head knows the word *before* the one it must say.
+# So a slot's head knows the word *before* the one that it must say, its *label*. The network reads the anchor in slot 1, a mask in all
+# others. Slot 3 has no label, so it does not count.
 #
 # Early slots matter more, since a late draft counts only if all before it were accepted. So slot $k$ weighs $e^{-(k-1)/4}$. (Why 4: this
 # lesson's last section.)
 #
-# One trap. The confidence's label is the overlap, which the drafter makes itself. If a gradient passed through this label, the drafter would
-# learn to be easy to describe. So the label has to be a constant.
+# A third loss trains the [confidence](../docs/glossary.md#confidence) head. This head gives one logit per slot, and the sigmoid of the logit,
+# $c$, predicts the overlap (lesson 09). Its loss is binary cross-entropy, and its label is the number from exercise 1.
+#
+# One trap. The drafter makes this overlap itself. If a gradient passed through the label, the drafter would learn to be easy to describe.
+# So the label has to be a constant.
 #
 # ### Exercise 2 · The loss of DSpark (code)
 # *15 minutes · medium · core.*
@@ -283,6 +261,20 @@ done = exercises.check_dspark_loss(dspark_loss)
 dspark_loss = dspark_loss if done else exercises.dspark_loss
 
 # %% [markdown]
+# Here are recorded rounds of the lab's DSpark, whose training is over. Play them: what is left for the three losses to pull? Two bars stand
+# under a slot that was judged: green, the overlap, which L1 pulls to 1; blue, $q$ of the target's word, which cross-entropy pulls to 1. The
+# tick is the confidence, which should stand at the end of the green bar. In the first round's refused slot it does not: the head was
+# sure, and wrong. Lesson 09 asks how often.
+
+# %%
+picture = living_round("losses", recorded_rounds("sampled"))
+
+# %% tags=["claim"]
+refused = recorded_rounds("sampled")[0].drafts[recorded_rounds("sampled")[0].accepted]
+claims({"in the first round's refused slot the head was sure, and wrong": refused.confidence > 0.85 and sum(
+    min(p, q) for _, p, q, _ in refused.top) + refused.rest[0] < 0.25})
+
+# %% [markdown]
 # ## What it learns from
 #
 # A drafter is asked only about text that its target writes. So the target answers prompts, at temperature 1, and the
@@ -290,8 +282,7 @@ dspark_loss = dspark_loss if done else exercises.dspark_loss
 #
 # The target is frozen, so it reads every answer once. We keep the tapped hidden states of every place, for the drafter to read, and the
 # last layer's, but not the distributions: $p$ is as wide as the vocabulary, and one product with the LM head brings it back.
-
-# %% [markdown]
+#
 # ## Many blocks in one pass
 #
 # A round may begin anywhere in an answer, so we draw random *anchors* all over it. One pass per block would spend most of its time on the same
@@ -377,7 +368,8 @@ sees = sees if done else exercises.sees
 #
 # Both experiments, with your mask and with each leak: how far do the hidden states of block 1 move?
 
-# %%
+# %% tags=["folded"]
+# @title Change one token, and see what moves
 from dspark_lite.course.measure import whole_drafter
 
 dflash = lab.drafter("dflash")
@@ -417,16 +409,9 @@ claims({"each experiment finds its leak, and the first one finds both": [[move >
 # else begins at random and learns. A training this short hardly gets beyond guessing, where cross-entropy does the work. So its recipe
 # raises the factor of cross-entropy from 0.1 to 1 and keeps 0.9 for L1.
 #
-# Now a mistake that is easily made: every label, with its $p$, stands one place too early. Three trainings start from the same random
-# weights; the second is there to be compared with the third:
-#
-# | training | labels and $p$ | steps |
-# |---|---|---|
-# | whole | right | ⟦whole_steps⟧ |
-# | stopped early | right | ⟦few_steps⟧ |
-# | off by one | one place too early | ⟦few_steps⟧ |
-#
-# Nothing is raised: every shape fits. Compare the last two.
+# Now a mistake that is easily made: every label, with its $p$, stands one place too early. Nothing is raised: every shape fits. Three
+# trainings start from the same random weights: ⟦whole_steps⟧ steps with right labels, the same stopped after ⟦few_steps⟧, and
+# ⟦few_steps⟧ off by one. Compare the last two.
 #
 # They take minutes on a CPU, so they are recorded (`python -m tools.measure.whole_drafter`). To train them here, with your mask and your
 # loss, write `train_here = True`.
@@ -464,9 +449,8 @@ claims({"with shifted labels the loss falls further in as many steps": fell < 0.
 # <details><summary>After your bet</summary>
 #
 # With labels off by one each slot has to say the very token that its head is given. So the loss falls too well: the head has learned to
-# say that token again. Of ⟦wrong:.2f⟧ tokens per round one
-# is the target's own, so hardly any draft is accepted; the right labels have come to ⟦early:.2f⟧ in as many steps. The curve
-# looked good. Two things can warn you: a correct run beside it, and a floor. The target draws its tokens by chance, so no honest drafter's
+# say that token again. Of ⟦wrong:.2f⟧ tokens per round one is the target's own, so hardly any draft is accepted; the right labels have
+# come to ⟦early:.2f⟧ in as many steps. Two things can warn you: a correct run beside it, and a floor. The target draws its tokens by chance, so no honest drafter's
 # cross-entropy stays below the target's own entropy on new text. *A loss that falls too well is a symptom.*
 #
 # </details>
@@ -586,8 +570,8 @@ dflash.markov_head = None
 
 # %% [markdown]
 # What counts is the accepted length on held-out prompts. We let rounds begin at random places of the target's own answers, and compute
-# the expected length of a round there, for DFlash with your head and without. (A real round begins where the last one broke off. Ours
-# begin anywhere, so these lengths are not the scoreboard's; compare them only with each other.)
+# the expected length of a round there, for DFlash with your head and without. (Real rounds begin where the last one broke off, so compare
+# these lengths only with each other.)
 #
 # <details><summary>How do we measure it without the luck of draws?</summary>
 #
@@ -601,7 +585,8 @@ dflash.markov_head = None
 #
 # </details>
 
-# %% tags=["answer"]
+# %% tags=["folded", "answer"]
+# @title The expected length of a round, with your head and without
 from dspark_lite.course.estimates import paired, share_of_rows
 
 lengths = {whose: {domain: share_of_rows(found[domain]) for domain in domains} for whose, found in expected.items()}
@@ -629,9 +614,8 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
 #
 # **Two small matrices, trained by you for ⟦head_steps⟧ steps, bring ⟦head_gain:.2f⟧ tokens per round more** in the mean of the domains (95 %
 # interval over answers: ⟦head_low:.2f⟧ to ⟦head_high:.2f⟧; one training), nearly all on code. Where slots are drawn independently they
-# collide, and one look back helps. On chat, where they collide most, it brings nothing after so few steps, and we do not know why. There
-# is more to be had there: the lab's DSpark is ahead on chat as well. Its head learned together with its backbone, and for longer; DFlash's
-# backbone never learned to leave anything to a head.
+# collide, and one look back helps. On chat, where they collide most, it brings nothing after so few steps, and we do not know why. The
+# lab's DSpark is ahead there, too: its head learned together with its backbone, and for longer.
 #
 # </details>
 #

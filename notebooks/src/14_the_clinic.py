@@ -66,18 +66,13 @@ prices = clinic.price_table(spent)
 
 # %% [markdown]
 # A chart notes the first six rounds of four answers in each domain, at temperature 1. Whole blocks are verified, whatever the scheduler
-# says. Its columns answer five questions. Do not learn this table; come back to it from the ward.
+# says. Three questions are enough for the first patient:
 #
 # | question | column | what it says |
 # |---|---|---|
-# | Is the text exact? | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); below 1e-5 we write 0: lossless |
-# | Is anything left? | left by a round | entries that a round adds to the draft's cache and that belong to no committed token |
-# | | read per token | tokens whose hidden states the draft reads, for each token committed |
-# | Are drafts good? Where, when? | first draft · later drafts | share of drafts accepted, where all before them were; *later*: every draft after the first, the last included |
-# | | τ rounds 1, 2 · τ rounds 4 on | tokens per round, early and late in an answer |
-# | Is the decision right? | promised − kept | drafts per round that the confidence promised, less those that were accepted |
-# | | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
-# | How sure is the draft? | own odds | mean probability that the draft gave to its own drafts |
+# | Where are drafts lost? | first draft · later drafts | share of drafts accepted, where all before them were; *later*: every draft after the first, the last included |
+# | When? | τ rounds 1, 2 · τ rounds 4 on | tokens per round, early and late in an answer |
+# | What is left? | left by a round | entries that a round adds to the draft's cache and that belong to no committed token |
 
 # %% tags=["folded"]
 # @title Take the chart of the healthy service
@@ -86,7 +81,7 @@ COLUMNS = ("distance", "left by a round", "read per token", "first draft", "late
 healthy = patients.Service(lab.target, drafter, lab.encode, costs=prices)
 healthy_chart = clinic.take_chart(healthy, lab.prompts)
 usual = clinic.symptoms(healthy_chart, domains)
-for name in COLUMNS:
+for name in ("first draft", "later drafts", "τ rounds 1, 2", "τ rounds 4 on", "left by a round"):
     value, error = usual[name]
     print(f"{name:17} {figures.entry(name, value):>6}" + (f" ± {2 * error:.2f}" if error > 0 else ""))
 glue(usual_first=usual["first draft"].value)
@@ -102,8 +97,7 @@ claims({"enumeration finds the healthy service lossless": patients.Patient.dista
         "its confidence promises what is kept": abs(usual["promised − kept"].value) < 0.5})
 
 # %% [markdown]
-# This is the healthy line. Most drafts are accepted, the confidence promises what is kept, and nothing is left in the draft's cache. *Own
-# odds* well below 1 are no fault: a draft that is exactly as unsure as the target is always accepted.
+# This is how a healthy service looks: most drafts are accepted, and nothing is left in the draft's cache.
 #
 # The ± here, and each bar in a figure, is two standard errors. They are taken over answers, not over rounds, because the rounds of one
 # answer resemble each other.
@@ -302,11 +296,23 @@ claims({"bed 6's first draft is low, and that is not clear":
             and abs(clinic.standard_errors(found[6]["first draft"], usual["first draft"])) < clinic.CLEAR})
 
 # %% [markdown]
+# What the columns say:
+#
+# | question | column | what it says |
+# |---|---|---|
+# | Is the text exact? | distance | total variation between the service's texts and the target's own, enumerated on tiny random models (lesson 02); below 1e-5 we write 0: lossless |
+# | Is anything left? | left by a round | as above |
+# | | read per token | tokens whose hidden states the draft reads, for each token committed |
+# | Are drafts good? | first draft, later drafts, τ | as above |
+# | Is the decision right? | promised − kept | drafts per round that the confidence promised, less those that were accepted |
+# | | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
+# | How sure is the draft? | own odds | mean probability that the draft gave to its own drafts. Well below 1 is no fault: a draft that is exactly as unsure as the target is always accepted |
+#
 # Each line is a bed. Blue is lower than healthy, yellow higher, darker further. A field is coloured beyond three standard errors; an exact
 # number, at any difference. **Grey means not shown to differ, not healthy**: with twelve answers, bed 6's first draft, ⟦first_of_6:.2f⟧
 # against ⟦usual_first:.2f⟧, stays grey. A dash: too few rounds.
 #
-# Look over the table first. See **whether drafts are bad at all**. In some beds they are healthy, and something else is lost: time, or
+# Look over the beds first. See **whether drafts are bad at all**. In some beds they are healthy, and something else is lost: time, or
 # exactness. Where drafts are bad, ask when (from the first round on, or later?) and where in the block (from the first draft on, or later?).
 #
 # The folded cell runs the three tests on each bed.

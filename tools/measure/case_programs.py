@@ -300,7 +300,7 @@ def case_11() -> Recorded:
     )
 
 
-# 07: labels one place too early.
+# 07: a drafter that is shown its labels while it learns.
 
 STATES, SEEN, NEW, STEPS = (
     8,
