@@ -27,12 +27,12 @@ from .common.about import VERSION as __version__
 if TYPE_CHECKING:
     from .common.errors import CheckpointError, DSparkLiteError, RequestError
     from .course.measure.lab import Lab, setup
+    from .custom_generate.custom_generate import CustomGenerate
     from .decoding.answer import Generation, Round
     from .decoding.lockstep import stream
     from .decoding.rounds import generate
     from .fast import fast_path
     from .models.checkpoints import load_drafter, load_target
-    from .models.custom_generate import CustomGenerate
     from .scheduling.policies import LaggedTopK, algorithm1, fixed, schedule, threshold
     from .scheduling.calibration import fit_sts
     from .scheduling.cost_table import CostTable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PLACES = {
     "CheckpointError": ".common.errors",
     "CostTable": ".scheduling.cost_table",
-    "CustomGenerate": ".models.custom_generate",
+    "CustomGenerate": ".custom_generate.custom_generate",
     "DSparkLiteError": ".common.errors",
     "Engine": ".serving.engine",
     "Generation": ".decoding.answer",

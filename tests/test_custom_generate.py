@@ -37,7 +37,7 @@ from dspark_lite.losslessness import total_variation
 from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.models.request_batch import SCORE_WARPERS, Payoff, Warped
+from dspark_lite.custom_generate.request_batch import SCORE_WARPERS, Payoff, Warped
 from dspark_lite.scheduling.cost_table import CostTable
 
 PROMPTS = [

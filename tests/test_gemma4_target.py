@@ -13,7 +13,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
-from dspark_lite.models.custom_generate import CustomGenerate
+from dspark_lite.custom_generate.custom_generate import CustomGenerate
 from dspark_lite.serving.engine import Engine
 
 gemma4 = pytest.importorskip(

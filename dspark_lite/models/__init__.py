@@ -1,4 +1,4 @@
 """Loading and saving targets and drafters, here and on the Hub, and handing drafts to engines.
 
-`load_target` and `load_drafter` are in checkpoints.py; CustomGenerate decodes inside transformers.
+`load_target` and `load_drafter` are in checkpoints.py.
 """

@@ -525,7 +525,7 @@ done = exercises.check_diagnosis(diagnosis)
 # off. With `enable_thinking=True` [measure first](../docs/training.md#thinking).
 
 # %%
-from dspark_lite.models.custom_generate import CustomGenerate
+from dspark_lite import CustomGenerate
 
 my_prompt = lab.prompts["code"][0]  # or your own
 speculate = CustomGenerate(draft, target.model)

@@ -17,7 +17,7 @@ from ..decoding.answer import Generation
 from ..decoding.proposal import Drafter, Policy, start_policy
 from ..decoding.sampling import Randomness
 from ..decoding.target import Target, input_device
-from .checkpoints import check_loaded, load_drafter
+from ..models.checkpoints import check_loaded, load_drafter
 from .request_batch import GenerateBatch, GenerateCall
 
 # Arguments that transformers prepares for its own loop, and that this loop builds itself.
