@@ -15,6 +15,7 @@ from dspark_lite.course.replication.drift import (
     WRONG_HEADS,
     Drift,
     Phase,
+    Point,
     drift,
     halves,
     throughput_by_head,
@@ -211,7 +212,8 @@ def test_a_drift_is_judged_on_prompts_that_taught_nothing():
         map(tuple, judged)
     )
     found = drift(observed, FLAT, [Phase("math", 1.0, 1000), Phase("chat", 3.0, 2000)])
-    assert found.at == list(range(EVERY, 3001, EVERY)) and found.phase == [0] * 5 + [1] * 10
+    assert [point.at for point in found.points] == list(range(EVERY, 3001, EVERY))
+    assert [point.phase for point in found.points] == [0] * 5 + [1] * 10
     stored, online, fresh = found.after(1, 2000)
     assert (
         online < fresh + 0.02 < stored
@@ -305,7 +307,9 @@ def test_the_other_figures_draw_what_they_are_given():
     assert left.lines[0].get_ydata().tolist() == [0.0, 10.0] and right.lines[
         0
     ].get_ydata().tolist() == [1.1, 1.0]
-    found = Drift([200, 400], [0, 1], [7.0, 5.0], [0.02, 0.1], [0.02, 0.03], [0.02, 0.02], [400])
+    found = Drift(
+        [Point(200, 0, 7.0, 0.02, 0.02, 0.02), Point(400, 1, 5.0, 0.1, 0.03, 0.02)], refits=[400]
+    )
     above, below = figures.drift_series(
         found, [Phase("math", 1.0, 200), Phase("chat", 2.0, 200)]
     ).axes

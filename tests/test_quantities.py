@@ -33,7 +33,8 @@ from dspark_lite.course.replication import (
 from dspark_lite.course.replication.experiment_results import SEEDS, TABLE_1, Acceptance, Length
 from dspark_lite.course.replication.quantities import fall, length_gain
 from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.serving.requests import STEP_PARTS, StepReport
+from dspark_lite.course.measure.simulator import ModelReport
+from dspark_lite.serving.requests import STEP_PARTS
 
 
 def is_about(value, low, high):
@@ -525,7 +526,7 @@ def test_measures_of_serving_with_their_intervals():
 
 
 def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
-    steps = [StepReport(requests=requests) for requests in (1, 4, 4, 3)]
+    steps = [ModelReport(requests=requests) for requests in (1, 4, 4, 3)]
     monkeypatch.setattr(
         serving_results,
         "simulate",

@@ -396,36 +396,59 @@ def _sweep(options) -> dict:
 
 
 def _train(options) -> None:
+    """Estimate a training, search for its rate, or run it, as the options say."""
     from dspark_lite.common.devices import named_device
-    from dspark_lite.training.devices import keep_freed_memory, processes, training_device
-    from .measure.journal import check_writable
-    from .data.estimate import check_prompts, estimate
-    from .data.recipes import BUILD, checkpoint_folder, load_recipe, read_changes, search, train
+    from dspark_lite.training.devices import keep_freed_memory, training_device
+    from .data.estimate import check_prompts
+    from .data.recipes import load_recipe, read_changes
 
     if options.device is not None:
         named_device(options.device)
     changes = read_changes(options.set)
     recipe = load_recipe(options.recipe, changes)
-    if not (options.estimate or options.search):  # what cannot be written is refused first
-        out = checkpoint_folder(recipe, options.folder)
-        check_writable(out / "config.json")
-    main_process = processes().is_main_process
-    device = training_device(options.device)
-    if recipe.kind == "draft" and main_process:
-        lines = estimate(recipe, device, processes().num_processes, options.minutes)
-        if options.estimate:  # the training itself reads them next
-            check_prompts(recipe)
-        print(*lines, sep="\n", flush=True)
     if options.estimate:
+        if recipe.kind == "draft":
+            check_prompts(recipe)
+        _print_estimate(recipe, options)
         return
     if options.own_process:
-        keep_freed_memory(device)
+        keep_freed_memory(training_device(options.device))
     if options.search:
-        losses = search(
-            options.recipe, options.search, options.steps, changes=changes, device=options.device
-        )
-        _print_search(losses)
-        return
+        _search_rate(recipe, changes, options)
+    else:
+        _train_recipe(recipe, changes, options)
+
+
+def _print_estimate(recipe, options) -> None:
+    """Print what the training of a drafter takes."""
+    from dspark_lite.training.devices import processes, training_device
+    from .data.estimate import estimate
+
+    if recipe.kind == "draft" and processes().is_main_process:
+        device, count = training_device(options.device), processes().num_processes
+        print(*estimate(recipe, device, count, options.minutes), sep="\n", flush=True)
+
+
+def _search_rate(recipe, changes: dict, options) -> None:
+    """Train for some steps with each rate and print its loss."""
+    from .data.recipes import search
+
+    _print_estimate(recipe, options)
+    losses = search(
+        options.recipe, options.search, options.steps, changes=changes, device=options.device
+    )
+    _print_search(losses)
+
+
+def _train_recipe(recipe, changes: dict, options) -> None:
+    """Train, draw the losses and evaluate a drafter. What cannot be written is refused first."""
+    from dspark_lite.training.devices import processes
+    from .data.recipes import BUILD, checkpoint_folder, train
+    from .measure.journal import check_writable
+
+    out = checkpoint_folder(recipe, options.folder)
+    check_writable(out / "config.json")
+    _print_estimate(recipe, options)
     written = train(
         options.recipe,
         changes=changes,
@@ -434,7 +457,7 @@ def _train(options) -> None:
         endpoint=options.endpoint,
         minutes=options.minutes,
     )
-    if main_process:
+    if processes().is_main_process:
         print(f"written to {written}")
         _draw_losses(BUILD / recipe.name)
         if recipe.kind == "draft" and recipe.evaluate:

@@ -174,17 +174,31 @@ def generate_together(
     verified one after the other, a request's verifying seconds end with its own commit.
     """
     policy = start_policy(policy)
-    options |= {"max_new_tokens": max_new_tokens, "temperature": temperature}
     check_models(target, drafter)
     for prompt in prompts:
         check_request(target, prompt, max_new_tokens, temperature)
     longest = max((prompt.shape[1] for prompt in prompts), default=0) + max_new_tokens
     if not prepare and len(prompts) > 1 and can_share_passes(target, longest):
-        shared = SharedAnswers(target, drafter, prompts, **options)
+        shared = SharedAnswers(
+            target,
+            drafter,
+            prompts,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            **options,
+        )
         while shared.join_unfinished():
             play_round([shared], policy)
         return shared.answers
-    requests = begin_together(target, drafter, prompts, prepare=prepare, **options)
+    requests = begin_together(
+        target,
+        drafter,
+        prompts,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        prepare=prepare,
+        **options,
+    )
     while unfinished := [request for request in requests if not request.finished]:
         play_round(unfinished, policy)
     return [request.answer for request in requests]

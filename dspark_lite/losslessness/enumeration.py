@@ -183,11 +183,12 @@ def _stepped(
 
     Requests with `length` tokens or more take no part. Objects in `shared` are not copied.
     """
+    requests, policy = _copied((requests, policy), *shared, requests[0].generator)
     for request in requests:
         request.generator = path
-        request.answer.rounds.clear()  # nobody reads them, and copies take time
-    requests, policy = _copied((requests, policy), *shared, path)
     play_round([request for request in requests if len(request.answer.token_ids) < length], policy)
+    for request in requests:
+        request.answer.rounds.clear()  # nobody reads them, and the next copies take time
     return requests, policy
 
 

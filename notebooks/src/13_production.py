@@ -212,7 +212,7 @@ for number, name in ((1, "the traffic shifts"), (2, "the head goes wrong")):
     late[number] = found.after(number, 2000)
     points = [f"{100 * ece:4.1f}" for ece in late[number]]
     print(f"2,000 blocks after {name:19}: ECE, in percentage points, {points[0]} as stored, {points[1]} kept online, {points[2]} fitted to this traffic")
-lengths = {number: np.mean([value for value, phase in zip(found.accepted_length, found.phase) if phase == number]) for number in (0, 1, 2)}
+lengths = {number: np.mean([point.accepted_length for point in found.points if point.phase == number]) for number in (0, 1, 2)}
 fewer = [lengths[number - 1] - lengths[number] > 0.5 for number in late]  # tokens per round
 misjudged = [as_stored > 2 * fitted for as_stored, _, fitted in late.values()]  # the ECE, of the calibration as stored
 panels = {((True, False), (False, True)): "tokens per round show the first, the ECE the second",

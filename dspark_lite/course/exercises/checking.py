@@ -257,15 +257,8 @@ class Comparison:
         for case, answer, wanted in wrong:
             if isinstance(answer, Exception):
                 raise answer
-            shapes = [
-                list(values.shape)
-                for values in (answer, wanted)
-                if isinstance(values, torch.Tensor)
-            ]
-            if len(shapes) == 2 and shapes[0] != shapes[1]:
-                raise Mistake(
-                    f"{self.place(case)}your answer has shape {shapes[0]}; it must be {shapes[1]}. {self.otherwise}"
-                )
+            if sentence := _wrong_shape(answer, wanted):
+                raise Mistake(f"{self.place(case)}{sentence}{self.otherwise}")
         for part in self.parts:
             part.compare(function, right)
         some = f"right in {len(answers) - len(wrong)} of {len(answers)} cases. "
@@ -285,6 +278,14 @@ class Comparison:
         for case in self.cases:
             self.result(watched, case)
         return any(changed)
+
+
+def _wrong_shape(answer, wanted) -> str:
+    """Return a sentence on two tensors of different shapes, "" for anything else."""
+    tensors = isinstance(answer, torch.Tensor) and isinstance(wanted, torch.Tensor)
+    if not tensors or answer.shape == wanted.shape:
+        return ""
+    return f"your answer has shape {list(answer.shape)}; it must be {list(wanted.shape)}. "
 
 
 class Exercise:

@@ -215,13 +215,16 @@ def drift_series(found, phases):
     """Draw tokens per round (above) and ECE (below) of a Drift while traffic shifts, with a line at each change and a diamond where
     the calibration that is kept online has changed."""
     fig, (above, below) = figure(1, 2, width=8.6, height=2.2, sharex=True)
-    at = np.array(found.at)
+    at, phase_of, lengths = (
+        np.array([getattr(point, name) for point in found.points])
+        for name in ("at", "phase", "accepted_length")
+    )
     begins = np.concatenate([[0], np.cumsum([phase.blocks for phase in phases])])
     for number, (domain, times, _) in enumerate(phases):
-        rows = np.array(found.phase) == number
+        rows = phase_of == number
         above.plot(
             at[rows],
-            np.array(found.accepted_length)[rows],
+            lengths[rows],
             **{**domain_style(domain), "label": "_", "linestyle": "-"},
         )
         middle = (begins[number] + begins[number + 1]) / 2
@@ -241,11 +244,17 @@ def drift_series(found, phases):
             axes.axvline(edge, color=GREY, linewidth=1, linestyle=":")
     lines = (  # name, style, label, and the point of the series and the shift at which it is written
         ("fresh", {"color": GREY, "linestyle": "--"}, "fitted to this traffic", 0, (0, 5)),
-        ("online", {"color": GREEN}, "kept online", _steepest_fall(found.online), (8, 0)),
+        (
+            "online",
+            {"color": GREEN},
+            "kept online",
+            _steepest_fall([point.online for point in found.points]),
+            (8, 0),
+        ),
         ("stored", {"color": BLACK}, "as stored", -1, (0, -12)),
     )
     for name, style, label, point, shift in lines:
-        errors = 100 * np.array(getattr(found, name))
+        errors = 100 * np.array([getattr(point, name) for point in found.points])
         below.plot(at, errors, **style)
         below.annotate(
             label,

@@ -123,56 +123,59 @@ def evaluate(
     slots: int = 1,
     path: Path | None = None,
 ) -> dict:
-    """Return one row for each drafter and domain or benchmark, and the gain of DSpark over DFlash
-    where both are there.
+    """Return a row for each drafter and domain or benchmark (`_row`), and DSpark's gain over DFlash
+    if both are there.
 
-    A row holds the accepted length with its interval, the conditional acceptance by position,
-    committed tokens and rounds of each prompt, its `position_counts`, and how many prompts were
-    skipped because the target has no position left for an answer (where a few are left, the answer
-    is that short); None stands where no prompt gave a round. `drafters` are names, folders or Hub
-    ids, or {label: one of these or a drafter}; `prompts` are keyed by domain or by the name of a
-    benchmark; `max_new_tokens` defaults to the lab's. With more than one of `slots`, the serving
-    engine answers that many prompts side by side: same distribution, other draws, a fraction of the
-    time. With a `path`, that of the JSON to be, finished prompts are kept in a journal beside it,
-    and the same call goes on where it was stopped. Raise DSparkLiteError for settings other than
-    the journal's, CheckpointError for a drafter that does not fit, RequestError for one that cannot
-    draft `gamma` tokens or be served in `slots`: all before the first prompt is answered.
+    `drafters` are names, folders or Hub ids, or {label: one of these or a drafter}; `prompts` are
+    keyed by domain or benchmark. With several `slots` the serving engine answers that many prompts
+    side by side. A journal beside `path`, the JSON to be, keeps finished prompts, and the same call
+    resumes. Before the first answer, raise DSparkLiteError for settings other than the journal's,
+    CheckpointError for a drafter that does not fit, RequestError for one that cannot draft `gamma`
+    tokens or be served.
     """
     check_temperature(temperature)
     max_new_tokens = lab.max_new_tokens if max_new_tokens is None else max_new_tokens
     if max_new_tokens < 1:
         raise RequestError(f"max_new_tokens is {max_new_tokens}; it must be 1 or more")
     labelled = drafters if isinstance(drafters, dict) else {name: name for name in drafters}
-    # none fails midway
-    weights = {
-        label: fingerprint(_checked(lab, drafter, gamma, slots))
-        for label, drafter in labelled.items()
-    }
     decoding = {"temperature": temperature, "gamma": gamma, "max_new_tokens": max_new_tokens}
-    settings = {
-        "target": lab.target.name,
-        "drafters": sorted(labelled),
-        **decoding,
-        "slots": slots,
-        "seed": lab.seed,
-        "weights": {"target": fingerprint(lab.target), **weights},
-    }
+    settings = _settings(lab, labelled, decoding, slots)
     journal = Journal(journal_path(path) if path else None, settings)
     rows = _rows_by_journal(journal, lab, labelled, prompts, decoding, slots)
-    result = {
+    return {
         **header(lab),
         **decoding,
         "slots": slots,
         "prompts": {name: len(texts) for name, texts in prompts.items()},
         "rows": rows,
+        **_gain(rows),
     }
-    if {"dspark", "dflash"} <= set(labelled):
-        ours, theirs = (
-            [row_tally(row) for row in rows if row["drafter"] == label]
-            for label in ("dspark", "dflash")
-        )
-        result["dspark_over_dflash"] = vars(relative_gain(ours, theirs))
-    return result
+
+
+def _settings(lab: Lab, drafters: dict, decoding: dict, slots: int) -> dict:
+    """Return what identifies an evaluation in its journal. Load every drafter once, so that none
+    fails midway."""
+    weights = {
+        label: fingerprint(_checked(lab, drafter, decoding["gamma"], slots))
+        for label, drafter in drafters.items()
+    }
+    return {
+        "target": lab.target.name,
+        "drafters": sorted(drafters),
+        **decoding,
+        "slots": slots,
+        "seed": lab.seed,
+        "weights": {"target": fingerprint(lab.target), **weights},
+    }
+
+
+def _gain(rows: list[dict]) -> dict:
+    """Return {"dspark_over_dflash": `relative_gain`} if the rows have both drafters, else {}."""
+    ours, theirs = (
+        [row_tally(row) for row in rows if row["drafter"] == label]
+        for label in ("dspark", "dflash")
+    )
+    return {"dspark_over_dflash": vars(relative_gain(ours, theirs))} if ours and theirs else {}
 
 
 def _rows_by_journal(
@@ -338,7 +341,12 @@ def _served(
 
 
 def _row(label: str, name: str, found: list, gamma: int) -> dict:
-    """Return a row from the `_round_counts` of each prompt of a domain or benchmark."""
+    """Return a row of `evaluate` from the `_round_counts` of each prompt of a domain or benchmark.
+
+    It holds the accepted length with its interval, the conditional acceptance by position, the
+    committed tokens and rounds of each prompt, `position_counts`, and how many prompts were skipped
+    because the target has no position left for an answer. None stands where no prompt gave a round.
+    """
     generations = [
         Generation(rounds=[Round(*counts) for counts in rounds])
         for rounds in found

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 import torch
 
 from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding.answer import Outcome
+from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.rounds import RequestSequence
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters.layers import ContextCache
@@ -136,36 +138,15 @@ def _played(lab, sequence: RequestSequence) -> RecordedRound:
         return lab.tokenizer.decode([int(token)])
 
     before, anchor = lab.decode(sequence.answer.token_ids[:-1])[-SO_FAR:], word(sequence.anchor)
-    sizes = [_cache_sizes(sequence)]
     base = _base_probabilities(sequence)  # [g, V]
-    block = sequence.schedule(None, sequence.draft())
-    logits = sequence.verify(block)
-    sizes.append(_cache_sizes(sequence))
-    target_probs, draft_probs = probabilities(logits, sequence.temperature)[0], block.probs[0]
-    coins = _coins_to_come(sequence.generator, len(draft_probs), draft_probs.device)
-    verdict = sequence.accept(block, logits)
-    (outcome,) = sequence.commit(block, logits, verdict)
-    sizes.append(_cache_sizes(sequence))
-
-    drafts = []
-    for k, token in enumerate(outcome.drafts):
-        p, q = target_probs[k], draft_probs[k]
-        rows = torch.stack([p, q] if base is None else [p, q, base[k]])
-        chosen = _likeliest(rows.amax(0), [token] + [outcome.next_token] * (k == outcome.accepted))
-        others = torch.ones_like(p, dtype=torch.bool).index_fill(0, torch.tensor(chosen), False)
-        areas = (torch.minimum(p, q), (q - p).clamp(min=0), (p - q).clamp(min=0))
-        drafts.append(
-            RecordedDraft(
-                word(token),
-                p[token].item(),
-                q[token].item(),
-                coins[k],
-                k < outcome.accepted if k <= outcome.accepted else None,
-                None if block.confidence is None else block.confidence[0, k].item(),
-                [[word(other), *rows[:, other].tolist(), None][:4] for other in chosen],
-                [area[others].sum().item() for area in areas],
-            )
+    block, logits, coins, outcome, caches = _watched_round(sequence)
+    target_probs = probabilities(logits, sequence.temperature)[0]  # [g+1, V]
+    drafts = [
+        _recorded_draft(
+            word, k, outcome, block, target_probs[k], coins[k], None if base is None else base[k]
         )
+        for k in range(len(outcome.drafts))
+    ]
     bonus = target_probs[-1] if outcome.accepted == len(drafts) else target_probs[-1, :0]
     shown = _likeliest(bonus, [outcome.next_token]) if len(bonus) else []
     last = sequence.answer.rounds[-1]
@@ -176,9 +157,53 @@ def _played(lab, sequence: RequestSequence) -> RecordedRound:
         outcome.accepted,
         word(outcome.next_token),
         [[word(token), bonus[token].item()] for token in shown],
-        {name: [size[name] for size in sizes] for name in sizes[0]},
+        caches,
         1e3 * last.draft_seconds,
         1e3 * last.verify_seconds,
+    )
+
+
+def _watched_round(
+    sequence: RequestSequence,
+) -> tuple[Proposal, torch.Tensor, list[float], Outcome, dict[str, list[int]]]:
+    """Play one round. Return its block, the target's logits [1, g+1, V], the coins of its drafts,
+    its outcome, and the sizes of the caches before it, before it forgets, and after it."""
+    sizes = [_cache_sizes(sequence)]
+    block = sequence.schedule(None, sequence.draft())
+    logits = sequence.verify(block)
+    sizes.append(_cache_sizes(sequence))
+    coins = _coins_to_come(sequence.generator, block.probs.shape[1], block.probs.device)
+    verdict = sequence.accept(block, logits)
+    (outcome,) = sequence.commit(block, logits, verdict)
+    sizes.append(_cache_sizes(sequence))
+    return (
+        block,
+        logits,
+        coins,
+        outcome,
+        {name: [size[name] for size in sizes] for name in sizes[0]},
+    )
+
+
+def _recorded_draft(
+    word, k: int, outcome: Outcome, block: Proposal, p: torch.Tensor, coin: float, base
+) -> RecordedDraft:
+    """Return the record of draft `k` (from 0), with the target's probabilities `p` [V] of its slot
+    and those by the base logits, `base` [V] (None without a sequential head)."""
+    token, q = outcome.drafts[k], block.probs[0, k]
+    rows = torch.stack([p, q] if base is None else [p, q, base])
+    chosen = _likeliest(rows.amax(0), [token] + [outcome.next_token] * (k == outcome.accepted))
+    others = torch.ones_like(p, dtype=torch.bool).index_fill(0, torch.tensor(chosen), False)
+    areas = (torch.minimum(p, q), (q - p).clamp(min=0), (p - q).clamp(min=0))
+    return RecordedDraft(
+        word(token),
+        p[token].item(),
+        q[token].item(),
+        coin,
+        k < outcome.accepted if k <= outcome.accepted else None,
+        None if block.confidence is None else block.confidence[0, k].item(),
+        [[word(other), *rows[:, other].tolist(), None][:4] for other in chosen],
+        [area[others].sum().item() for area in areas],
     )
 
 

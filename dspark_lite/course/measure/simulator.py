@@ -10,7 +10,7 @@ Thousands of requests take seconds.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.proposal import Proposal, chosen_lengths, start_policy
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.policies import Costs
-from dspark_lite.serving.requests import StepReport
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,21 @@ class ModelAnswer(NamedTuple):
     ended: float
 
 
+@dataclass
+class ModelReport:
+    """What one step of the model did, as StepReport counts it, the `seconds` of its "prefill" and
+    its "round", and the answers that ended."""
+
+    requests: int = 0
+    verified: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    committed: int = 0
+    admitted: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"prefill": 0.0, "round": 0.0})
+    answers: list[ModelAnswer] = field(default_factory=list)
+
+
 class EngineModel:
     """The engine as its costs and a record make it; `prefill` holds the seconds of a prefill pass
     and of each prompt in it. `submit`, then `step` until `idle`, as with the engine.
@@ -129,9 +143,9 @@ class EngineModel:
         answer."""
         self._waiting.append((answer, arrived))
 
-    def step(self) -> StepReport:
-        """Admit what waits and makes one round; `seconds` are those of "prefill" and "round"."""
-        report = StepReport(seconds={"prefill": 0.0, "round": 0.0})
+    def step(self) -> ModelReport:
+        """Admit what waits and play one round."""
+        report = ModelReport()
         if self._waiting:
             self._admit(report)
         rows = np.flatnonzero(self.answer >= 0)
@@ -139,7 +153,7 @@ class EngineModel:
             self._round(rows, report)
         return report
 
-    def _admit(self, report: StepReport) -> None:
+    def _admit(self, report: ModelReport) -> None:
         free = np.flatnonzero(self.answer < 0)[: len(self._waiting)]
         if not len(free):
             return
@@ -150,7 +164,7 @@ class EngineModel:
         self.now += report.seconds["prefill"]
         self.written[free], self.rounds[free], self.first_token[free] = 0, 0, self.now
 
-    def _round(self, rows: np.ndarray, report: StepReport) -> None:
+    def _round(self, rows: np.ndarray, report: ModelReport) -> None:
         record, answer, written = self.record, self.answer[rows], self.written[rows]
         block = record.first[answer] + self.rounds[rows] % record.blocks[answer]
         logits = None if record.logits is None else record.logits[block]
@@ -187,7 +201,7 @@ def poisson(rate: float, count: int, rng: np.random.Generator) -> list[float]:
     return rng.exponential(1 / rate, count).cumsum().tolist()
 
 
-def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[StepReport]:
+def simulate(model: EngineModel, arrivals, rng: np.random.Generator) -> list[ModelReport]:
     """Return steps of the model until requests that arrive at these seconds, in order, each with an
     answer of the record at random, are all answered. Arrivals all at 0 make a closed loop of as
     many requests as there are slots."""

@@ -32,24 +32,31 @@ class Phase(NamedTuple):
     blocks: int
 
 
+class Point(NamedTuple):
+    """The last EVERY blocks up to block `at`, of a `phase`: tokens per round, and the mean ECE on
+    held-out blocks of the phase's traffic of the `stored` calibration, of the `online` one, and of a
+    `fresh` fit to that traffic."""
+
+    at: int
+    phase: int
+    accepted_length: float
+    stored: float
+    online: float
+    fresh: float
+
+
 @dataclass
 class Drift:
-    """Series by point: its block and its phase; tokens per round of the last EVERY blocks; the mean ECE on held-out blocks of the
-    phase's traffic, of the `stored` calibration, of the `online` one, and of a `fresh` fit to that traffic."""
+    """The points of a series, and the blocks at which the temperatures changed."""
 
-    at: list[int] = field(default_factory=list)
-    phase: list[int] = field(default_factory=list)
-    accepted_length: list[float] = field(default_factory=list)
-    stored: list[float] = field(default_factory=list)
-    online: list[float] = field(default_factory=list)
-    fresh: list[float] = field(default_factory=list)
-    refits: list[int] = field(default_factory=list)  # blocks at which the temperatures changed
+    points: list[Point] = field(default_factory=list)
+    refits: list[int] = field(default_factory=list)
 
     def after(self, phase: int, blocks: int) -> tuple[float, float, float]:
         """Return the ECE `stored`, `online` and `fresh`, `blocks` blocks after a phase began."""
-        begin = self.at[self.phase.index(phase)] - EVERY
-        index = self.at.index(begin + blocks)
-        return self.stored[index], self.online[index], self.fresh[index]
+        begin = next(point.at for point in self.points if point.phase == phase) - EVERY
+        (point,) = [point for point in self.points if point.at == begin + blocks]
+        return point.stored, point.online, point.fresh
 
 
 def mean_ece(logits, accepted, temperatures) -> float:
@@ -84,26 +91,9 @@ def drift(
             rows, seen = rng.integers(len(accepted), size=EVERY), seen + EVERY
             if online.observe(times * logits[rows], accepted[rows]):
                 drift_series.refits.append(seen)
-            now = (
-                seen,
-                number,
-                1 + accepted[rows].mean(),
-                still,
-                mean_ece(times * judged, outcome, online.sts.temperatures),
-                best,
-            )
-            for series, value in zip(
-                (
-                    drift_series.at,
-                    drift_series.phase,
-                    drift_series.accepted_length,
-                    drift_series.stored,
-                    drift_series.online,
-                    drift_series.fresh,
-                ),
-                now,
-            ):
-                series.append(value)
+            now = mean_ece(times * judged, outcome, online.sts.temperatures)
+            length = 1 + accepted[rows].mean()
+            drift_series.points.append(Point(seen, number, length, still, now, best))
     return drift_series
 
 

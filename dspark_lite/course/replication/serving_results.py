@@ -26,8 +26,8 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import read
 from dspark_lite.scheduling.policies import fixed
 from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.serving.requests import STEP_PARTS, StepReport
-from dspark_lite.course.measure.simulator import EngineModel, Record, simulate
+from dspark_lite.serving.requests import STEP_PARTS
+from dspark_lite.course.measure.simulator import EngineModel, ModelReport, Record, simulate
 from ..measure.serving_load import decoding_seconds, policy_of, step_costs
 from . import confidence_results
 
@@ -166,7 +166,7 @@ def record() -> Record:
 
 def modelled(
     drafter: str, name: str, concurrency: int, requests: int | None = None
-) -> list[StepReport]:
+) -> list[ModelReport]:
     """Return steps of the model of a row of "policies", all slots taken, from `requests` requests."""
     rng, costs, answers = np.random.default_rng(0), engine_costs(drafter), record()
     if drafter == "mtp":
@@ -178,7 +178,7 @@ def modelled(
 
 def full_steps(
     model: EngineModel, concurrency: int, requests: int, rng: np.random.Generator
-) -> list[StepReport]:
+) -> list[ModelReport]:
     """Return steps of a closed loop of the model with all slots taken, until `requests` of them are answered."""
     return [
         step for step in simulate(model, np.zeros(requests), rng) if step.requests == concurrency
