@@ -116,6 +116,28 @@ def when_it_pays(
         fontsize=SMALL,
         color=RED,
     )
+    _draw_formula(axes, curve, best)
+    for label, drafter in ours.items():
+        _draw_measured(axes, label, *drafter)
+    # A few scales, so that most settings can be compared.
+    top = next(top for top in (3, 6, 12, 24) if top > max(curve))
+    axes.set(
+        xlabel="draft length γ",
+        ylabel="times plain decoding",
+        ylim=(0, top),
+        xticks=DRAFT_LENGTHS[::3],
+    )
+    pays = (
+        f"best at γ = {best}: {max(curve):.1f} times plain decoding"
+        if max(curve) > 1
+        else "no draft length pays"
+    )
+    axes.set_title(pays)
+    return fig
+
+
+def _draw_formula(axes, curve: list[float], best: int) -> None:
+    """Draw the expected speed-up at DRAFT_LENGTHS, with a star at the best length."""
     axes.plot(DRAFT_LENGTHS, curve, color=ALTERED, marker=".", label="formula")
     axes.plot(
         best,
@@ -136,30 +158,17 @@ def when_it_pays(
         fontsize=SMALL,
         color=ALTERED,
     )
-    for label, (length, speedup, style) in ours.items():
-        axes.plot(length, speedup, linestyle="", markersize=9, label=f"measured: {label}", **style)
-        axes.annotate(
-            f"{label}, measured",
-            (length, speedup),
-            (8, 9),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-            color=style["color"],
-        )
-    top = next(
-        top for top in (3, 6, 12, 24) if top > max(curve)
-    )  # few scales, so that most settings can be compared
-    axes.set(
-        xlabel="draft length γ",
-        ylabel="times plain decoding",
-        ylim=(0, top),
-        xticks=DRAFT_LENGTHS[::3],
+
+
+def _draw_measured(axes, label: str, length: int, speedup: float, style: dict) -> None:
+    """Draw the measured speed-up of a drafter at its draft length, with its name."""
+    axes.plot(length, speedup, linestyle="", markersize=9, label=f"measured: {label}", **style)
+    axes.annotate(
+        f"{label}, measured",
+        (length, speedup),
+        (8, 9),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=style["color"],
     )
-    pays = (
-        f"best at γ = {best}: {max(curve):.1f} times plain decoding"
-        if max(curve) > 1
-        else "no draft length pays"
-    )
-    axes.set_title(pays)
-    return fig

@@ -96,99 +96,93 @@ def numbered(axes, x: float, y: float, number: int, text: str) -> None:
     axes.text(x + 0.17, y, text, va="center", fontsize=SMALL, color=WINE)
 
 
+COLUMN = 0.62  # inches
+CONTEXT, SLOTS = 2, 4  # tokens of the context that are drawn, slots of the block
+ARROWS_TOP, ARROWS_FOOT = -0.62, -1.55
+FOOT = ARROWS_FOOT - 0.62  # below the numbers of the places
+
+
 def layout_picture():
     """Draw a block of four slots in both layouts, an arrow from each slot to the place that it predicts; numbers where four
     mistakes are made: in the taps, in the layout, in the draft's cache, in the anchor's slot."""
-    wide = 0.62  # inches of a column
-    context, slots = 2, 4  # tokens of the context that are drawn, slots of the block
-    panel = wide * (context + slots + 1) + 0.5
+    panel = COLUMN * (CONTEXT + SLOTS + 1) + 0.5
     fig, axes = inch_canvas(2 * panel, 3.2)
-    top, bottom = -0.62, -1.55  # of the arrows
-    for left, shift, title in (
-        (0.42, 1, "released layout: each slot predicts the place after its own"),
-        (panel + 0.52, 0, "other layout: each mask predicts its own place"),
-    ):
-        columns = [left + wide * (k + 0.5) for k in range(context + slots + shift)]
-        axes.text(left, -0.12, title, va="center", fontsize=MEDIUM, weight="bold")
-        for x in columns[:context]:
-            tower_box(
-                axes, x, bottom - 0.17, wide - 0.06, 0.3, BLUE, "context", size=7, letters="white"
-            )
-        for k, x in enumerate(columns[context:]):
-            if k < slots:
-                tower_box(
-                    axes,
-                    x,
-                    bottom - 0.17,
-                    wide - 0.06,
-                    0.3,
-                    "white" if k else BLACK,
-                    "mask" if k else "anchor",
-                    size=8,
-                    letters=GREY if k else "white",
-                )
-            if 0 < k < slots + shift:
-                tower_box(
-                    axes,
-                    x,
-                    top + 0.17,
-                    wide - 0.06,
-                    0.3,
-                    "white",
-                    f"draft {k}",
-                    edge=ORANGE,
-                    size=8,
-                    letters=BLACK,
-                )
-                arrow(axes, (x - shift * wide, bottom), (x, top), BLACK)
-        for k, x in enumerate(columns):
-            write(axes, x, bottom - 0.46, f"{k - context}", colour=GREY)
-        axes.text(
-            left - 0.04, bottom - 0.46, "place", ha="right", va="center", fontsize=SMALL, color=GREY
-        )
-        middle, foot = left + wide * context / 2, bottom - 0.62
-        if shift:
-            arrow(axes, (middle, foot - 0.26), (middle, foot), BLUE)
-            axes.text(
-                middle,
-                foot - 0.35,
-                "hidden states of\nthe target's taps",
-                ha="center",
-                va="top",
-                fontsize=SMALL,
-                color=BLUE,
-            )
-            numbered(axes, left - 0.22, foot - 0.86, 1, "taken one layer early")
-            numbered(axes, left - 0.06, bottom + 0.5, 4, "a mask stands here")
-            aside = columns[context] - 0.15
-            arrow(axes, (aside, bottom + 0.38), (aside, bottom), WINE)
-            first, last = columns[context] - 0.5 * wide, columns[context + slots - 1] + 0.5 * wide
-            axes.plot(
-                [first + 0.03] * 2 + [last - 0.03] * 2,
-                [foot, foot - 0.1, foot - 0.1, foot],
-                color=GREY,
-                lw=1,
-            )
-            axes.text(
-                (first + last) / 2,
-                foot - 0.2,
-                "after the round, the block leaves\nthe drafter's cache",
-                ha="center",
-                va="top",
-                fontsize=SMALL,
-                color=GREY,
-            )
-            numbered(axes, first + 0.12, foot - 0.86, 3, "stays there, and the next round reads it")
-        else:
-            write(axes, columns[context], bottom + 0.2, "predicts\nnothing", colour=GREY)
-            numbered(
-                axes,
-                left - 0.05,
-                foot - 0.35,
-                2,
-                "a drafter of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on",
-            )
+    _released_layout(axes, 0.42)
+    _other_layout(axes, panel + 0.52)
     return fig
+
+
+def _layout(axes, left: float, shift: int, title: str) -> list[float]:
+    """Draw a context and a block from `left` on, whose slots predict the place `shift` after their
+    own. Return the middle of each column."""
+    columns = [left + COLUMN * (k + 0.5) for k in range(CONTEXT + SLOTS + shift)]
+
+    def box(x: float, y: float, face, text: str, **options) -> None:
+        tower_box(axes, x, y, COLUMN - 0.06, 0.3, face, text, **options)
+
+    axes.text(left, -0.12, title, va="center", fontsize=MEDIUM, weight="bold")
+    for x in columns[:CONTEXT]:
+        box(x, ARROWS_FOOT - 0.17, BLUE, "context", size=7, letters="white")
+    for k, x in enumerate(columns[CONTEXT:]):
+        if k < SLOTS:
+            face, text, letters = ("white", "mask", GREY) if k else (BLACK, "anchor", "white")
+            box(x, ARROWS_FOOT - 0.17, face, text, size=8, letters=letters)
+        if 0 < k < SLOTS + shift:
+            box(x, ARROWS_TOP + 0.17, "white", f"draft {k}", edge=ORANGE, size=8, letters=BLACK)
+            arrow(axes, (x - shift * COLUMN, ARROWS_FOOT), (x, ARROWS_TOP), BLACK)
+    for k, x in enumerate(columns):
+        write(axes, x, ARROWS_FOOT - 0.46, f"{k - CONTEXT}", colour=GREY)
+    axes.text(
+        left - 0.04,
+        ARROWS_FOOT - 0.46,
+        "place",
+        ha="right",
+        va="center",
+        fontsize=SMALL,
+        color=GREY,
+    )
+    return columns
+
+
+def _below(axes, x: float, y: float, text: str, colour) -> None:
+    """Write a text below y, its middle at x."""
+    axes.text(x, y, text, ha="center", va="top", fontsize=SMALL, color=colour)
+
+
+def _released_layout(axes, left: float) -> None:
+    """Draw the released layout, with the mistakes 1, 3 and 4."""
+    columns = _layout(axes, left, 1, "released layout: each slot predicts the place after its own")
+    middle = left + COLUMN * CONTEXT / 2
+    arrow(axes, (middle, FOOT - 0.26), (middle, FOOT), BLUE)
+    _below(axes, middle, FOOT - 0.35, "hidden states of\nthe target's taps", BLUE)
+    numbered(axes, left - 0.22, FOOT - 0.86, 1, "taken one layer early")
+    numbered(axes, left - 0.06, ARROWS_FOOT + 0.5, 4, "a mask stands here")
+    aside = columns[CONTEXT] - 0.15
+    arrow(axes, (aside, ARROWS_FOOT + 0.38), (aside, ARROWS_FOOT), WINE)
+    first = columns[CONTEXT] - 0.5 * COLUMN
+    last = columns[CONTEXT + SLOTS - 1] + 0.5 * COLUMN
+    axes.plot(
+        [first + 0.03] * 2 + [last - 0.03] * 2,
+        [FOOT, FOOT - 0.1, FOOT - 0.1, FOOT],
+        color=GREY,
+        lw=1,
+    )
+    after = "after the round, the block leaves\nthe drafter's cache"
+    _below(axes, (first + last) / 2, FOOT - 0.2, after, GREY)
+    numbered(axes, first + 0.12, FOOT - 0.86, 3, "stays there, and the next round reads it")
+
+
+def _other_layout(axes, left: float) -> None:
+    """Draw the other layout, with mistake 2."""
+    columns = _layout(axes, left, 0, "other layout: each mask predicts its own place")
+    write(axes, columns[CONTEXT], ARROWS_FOOT + 0.2, "predicts\nnothing", colour=GREY)
+    numbered(
+        axes,
+        left - 0.05,
+        FOOT - 0.35,
+        2,
+        "a drafter of the released layout, read like this: the\nguess of mask 1 for place 2 is used at place 1, and so on",
+    )
 
 
 def judged(tokens: list[str], wanted: list[str]) -> list[tuple[str, str]]:

@@ -40,6 +40,7 @@ SERIES = {
     "DSpark-5": "lagged",
 }  # the paper's name in Figures 7 and 8: the style that it has here
 PAPER_MODELS = ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro")
+PAPER_LINES = ("--", ":")
 UNDER_WAY = "requests under way"
 PER_USER, IN_ALL = "tokens/s of each user", "tokens/s in all"
 ROOM_TO_THE_LEFT = 40  # tokens/s that a label beside the axis takes
@@ -406,53 +407,44 @@ def figure_8(
             )
         log_ticks(axes, (1, 4, 16, 64, 200), UNDER_WAY)
         axes.set_xlabel(f"{UNDER_WAY} (marks of one load side by side)", fontsize=MEDIUM)
-    for model, line in zip(PAPER_MODELS, ("--", ":")):
+    _budget_panel(left)
+    _gain_panel(right)
+    measured_on(right, device)
+    legend_under(fig, left)
+    return fig
+
+
+def _budget_panel(axes) -> None:
+    """Add the paper's fitted budgets, the largest possible ones, and the labels."""
+    for model, line in zip(PAPER_MODELS, PAPER_LINES):
         for series, ours in SERIES.items():
-            left.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
-        first = paper_line(model, "verification_budget", "DSpark-5")[
-            0, 0
-        ]  # both panels begin where the fitted budget does
-        fitted = paper_line(model, "throughput", "DSpark-5")
-        requests, ours = fitted[:, fitted[0] >= first]
-        right.plot(
-            requests,
-            ours / np.interp(requests, *paper_line(model, "throughput", "MTP-1")),
-            **_thin("lagged", line),
-        )
-    left.set(ylabel="tokens verified per request\nand step, anchor included", ylim=(0, 8.5))
+            axes.plot(*paper_line(model, "verification_budget", series), **_thin(ours, line))
     for most, whose, va in (
         (8, "whole block here", "bottom"),
         (6, "whole block in the paper", "top"),
         (2, "MTP-1", "bottom"),
     ):
-        left.hlines(
-            most,
-            0,
-            1,
-            color=GREY,
-            linewidth=0.6,
-            linestyle=":",
-            transform=left.get_yaxis_transform(),
-        )
-        left.text(
-            0.99,
-            most,
-            whose,
-            transform=left.get_yaxis_transform(),
-            ha="right",
-            va=va,
-            fontsize=TINY,
-            color=GREY,
-        )
-    left.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here")
-    right.set(ylabel="throughput over that of\nMTP-1 at the same load")
-    right.set_title(
+        across = axes.get_yaxis_transform()
+        axes.hlines(most, 0, 1, color=GREY, linewidth=0.6, linestyle=":", transform=across)
+        axes.text(0.99, most, whose, transform=across, ha="right", va=va, fontsize=TINY, color=GREY)
+    axes.set(ylabel="tokens verified per request\nand step, anchor included", ylim=(0, 8.5))
+    axes.set_title("A busy server verifies less of a block:\nclearly in the paper, slightly here")
+
+
+def _gain_panel(axes) -> None:
+    """Add the paper's fitted throughput over MTP-1's, from where its fitted budget begins, and the
+    labels."""
+    for model, line in zip(PAPER_MODELS, PAPER_LINES):
+        first = paper_line(model, "verification_budget", "DSpark-5")[0, 0]
+        fitted = paper_line(model, "throughput", "DSpark-5")
+        requests, ours = fitted[:, fitted[0] >= first]
+        theirs = np.interp(requests, *paper_line(model, "throughput", "MTP-1"))
+        axes.plot(requests, ours / theirs, **_thin("lagged", line))
+    axes.set(ylabel="throughput over that of\nMTP-1 at the same load")
+    axes.set_title(
         "The gain over MTP-1 shrinks with the load:\nhere to nothing, in the paper not quite",
     )
-    right.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
-    measured_on(right, device)
-    legend_under(fig, left)
-    return fig
+    axes.axhline(1, **{**style("mtp"), "label": "_", "marker": ""})
 
 
 def paper_line(model: str, what: str, series: str) -> np.ndarray:
