@@ -146,7 +146,7 @@ class Target:
     def last_hidden(self, input_ids: torch.Tensor, taps=()) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole
         sequences, for training."""
-        states = self.model.model(
+        states = self.model.base_model(
             input_ids=input_ids, use_cache=False, output_hidden_states=_tapped(taps)
         )
         return states.last_hidden_state, self._tap(states.hidden_states, taps)
