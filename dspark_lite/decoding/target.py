@@ -93,6 +93,12 @@ class Target:
         self.max_positions = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
         self.device, self.dtype = input_device(model), model.dtype
 
+    def __repr__(self) -> str:
+        return (
+            f"Target({self.name}: {type(self.model).__name__}, {self.num_layers} layers, hidden size {self.hidden_size:,}, "
+            f"{self.vocab_size:,} ids, {self.dtype} on {self.device})"
+        )
+
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The ids that end an answer, from the generation config."""

@@ -140,7 +140,13 @@ def _check_file(path: Path) -> None:
         ) from None
 
 
-def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
+def load_target(
+    name: str | Path,
+    *,
+    profile: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Target:
     """Load a target by embedded name, folder or Hub id.
 
     `profile` sets the defaults of `device` and `dtype`. "tiny" takes float32 on the CPU; "released"
@@ -149,6 +155,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     part is loaded, with a warning. Raise CheckpointError for a checkpoint that cannot be loaded,
     RequestError for a device that is not there.
     """
+    name = str(name)
     folder = resolve(name)
     architecture = architecture_of(read_config(folder))
     model_class = target_class(name, architecture)
@@ -309,7 +316,7 @@ def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
         )
 
 
-def load_drafter(name: str, target):
+def load_drafter(name: str | Path, target: Target) -> Drafter:
     """Load a drafter for `target`.
 
     `name` is a published draft in any form, a small language model, or "prompt_lookup". Warn if the
@@ -321,6 +328,7 @@ def load_drafter(name: str, target):
             f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)"
         )
     target.check_rollback()
+    name = str(name)
     if name == "prompt_lookup":
         return PromptLookup(target.vocab_size)
     folder = resolve(name)
