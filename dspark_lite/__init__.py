@@ -13,12 +13,26 @@ In transformers' own `generate`, for any causal model with a cache of keys and v
 
     model.generate(**inputs, custom_generate=CustomGenerate("prompt_lookup", model))
 
-Many requests at once, with as much of each block verified as pays: `Engine`, `Request`, and a
-policy, such as `algorithm1(CostTable(batch_tokens, steps_per_second))`.
+Text as it is written, a piece a round:
+
+    for piece in stream_text(target, drafter, "Once upon a time", max_new_tokens=64):
+        print(piece, end="", flush=True)
+
+Many requests at once, each with its own temperature, top-p, stop tokens and drafts:
+
+    engine = Engine(target, drafter, slots=8, capacity=2048)
+    answers = engine.generate(["One prompt", "Another"], max_new_tokens=64, temperature=0.7)
+    answers[0].text, engine.acceptance.by_position
+
+With a policy, such as `algorithm1(CostTable(batch_tokens, steps_per_second))`, as much of each
+block is verified as pays. `async for piece in engine.stream(prompt)` is for servers.
+
+A drafter for a model of your own is trained by `dspark-lite train --target MODEL --data FILE`.
 
 The lessons begin with `lab = dspark_lite.setup()`. `python -m dspark_lite` lists the commands.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -28,30 +42,37 @@ if TYPE_CHECKING:
     from .common.errors import CheckpointError, DSparkLiteError, RequestError
     from .course.measure.lab import Lab, setup
     from .custom_generate.custom_generate import CustomGenerate
-    from .decoding.answer import Generation, Round
-    from .decoding.lockstep import stream
+    from .decoding.answer import Acceptance, Generation, Round
+    from .decoding.lockstep import stream, stream_text
+    from .decoding.proposal import Drafter
     from .decoding.rounds import generate
+    from .decoding.target import Target
     from .fast import fast_path
     from .models.checkpoints import load_drafter, load_target
     from .scheduling.policies import LaggedTopK, algorithm1, fixed, schedule, threshold
     from .scheduling.calibration import fit_sts
     from .scheduling.cost_table import CostTable
-    from .serving.engine import Engine, Request
+    from .serving.engine import Engine
+    from .serving.requests import Answer, Request
 
 # Where each public name is found. `setup` and `Lab` are the course's, which a program that only
 # decodes never imports.
 PLACES = {
+    "Acceptance": ".decoding.answer",
+    "Answer": ".serving.requests",
     "CheckpointError": ".common.errors",
     "CostTable": ".scheduling.cost_table",
     "CustomGenerate": ".custom_generate.custom_generate",
     "DSparkLiteError": ".common.errors",
+    "Drafter": ".decoding.proposal",
     "Engine": ".serving.engine",
     "Generation": ".decoding.answer",
     "Lab": ".course.measure.lab",
     "LaggedTopK": ".scheduling.policies",
-    "Request": ".serving.engine",
+    "Request": ".serving.requests",
     "RequestError": ".common.errors",
     "Round": ".decoding.answer",
+    "Target": ".decoding.target",
     "algorithm1": ".scheduling.policies",
     "fast_path": ".fast",
     "fit_sts": ".scheduling.calibration",
@@ -62,13 +83,17 @@ PLACES = {
     "schedule": ".scheduling.policies",
     "setup": ".course.measure.lab",
     "stream": ".decoding.lockstep",
+    "stream_text": ".decoding.lockstep",
     "threshold": ".scheduling.policies",
 }
 __all__ = [
+    "Acceptance",
+    "Answer",
     "CheckpointError",
     "CostTable",
     "CustomGenerate",
     "DSparkLiteError",
+    "Drafter",
     "Engine",
     "Generation",
     "Lab",
@@ -76,6 +101,7 @@ __all__ = [
     "Request",
     "RequestError",
     "Round",
+    "Target",
     "__version__",
     "algorithm1",
     "fast_path",
@@ -87,15 +113,20 @@ __all__ = [
     "schedule",
     "setup",
     "stream",
+    "stream_text",
     "threshold",
 ]
 
 
-def __getattr__(name: str):
-    """Import a public name when it is first asked for: torch and transformers take seconds."""
-    if name not in PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(PLACES[name], __name__), name)
+if not TYPE_CHECKING:  # a checker reads the imports above, and finds a name that is misspelt
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first asked for: torch and transformers take seconds."""
+        if name not in PLACES:
+            near = get_close_matches(name, PLACES, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+        return getattr(import_module(PLACES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

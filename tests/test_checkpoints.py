@@ -263,8 +263,8 @@ DAMAGES = {
         "config.json is not JSON",
     ),
     "unknown architecture": (
-        lambda f: set_config(f, architectures=["LlamaForCausalLM"]),
-        "is a LlamaForCausalLM",
+        lambda f: set_config(f, architectures=["BertForMaskedLM"]),
+        "is a BertForMaskedLM",
     ),
     "no weights": (
         lambda f: (f / "model.safetensors").unlink(),
@@ -407,12 +407,16 @@ def test_a_gpu_without_room_is_told_and_what_to_do(pair, target, monkeypatch, re
             "only full_attention is drafted here",
         ),
         (
-            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}},
-            r"scales its positions \(yarn\)",
+            {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e6}},
+            r"scales its positions \(longrope\)",
         ),
         (
-            {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-            r"scales its positions \(linear\)",
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            r"scales its positions \(yarn\) by the factor None",
+        ),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": "2"}},
+            r"scales its positions \(linear\) by the factor '2'",
         ),
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, r"scales its positions \(dynamic\)"),
         (

@@ -248,7 +248,7 @@ REFUSALS = {
         {
             "layer": {
                 "rope_parameters": {
-                    "rope_type": "llama3",
+                    "rope_type": "dynamic",
                     "rope_theta": 1e4,
                     "factor": 8.0,
                     "low_freq_factor": 1.0,

@@ -197,7 +197,6 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
         "data": {"prompts": {"math": 6, "code": 6, "chat": 6}, "max_new_tokens": 12, "chunk": 6},
     }
     (tmp_path / "short.json").write_text(json.dumps(recipe))
-    monkeypatch.setattr("dspark_lite.course.data.recipes.BUILD", tmp_path / "build")
     clock = Clock()
     monkeypatch.setattr(
         recipes,
@@ -226,11 +225,12 @@ def test_an_evening_from_answers_to_evaluation(capsys, monkeypatch, tmp_path):
     assert [line.split()[:2] for line in said.splitlines() if "accepted length" in line] == [
         ["short", d] for d in ("math", "code", "chat")
     ]
-    (written,) = (tmp_path / "build").glob("data-*/answers.jsonl")
+    build = tmp_path / "drafter" / "training"
+    (written,) = build.glob("data-*/answers.jsonl")
     # of 18: after the second chunk, 30 of 60 seconds are over
     assert len(written.read_text().splitlines()) == 12
-    assert len((tmp_path / "build" / "short" / "log.jsonl").read_text().splitlines()) == 3
-    assert not list((tmp_path / "build").glob("data-*/taps_*"))
+    assert len((build / "short" / "log.jsonl").read_text().splitlines()) == 3
+    assert not list(build.glob("data-*/taps_*"))
     assert load_drafter(str(tmp_path / "drafter"), load_target("tiny-target")).gamma == 7
     for engine in ("vllm", "sglang", "llama.cpp"):
         export(str(tmp_path / "drafter"), engine, tmp_path / engine, "TARGET")

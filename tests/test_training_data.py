@@ -21,7 +21,7 @@ from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.course.data import answers, endpoint, estimate, recipes
 from dspark_lite.training import cache
 from dspark_lite.training.recipe import Data, without_nones
-from dspark_lite.course.world import prompts
+from dspark_lite.course.world import prompt_files, prompts
 from dspark_lite.course.world.example import is_held_out
 from dspark_lite.course.world.tokenizer import chat_ids, train_tokenizer
 
@@ -76,31 +76,52 @@ def test_prompts_of_a_data_set_are_its_first_user_turns_in_a_seeded_order(datase
     )
     assert len(allowed) < 36  # some are held out
     other = prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset), seed=8))
-    assert (
-        found != other
-        and found != sorted(found)
-        and found == prompts.prompt_ids(tokenizer, replace(DATA, dataset=str(dataset.parent)))
-    )
+    assert found != other and found != sorted(found)
+    every = replace(DATA, prompts=len(allowed))  # a folder is shuffled by `datasets`
+    ids = [
+        sorted(prompts.prompt_ids(tokenizer, replace(every, dataset=str(place))))
+        for place in (dataset, dataset.parent)
+    ]
+    assert ids[0] == ids[1] == sorted(allowed)
+
+
+def test_a_file_may_have_fewer_prompts_than_the_recipe_asks_for(dataset, tokenizer):
+    data = replace(DATA, dataset=str(dataset), prompts=1000, split=None)
+    allowed = [number for number in range(36) if not is_held_out(f"Question {number}?")]
+    assert len(prompts.prompt_ids(tokenizer, data)) == len(allowed)
+    held_out = prompts.held_out_of(replace(data, max_length=None), 1000)
+    texts = {f"Question {number}?" for number in range(36)} - {f"Question {n}?" for n in allowed}
+    assert {prompt.text for prompt in held_out if len(prompt.text) < 60} == texts
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"prompts": 36}, "has [23].* prompts of at most 40 tokens, the recipe asks for 36"),
+        (
+            {"prompts": 36, "dataset": "its folder"},
+            "has [23].* prompts of at most 40 tokens, the recipe asks for 36",
+        ),
         ({"split": "nonsense"}, "split 'nonsense'.* cannot be read"),
         ({"dataset": "/nowhere/at/all.jsonl"}, "'/nowhere/at/all.jsonl'.* cannot be read"),
     ],
 )
 def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, sentence):
+    changed = {"dataset": str(dataset), **changed}
+    if changed["dataset"] == "its folder":
+        changed["dataset"] = str(dataset.parent)
     with pytest.raises(DSparkLiteError, match=sentence) as caught:
-        prompts.prompt_ids(tokenizer, replace(DATA, **{"dataset": str(dataset), **changed}))
+        prompts.prompt_ids(tokenizer, replace(DATA, **changed))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("row", "messages"),
     [
-        ({"text": "Hi"}, None),
+        (None, None),
+        (["Hi"], None),
+        ({"label": "Hi"}, None),
+        ({"text": "Once upon"}, [(None, "Once upon")]),
+        ({"text": 5}, None),
         ({"messages": []}, None),
         ({"messages": None}, None),
         ({"messages": "Hi"}, None),
@@ -143,8 +164,73 @@ def test_a_data_set_that_does_not_do_is_told(dataset, tokenizer, changed, senten
     ],
 )
 def test_the_opening_of_a_row_is_read_in_every_layout(row, messages):
-    found = prompts.opening(row)
-    assert messages == (found and [(message["role"], message["content"]) for message in found])
+    found = prompt_files.prompts_of_row(row)
+    assert [list(prompt.turns) for prompt in found] == ([messages] if messages else [])
+
+
+CHAT = [
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b"},
+    {"role": "user", "content": [{"text": "c"}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("turns", "wanted"),
+    [
+        (CHAT, ["a", "sabc"]),
+        ([*CHAT, {"role": "assistant", "content": "d"}], ["a", "sabc"]),
+        ([*CHAT[:3], {"role": "tool", "content": "t"}, CHAT[3]], ["a"]),
+        ([*CHAT[:2], {"role": "assistant", "content": None}, CHAT[3]], ["a"]),
+        ([*CHAT[:3], {"role": "user", "content": [{"type": "image"}]}, CHAT[1]], ["a"]),
+        (CHAT[2:], ["c"]),
+    ],
+)
+def test_each_user_turn_is_a_prompt_after_all_turns_before_it(turns, wanted):
+    found = prompt_files.prompts_of_row({"messages": turns}, every_turn=True)
+    texts = ["".join(text for _, text in prompt.turns) for prompt in found]
+    assert texts[0].removeprefix("s") == wanted[0] and texts[1:] == wanted[1:]
+    assert [prompt.turns[-1][0] for prompt in found] == ["user"] * len(found)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_text_file_is_cut_into_passages_that_lose_no_word(tmp_path, tokenizer, mark):
+    words = [f"word{number}ö" for number in range(4000)]
+    text = "\n\n".join(
+        [" ".join(words[:30]), "\n".join(words[30:900]), " ".join(words[900:]), "\n \n"]
+    )
+    path = tmp_path / "my.txt"
+    path.write_text(mark + text, encoding="utf-8")
+    found, unread = prompt_files.read_prompts(path)
+    assert not unread.lines and " ".join(p.text for p in found).split() == words
+    assert max(len(prompt.text) for prompt in found) <= 3 * prompt_files.PASSAGE
+    lines = text.split("\n")
+    for line, row in prompt_files.file_rows(path):
+        assert row["text"].split()[0] in lines[line - 1]
+    data = replace(DATA, dataset=str(path), prompts=10**6, max_length=30, split=None)
+    ids = prompts.prompt_ids(tokenizer, data)
+    assert max(map(len, ids)) == 10 and len(ids) > len(found) / 2  # a passage is cut to its room
+
+
+def test_lines_that_are_no_json_are_passed_over_and_an_array_is_read(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a"}\n{"prompt"\n\n{"prompt": "b"}\n[]\n', encoding="utf-8")
+    found, unread = prompt_files.read_prompts(path)
+    assert [prompt.text for prompt in found] == ["a", "b"] and unread.lines == [2, 5]
+    path.write_text('[{"prompt": "a"},\n {"prompt": "a"}, {}]', encoding="utf-8")
+    found, unread = prompt_files.read_prompts(path)
+    assert [prompt.text for prompt in found] == ["a"] and unread.lines == [3]
+
+
+def test_without_a_chat_template_turns_are_plain_text(tokenizer):
+    plain = copy.deepcopy(tokenizer)
+    plain.chat_template = None
+    turns = (("system", "Be brief."), ("user", "Hi"))
+    assert prompt_files.Prompt(turns).token_ids(plain) == plain("Be brief.\n\nHi")["input_ids"]
+    text = prompt_files.Prompt(((None, "Hi"),))
+    assert text.token_ids(tokenizer) == text.token_ids(plain) == plain("Hi")["input_ids"]
+    assert prompt_files.Prompt((("user", "Hi"),)).token_ids(tokenizer) == chat_ids(tokenizer, "Hi")
 
 
 def test_odd_rows_are_passed_over_and_named_by_their_number(tmp_path, tokenizer):
@@ -153,11 +239,10 @@ def test_odd_rows_are_passed_over_and_named_by_their_number(tmp_path, tokenizer)
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = replace(DATA, dataset=str(path), prompts=1000)
-    with pytest.raises(DSparkLiteError, match=r"2 rows of .*rows.jsonl hold no .*\(row 5, 18\)"):
-        prompts.prompt_ids(tokenizer, data)
+    with pytest.warns(UserWarning, match=r"2 rows of .* hold no .*\(row 5, 18\) and were passed"):
+        found = prompts.prompt_ids(tokenizer, data)
     kept = sum(not is_held_out(row["prompt"]) for row in rows if row["prompt"].strip())
-    with pytest.warns(UserWarning, match=r"row 5.* passed over"):
-        assert len(prompts.prompt_ids(tokenizer, replace(data, prompts=kept))) == kept
+    assert len(found) == kept
 
 
 @pytest.mark.parametrize(
@@ -546,7 +631,7 @@ def test_an_estimate_is_printed_and_nothing_is_trained(capsys, monkeypatch, name
     "changes",
     [
         {"architectures": ["LlamaForCausalLM"]},
-        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}},
+        {"logits_scaling": 4.0},
         {"num_hidden_layers": 3},
     ],
 )
@@ -568,8 +653,8 @@ def test_an_estimate_refuses_a_target_as_the_training_does(tmp_path, capsys, cha
     "content",
     [
         b"",
-        b'{"text": "Hi"}\n' * 9,
-        b'{"prompt": "Hi"}\n{"prompt"',
+        b'{"label": "Hi"}\n' * 9,
+        b'{"prompt"',
         '{"prompt": "ö"}'.encode("latin-1"),
     ],
     ids=["empty", "no layout", "cut off", "not UTF-8"],

@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         measured = options.run(options)
         if getattr(options, "json", None):
             write_json(options.json, measured)
+        if measured is not None and measured.get("interrupted"):
+            raise KeyboardInterrupt
         return (
             0
             if measured is None or measured.get("fits", True) or getattr(options, "out", None)
@@ -170,37 +172,65 @@ def _benchmarks(options) -> list[str]:
     return names
 
 
+def _own_prompts(path: Path, prompts: int) -> dict[str, list]:
+    """Return the first prompts of a reader's file, by the file's name. Rows that hold none are
+    counted on stderr."""
+    from .world.prompt_files import read_prompts
+
+    found, unread = read_prompts(path)
+    if unread.lines:
+        print(f"{unread.sentence} and were passed over", file=sys.stderr)
+    return {path.stem: found[:prompts]}
+
+
+def _check_new_tokens(count: int) -> None:
+    """Raise RequestError for a longest answer without tokens."""
+    if count < 1:
+        raise RequestError(f"--max-new-tokens is {count}; it must be 1 or more")
+
+
 def _prompted_lab(options, prompts: int | None):
-    """The lab of a command that takes `prompts` prompts of each domain, or of each benchmark where some are named (None: 200, the paper's)."""
+    """The lab of a command that takes `prompts` prompts of each domain, of each benchmark or of the file that is named (None: 200, the paper's)."""
     from .measure import benchmarks
 
     names, seed = _benchmarks(options), options.seed
-    texts = {
-        name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names
-    }
+    own = options.prompts_file
+    if own and names:
+        raise RequestError("--prompts-file and --benchmark both name prompts; give one of them")
+    texts = (
+        _own_prompts(own, prompts or 200)
+        if own
+        else {
+            name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names
+        }
+    )
     lab = _lab(
         200 if prompts is None else prompts,
         benchmarks.BENCHMARK_SEED if names and seed is None else seed,
         options.target,
     )
+    if texts:
+        lab.prompts = texts
     if names:
-        lab.prompts, lab.max_new_tokens = texts, benchmarks.MAX_NEW_TOKENS
+        lab.max_new_tokens = benchmarks.MAX_NEW_TOKENS
     if options.max_new_tokens is not None:
-        if options.max_new_tokens < 1:
-            raise RequestError(
-                f"--max-new-tokens is {options.max_new_tokens}; it must be 1 or more"
-            )
+        _check_new_tokens(options.max_new_tokens)
         lab.max_new_tokens = options.max_new_tokens
     return lab
+
+
+def _check_drafters_of(options) -> None:
+    """Raise RequestError if a target is named and none of its drafters."""
+    if options.target and not options.drafters:
+        raise RequestError(
+            "--target is given without --drafters; name the drafters that belong to it, or prompt_lookup"
+        )
 
 
 def _evaluate(options) -> dict:
     from .measure.evaluation import evaluate
 
-    if options.target and not options.drafters:
-        raise RequestError(
-            "--target is given without --drafters; name the drafters that belong to it"
-        )
+    _check_drafters_of(options)
     lab = _prompted_lab(options, options.prompts)
     for name, texts in lab.prompts.items():
         if options.prompts is not None and len(texts) < options.prompts:
@@ -249,7 +279,13 @@ def _bench(options) -> dict:
     from .measure.speed import bench
 
     prompts = 20 if options.prompts is None else options.prompts
-    lab = _lab(prompts, options.seed, fast=options.fast)
+    _check_drafters_of(options)
+    lab = _lab(prompts, options.seed, options.target, options.fast)
+    if options.prompts_file:
+        lab.prompts = _own_prompts(options.prompts_file, prompts)
+    if options.max_new_tokens is not None:
+        _check_new_tokens(options.max_new_tokens)
+        lab.max_new_tokens = options.max_new_tokens
     measured = bench(
         lab, options.drafters or lab.drafters, prompts=prompts, temperature=options.temperature
     )
@@ -399,16 +435,15 @@ def _train(options) -> None:
     """Estimate a training, search for its rate, or run it, as the options say."""
     from dspark_lite.common.devices import named_device
     from dspark_lite.training.devices import keep_freed_memory, training_device
-    from .data.estimate import check_prompts
     from .data.recipes import load_recipe, read_changes
 
     if options.device is not None:
         named_device(options.device)
     changes = read_changes(options.set)
+    named = {"target": options.target, "data.dataset": options.data and str(options.data)}
+    changes |= {field: value for field, value in named.items() if value is not None}
     recipe = load_recipe(options.recipe, changes)
     if options.estimate:
-        if recipe.kind == "draft":
-            check_prompts(recipe)
         _print_estimate(recipe, options)
         return
     if options.own_process:
@@ -419,14 +454,23 @@ def _train(options) -> None:
         _train_recipe(recipe, changes, options)
 
 
+def _build_folder(options) -> Path:
+    """Return the folder of a training's answers, saves and pictures: beside its checkpoint, where
+    --out names one."""
+    from .data.recipes import BUILD
+
+    return options.folder / "training" if options.folder else BUILD
+
+
 def _print_estimate(recipe, options) -> None:
     """Print what the training of a drafter takes."""
     from dspark_lite.training.devices import processes, training_device
-    from .data.estimate import estimate
+    from .data.estimate import estimate, with_own_prompts
 
     if recipe.kind == "draft" and processes().is_main_process:
         device, count = training_device(options.device), processes().num_processes
-        print(*estimate(recipe, device, count, options.minutes), sep="\n", flush=True)
+        lines = estimate(with_own_prompts(recipe), device, count, options.minutes)
+        print(*lines, sep="\n", flush=True)
 
 
 def _search_rate(recipe, changes: dict, options) -> None:
@@ -435,18 +479,24 @@ def _search_rate(recipe, changes: dict, options) -> None:
 
     _print_estimate(recipe, options)
     losses = search(
-        options.recipe, options.search, options.steps, changes=changes, device=options.device
+        options.recipe,
+        options.search,
+        options.steps,
+        changes=changes,
+        device=options.device,
+        build=_build_folder(options),
     )
     _print_search(losses)
 
 
 def _train_recipe(recipe, changes: dict, options) -> None:
     """Train, draw the losses and evaluate a drafter. What cannot be written is refused first."""
-    from dspark_lite.training.devices import processes
-    from .data.recipes import BUILD, checkpoint_folder, train
+    from dspark_lite.training.devices import processes, training_device
+    from .data.recipes import checkpoint_folder, train
     from .measure.journal import check_writable
 
-    out = checkpoint_folder(recipe, options.folder)
+    build = _build_folder(options)
+    out = checkpoint_folder(recipe, options.folder, build)
     check_writable(out / "config.json")
     _print_estimate(recipe, options)
     written = train(
@@ -454,14 +504,16 @@ def _train_recipe(recipe, changes: dict, options) -> None:
         changes=changes,
         device=options.device,
         out=out,
+        build=build,
         endpoint=options.endpoint,
         minutes=options.minutes,
     )
     if processes().is_main_process:
         print(f"written to {written}")
-        _draw_losses(BUILD / recipe.name)
+        _draw_losses(build / recipe.name)
         if recipe.kind == "draft" and recipe.evaluate:
-            _evaluate_trained(recipe, out, BUILD / recipe.name / "evaluation.json")
+            path = build / recipe.name / "evaluation.json"
+            _evaluate_trained(recipe, out, path, training_device(options.device).type)
 
 
 def _print_search(losses: dict[float, float]) -> None:
@@ -482,14 +534,25 @@ def _draw_losses(folder: Path) -> None:
         print(f"loss curves: {picture}")
 
 
-def _evaluate_trained(recipe, folder: Path, path: Path) -> None:
-    """Prints and writes the accepted length of a trained drafter by domain, on as many held-out prompts as the recipe says."""
+def _evaluate_trained(recipe, folder: Path, path: Path, device: str) -> None:
+    """Print and write the accepted length of a trained drafter on as many held-out prompts as the
+    recipe says: of its data set, else of each domain of the tiny world."""
     from .measure.evaluation import evaluate
     from .measure.lab import setup
+    from .world.prompts import held_out_of
 
-    profile = "released" if recipe.data.dataset else "tiny"
-    lab = setup(profile, prompts=recipe.evaluate, target=recipe.target)
-    measured = evaluate(lab, {recipe.name: str(folder)}, lab.prompts)
+    data = recipe.data
+    if not data.dataset:
+        lab = setup("tiny", prompts=recipe.evaluate, target=recipe.target, device=device)
+    else:
+        lab = setup("released", prompts=1, target=recipe.target, device=device)
+        name = Path(data.dataset.partition("@")[0]).stem
+        lab.prompts = {name: held_out_of(data, recipe.evaluate)}
+        lab.max_new_tokens, lab.enable_thinking = data.max_new_tokens, data.enable_thinking
+        if not lab.prompts[name]:
+            print(f"{data.dataset} has no held-out prompts, one in twenty: nothing to evaluate on")
+            return
+    measured = evaluate(lab, {recipe.name: str(folder)}, lab.prompts, temperature=data.temperature)
     write_json(path, measured)
     for row in measured["rows"]:
         print(_evaluation_line(row))
@@ -652,8 +715,12 @@ BENCHMARK_OPTIONS = {
         "help": "folder of NAME.jsonl, a `turns` list a line (default: fetch from the Hub)",
     },
 }
+PROMPTS_FILE_OPTION = _file(
+    "prompts of your own, JSON lines or plain text, instead of the embedded ones"
+)
 PROMPTED_OPTIONS = {
     **BENCHMARK_OPTIONS,
+    "--prompts-file": PROMPTS_FILE_OPTION,
     "--temperature": {"type": float, "default": 1.0, "help": TEMPERATURE},
     "--seed": _seed("seed (default: 0; on benchmarks the paper's)"),
     "--max-new-tokens": _count(
@@ -715,7 +782,10 @@ COMMANDS = {  # name: what it does, what runs it, its options
                 "decode on the fast path, plain decoding too: fixed shapes, compiled; the first answers take a minute longer"
             ),
             "--json": JSON_OPTION,
-            "--prompts": _count("prompts per domain (default: 20)"),
+            "--target": TARGET_OPTION,
+            "--prompts-file": PROMPTS_FILE_OPTION,
+            "--prompts": _count("prompts per domain, or of the file (default: 20)"),
+            "--max-new-tokens": _count("longest answer (default: that of the profile)"),
             "--drafters": DRAFTERS_OPTION,
             "--temperature": {"type": float, "default": 1.0, "help": TEMPERATURE},
             "--seed": _seed("seed (default: 0)"),
@@ -789,7 +859,17 @@ COMMANDS = {  # name: what it does, what runs it, its options
         _train,
         {
             "recipe": {
-                "help": "a name in assets/recipes/ or a JSON file, whose name is the recipe's"
+                "nargs": "?",
+                "default": "own",
+                "help": "a name in assets/recipes/ or a JSON file, whose name is the recipe's (default: own, for --target and --data)",
+            },
+            "--target": {
+                "metavar": "NAME",
+                "help": "the model to draft for: folder or Hub id (default: that of the recipe)",
+            },
+            "--data": {
+                "metavar": "FILE",
+                "help": "prompts: a file of JSON lines or plain text, a folder, or a data set on the Hub (default: those of the recipe)",
             },
             "--device": {"help": "cpu or cuda (default: cuda where there is one)"},
             "--set": {

@@ -6,6 +6,6 @@ and rows.py are for several requests at once.
 
 from .answer import Generation, Round
 from .rounds import generate
-from .lockstep import generate_together, stream
+from .lockstep import generate_together, stream, stream_text
 
-__all__ = ["Generation", "Round", "generate", "generate_together", "stream"]
+__all__ = ["Generation", "Round", "generate", "generate_together", "stream", "stream_text"]

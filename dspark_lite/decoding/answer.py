@@ -51,6 +51,41 @@ class Round:
 
 
 @dataclass
+class Acceptance:
+    """Totals of rounds: how many there were, the tokens they `committed`, and by position in the
+    block how many rounds came so far (`reached`) and kept the draft there (`accepted`)."""
+
+    rounds: int = 0
+    committed: int = 0
+    reached: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    def add(self, played: Round) -> None:
+        """Count a round. Drafts behind a stop token or the length limit do not count: the answer
+        has ended there."""
+        longer = played.proposed - len(self.reached)
+        self.reached += [0] * longer
+        self.accepted += [0] * longer
+        cut_short = played.committed == played.accepted  # nothing was refused
+        reached = played.accepted if cut_short else min(played.accepted + 1, played.proposed)
+        for position in range(reached):
+            self.reached[position] += 1
+            self.accepted[position] += position < played.accepted
+        self.rounds, self.committed = self.rounds + 1, self.committed + played.committed
+
+    @property
+    def by_position(self) -> list[float | None]:
+        """The share of rounds that accepted the draft at each position, of those that reached it;
+        None where none did."""
+        return [kept / met if met else None for kept, met in zip(self.accepted, self.reached)]
+
+    @property
+    def accepted_length(self) -> float:
+        """Mean committed tokens per round, bonus included (tau); nan without a round."""
+        return self.committed / self.rounds if self.rounds else float("nan")
+
+
+@dataclass(repr=False)
 class Generation:
     """The new tokens, the rounds that made them, and the seconds for the prompt and for all later
     work.
@@ -72,12 +107,27 @@ class Generation:
         drafts, accepted = outcome.drafts, outcome.accepted
         self.rounds.append(Round(len(drafts), accepted, len(tokens), drafts, tokens, *seconds))
 
+    def __repr__(self) -> str:
+        """Return its size; `token_ids` and `rounds` have the rest."""
+        return (
+            f"{type(self).__name__}({len(self.token_ids)} tokens, {len(self.rounds)} rounds, "
+            f"accepted length {self.accepted_length:.2f}, {self.decode_seconds:.2f} s)"
+        )
+
     @property
     def accepted_length(self) -> float:
         """Mean committed tokens per round, bonus included (tau); nan without a round."""
         if not self.rounds:
             return float("nan")
         return sum(r.committed for r in self.rounds) / len(self.rounds)
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """The totals of its rounds, by position in the block."""
+        totals = Acceptance()
+        for played in self.rounds:
+            totals.add(played)
+        return totals
 
 
 class Stopwatch:

@@ -10,6 +10,7 @@ from ..common.timing import clock
 from .answer import Generation, Outcome, Stopwatch
 from .checks import check_models, check_request, stop_set
 from .proposal import (
+    Drafter,
     Policy,
     Proposal,
     chosen_lengths,
@@ -20,6 +21,8 @@ from .proposal import (
 from .rounds import RequestSequence, Sequence
 from .rows import Rows, can_share_passes
 from .sampling import NOT_FINITE, Verdict, draw_at, probabilities, undefined
+from .target import Target
+from .text import TextPieces, prompt_ids
 
 NO_MEMORY = object()  # for a policy without a `memory`; None may be the memory of one that has it
 
@@ -205,7 +208,12 @@ def generate_together(
 
 
 def stream(
-    target, drafter, input_ids: torch.Tensor, *, policy: Policy | None = None, **options
+    target: Target,
+    drafter: Drafter | None,
+    input_ids: torch.Tensor,
+    *,
+    policy: Policy | Callable[[Proposal], torch.Tensor] | None = None,
+    **options,
 ) -> Iterator[list[int]]:
     """Yield the tokens of `generate` as soon as they are committed, a list a round; `options` as
     there.
@@ -219,3 +227,21 @@ def stream(
     while not request.finished:
         play_round([request], policy)
         yield request.answer.rounds[-1].tokens
+
+
+def stream_text(
+    target: Target, drafter: Drafter | None, prompt: str | list | torch.Tensor, **options
+) -> Iterator[str]:
+    """Yield the answer's text as it is committed, a piece a round; the pieces add up to the whole.
+
+    A prompt is a text, a list of messages {role, content} for the chat template, or token ids;
+    `options` are those of `generate`. Raise RequestError for a target without a tokenizer.
+    """
+    if target.tokenizer is None:
+        raise RequestError(f"{target.name} has no tokenizer, so its answers have no text")
+    pieces = TextPieces(target.tokenizer)
+    for tokens in stream(target, drafter, prompt_ids(target, prompt), **options):
+        if piece := pieces.add(tokens):
+            yield piece
+    if piece := pieces.end():
+        yield piece

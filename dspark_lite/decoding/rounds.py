@@ -5,7 +5,7 @@ rows of one request or of several (rows.py, serving/runner.py).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ from .answer import Generation, Outcome, Stopwatch
 from .checks import check_models, check_request, stop_set
 from .proposal import Drafter, Policy, Proposal, chosen_lengths, draft_length, start_policy
 from .sampling import (
-    LEAST_TEMPERATURE,
     NOT_FINITE,
     Randomness,
     Verdict,
     accept,
     accept_greedy,
     draw_at,
+    is_greedy,
     probabilities,
     undefined,
 )
@@ -32,14 +32,14 @@ from .target import Target, within_memory
 
 @torch.inference_mode()
 def generate(
-    target,
-    drafter,
+    target: Target,
+    drafter: Drafter | None,
     input_ids: torch.Tensor,
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
-    policy: Policy | None = None,
-    stop_token_ids=None,
+    policy: Policy | Callable[[Proposal], torch.Tensor] | None = None,
+    stop_token_ids: Iterable[int] | None = None,
     generator: Randomness = None,
     gamma: int | None = None,
     rule: Callable[..., Verdict] | None = None,
@@ -94,7 +94,7 @@ class Sequence:
     cache: object
     state: object
     anchor: torch.Tensor
-    temperature: float
+    temperature: float | torch.Tensor  # or one of each row, [B]
     generator: Randomness
     gamma: int | None = None  # drafts in a block, None: as many as the drafter has
     rule: Callable[..., Verdict] | None = None  # None: accept, greedily accept_greedy
@@ -148,16 +148,20 @@ class Sequence:
             lengths = None
             if min(block.lengths) < max(block.lengths):
                 lengths = torch.tensor(block.lengths, device=logits.device)
-            if self.rule is None and self.temperature < LEAST_TEMPERATURE:
+            if self.rule is None and is_greedy(self.temperature):
                 return accept_greedy(logits, block.tokens, lengths)
             rule = accept if self.rule is None else self.rule
             return rule(
-                probabilities(logits, self.temperature),
+                self.target_probs(logits),
                 block.probs,
                 block.tokens,
                 lengths,
                 self.generator,
             )
+
+    def target_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the target's distributions [B, k+1, V], by which drafts are accepted."""
+        return probabilities(logits, self.temperature)
 
     def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:
         """Keep what was accepted, forget the rest, and return what became of each row.

@@ -38,12 +38,34 @@ def check_seed(seed: int, of: str = "") -> None:
 LEAST_TEMPERATURE = 1e-30
 
 
-def probabilities(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+def is_greedy(temperature: float | torch.Tensor) -> bool:
+    """Return whether a temperature is that of greedy decoding; of rows that have their own, False."""
+    return not isinstance(temperature, torch.Tensor) and temperature < LEAST_TEMPERATURE
+
+
+def probabilities(logits: torch.Tensor, temperature: float | torch.Tensor) -> torch.Tensor:
     """Return float32 probabilities [..., V] of logits [..., V]. Below LEAST_TEMPERATURE the largest
-    logit has probability 1."""
-    if temperature < LEAST_TEMPERATURE:
+    logit has probability 1. `temperature` is a number, or those [R] of the rows of logits
+    [R, ..., V]."""
+    if is_greedy(temperature):
         return F.one_hot(logits.argmax(-1), logits.shape[-1]).float()
-    return torch.softmax(logits.float() / temperature, -1)
+    if not isinstance(temperature, torch.Tensor):
+        return torch.softmax(logits.float() / temperature, -1)
+    of_row = temperature.reshape(-1, *[1] * (logits.ndim - 1))
+    greedy = of_row < LEAST_TEMPERATURE
+    sampled = torch.softmax(logits.float() / of_row.masked_fill(greedy, 1.0), -1)
+    return torch.where(greedy, probabilities(logits, 0.0), sampled)
+
+
+def nucleus(probs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """Return the distributions [R, ..., V] of the most probable tokens that together have at least
+    the probability `top_p` [R] of each row; a row of 1 keeps all."""
+    ordered, order = probs.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    share = top_p.reshape(-1, *[1] * (probs.ndim - 1))
+    kept = torch.where((before < share) | (share >= 1), ordered, 0.0)
+    kept = torch.zeros_like(probs).scatter(-1, order, kept)
+    return kept / kept.sum(-1, keepdim=True)
 
 
 def undefined(logits: torch.Tensor) -> torch.Tensor:
@@ -82,10 +104,12 @@ def draw(probs: torch.Tensor, generator: Randomness) -> torch.Tensor:
     return first_to_ring(probs, torch.empty_like(probs).exponential_(generator=generator))
 
 
-def draw_at(probs: torch.Tensor, temperature: float, generator: Randomness) -> torch.Tensor:
+def draw_at(
+    probs: torch.Tensor, temperature: float | torch.Tensor, generator: Randomness
+) -> torch.Tensor:
     """Draw tokens [...] as `draw` from probs [..., V] at this temperature. Greedy tokens are certain
-    and take no random numbers."""
-    if temperature < LEAST_TEMPERATURE:
+    and take no random numbers, unless other rows are sampled."""
+    if is_greedy(temperature):
         return probs.argmax(-1)
     return draw(probs, generator)
 

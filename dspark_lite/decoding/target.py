@@ -93,6 +93,12 @@ class Target:
         self.max_positions = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
         self.device, self.dtype = input_device(model), model.dtype
 
+    def __repr__(self) -> str:
+        return (
+            f"Target({self.name}: {type(self.model).__name__}, {self.num_layers} layers, hidden size {self.hidden_size:,}, "
+            f"{self.vocab_size:,} ids, {self.dtype} on {self.device})"
+        )
+
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The ids that end an answer, from the generation config."""
@@ -146,7 +152,7 @@ class Target:
     def last_hidden(self, input_ids: torch.Tensor, taps=()) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole
         sequences, for training."""
-        states = self.model.model(
+        states = self.model.base_model(
             input_ids=input_ids, use_cache=False, output_hidden_states=_tapped(taps)
         )
         return states.last_hidden_state, self._tap(states.hidden_states, taps)

@@ -4,7 +4,9 @@ Shapes: B rows, T tokens, H hidden size, m key heads with q query heads each, d 
 size.
 """
 
+from ast import literal_eval
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +36,8 @@ class DraftConfig:
     attention_bias: bool = False
     qk_norm: bool = True  # Qwen3 norms queries and keys, Llama does not
     draft_vocab_size: int | None = None  # None: the draft has all of its target's ids
+    # Parameters of scaled positions, as transformers names them. None: plain positions.
+    rope_scaling: dict | None = None
 
 
 class Draft(nn.Module):
@@ -61,15 +65,23 @@ class Draft(nn.Module):
 
     def rope(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return rotary cosines and sines [B, 1, T, d] of absolute positions [B, T]."""
-        return rotary(positions, self.config.head_dim, self.config.rope_theta)
+        config = self.config
+        if config.rope_scaling:
+            return scaled_rotary(positions, config.head_dim, config.rope_theta, config.rope_scaling)
+        return rotary(positions, config.head_dim, config.rope_theta)
+
+    def capped(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits within the soft cap; without one, as they are."""
+        if self.logit_softcap is None:
+            return logits
+        return self.logit_softcap * torch.tanh(logits / self.logit_softcap)
 
     def over_target(self, logits: torch.Tensor) -> torch.Tensor:
         """Return logits [..., V] over the target's ids from the draft's logits [..., U].
 
         Other ids get -inf.
         """
-        if self.logit_softcap is not None:
-            logits = self.logit_softcap * torch.tanh(logits / self.logit_softcap)
+        logits = self.capped(logits)
         if self.d2t is None:
             return logits
         ids = torch.arange(self.output_size, device=logits.device) + self.d2t
@@ -87,9 +99,44 @@ def rotary(
     """
     frequency = theta ** -(torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
     frequency[int(turned * head_dim // 2) :] = 0
-    angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
-    angle = torch.cat([angle, angle], -1)
+    angle = angles(positions, frequency)
     return angle.cos(), angle.sin()
+
+
+def angles(positions: torch.Tensor, frequency: torch.Tensor) -> torch.Tensor:
+    """Return the angles [B, 1, T, d] of positions [B, T] at the frequencies [d / 2] of pairs."""
+    angle = positions[:, None, :, None].float() * frequency  # [B, 1, T, d/2]
+    return torch.cat([angle, angle], -1)
+
+
+def scaled_rotary(
+    positions: torch.Tensor, head_dim: int, theta: float, scaling: dict
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosines and sines [B, 1, T, d] of absolute positions [B, T], scaled as in
+    transformers."""
+    fields = tuple(sorted((name, repr(value)) for name, value in scaling.items()))
+    frequency, factor = _scaled_frequencies(head_dim, theta, fields, positions.device)
+    angle = angles(positions, frequency)
+    return factor * angle.cos(), factor * angle.sin()
+
+
+@lru_cache(maxsize=16)
+def _scaled_frequencies(
+    head_dim: int, theta: float, fields: tuple[tuple[str, str], ...], device: torch.device
+) -> tuple[torch.Tensor, float]:
+    """Return the frequencies [d / 2] of scaled positions and the factor of cosines and sines."""
+    from transformers import Qwen3Config
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    scaling = {name: literal_eval(value) for name, value in fields}
+    longest = scaling.get("original_max_position_embeddings")
+    config = Qwen3Config(
+        head_dim=head_dim,
+        rope_parameters={**scaling, "rope_theta": theta},
+        **({"max_position_embeddings": int(longest * scaling["factor"]) + 1} if longest else {}),
+    )
+    frequency, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
+    return frequency, factor
 
 
 def rotate(x: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

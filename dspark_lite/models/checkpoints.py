@@ -26,10 +26,18 @@ from .hub import download
 from .weights import target_weights
 
 EMBEDDED = data_folder("checkpoints")
-LANGUAGE_MODELS = ("Qwen3ForCausalLM", "Gemma4ForCausalLM")
 # Multimodal models and their language model, whose tensors have other names there.
-TEXT_PARTS = {"Gemma4ForConditionalGeneration": "Gemma4ForCausalLM"}
-TEXT_NAMES = {r"^model\.language_model\.": "model."}
+TEXT_PARTS = {
+    "Gemma4ForConditionalGeneration": "Gemma4ForCausalLM",
+    "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
+}
+TEXT_NAMES = {
+    r"^model\.language_model\.": "model.",
+    r"^language_model\.model\.": "model.",
+    r"^language_model\.lm_head\.": "lm_head.",
+}
+# Files by which transformers finds a tokenizer.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 # The errors of transformers for damaged configurations and weights.
 LOADING_ERRORS = (
     StrictDataclassError,
@@ -86,6 +94,13 @@ def architecture_of(config: dict) -> str:
     return (config.get("architectures") or ["?"])[0]
 
 
+def is_language_model(architecture: str) -> bool:
+    """Return whether transformers has a causal language model of this architecture."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
 def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a checkpoint: one, or the shards of its index.
 
@@ -125,7 +140,13 @@ def _check_file(path: Path) -> None:
         ) from None
 
 
-def load_target(name: str, *, profile: str | None = None, device=None, dtype=None) -> Target:
+def load_target(
+    name: str | Path,
+    *,
+    profile: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Target:
     """Load a target by embedded name, folder or Hub id.
 
     `profile` sets the defaults of `device` and `dtype`. "tiny" takes float32 on the CPU; "released"
@@ -134,6 +155,7 @@ def load_target(name: str, *, profile: str | None = None, device=None, dtype=Non
     part is loaded, with a warning. Raise CheckpointError for a checkpoint that cannot be loaded,
     RequestError for a device that is not there.
     """
+    name = str(name)
     folder = resolve(name)
     architecture = architecture_of(read_config(folder))
     model_class = target_class(name, architecture)
@@ -203,9 +225,10 @@ def target_class(name: str, architecture: str):
     """
     import transformers
 
-    if architecture not in (*LANGUAGE_MODELS, *TEXT_PARTS):
+    if not (is_language_model(architecture) or architecture in TEXT_PARTS):
         raise CheckpointError(
-            f"{name} is a {architecture}, not a target; targets are {', '.join(LANGUAGE_MODELS)}"
+            f"{name} is a {architecture}, not a target; targets are causal language models that transformers "
+            f"{transformers.__version__} has, such as Qwen3ForCausalLM or LlamaForCausalLM"
         )
     model_class = getattr(transformers, TEXT_PARTS.get(architecture, architecture), None)
     if model_class is None:
@@ -250,7 +273,7 @@ def load_tokenizer(folder: Path):
     """
     from transformers import AutoTokenizer
 
-    if not (folder / "tokenizer.json").exists():
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
         return None
     try:
         return AutoTokenizer.from_pretrained(folder)
@@ -293,7 +316,7 @@ def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
         )
 
 
-def load_drafter(name: str, target):
+def load_drafter(name: str | Path, target: Target) -> Drafter:
     """Load a drafter for `target`.
 
     `name` is a published draft in any form, a small language model, or "prompt_lookup". Warn if the
@@ -305,11 +328,12 @@ def load_drafter(name: str, target):
             f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)"
         )
     target.check_rollback()
+    name = str(name)
     if name == "prompt_lookup":
         return PromptLookup(target.vocab_size)
     folder = resolve(name)
     config = read_config(folder)
-    if architecture_of(config) in LANGUAGE_MODELS:
+    if is_language_model(architecture_of(config)):
         drafter = _load_small_lm(name, target)
         weaknesses = far_positions(drafter.model, target)
     else:
@@ -401,7 +425,7 @@ def check_pair(kind: type, config: DraftConfig, target) -> None:
     if config.num_target_layers is not None:
         _check_equal("a target of", config.num_target_layers, target.num_layers, "layers")
     target.check_taps(config.target_layer_ids, after_norm=kind is MTP)
-    theta = _positions(target).get("rope_theta", config.rope_theta)
+    theta = rotary_parameters(target).get("rope_theta", config.rope_theta)
     _check_equal("positions of rope_theta", config.rope_theta, theta, "")
     if issubclass(kind, DSpark) and not 0 <= config.mask_token_id < config.vocab_size:
         raise CheckpointError(
@@ -418,7 +442,7 @@ def _check_equal(what: str, drafter, target, unit: str) -> None:
         )
 
 
-def _positions(target) -> dict:
+def rotary_parameters(target) -> dict:
     """Return the rotary parameters of a target; for Gemma 4 those of its full-attention layers."""
     positions = getattr(target.config, "rope_parameters", None) or {}
     return positions.get("full_attention", positions)
@@ -429,12 +453,23 @@ def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
 
     The text is the target's all the same.
     """
-    reasons, scaling = [], _positions(target).get("rope_type", "default")
-    drafter_scaling = _positions(draft).get("rope_type") if isinstance(draft, Target) else None
-    if scaling not in ("default", "proportional", drafter_scaling):
+    reasons, own = [], rotary_parameters(draft) if isinstance(draft, Target) else None
+    scaling, drafter_scaling = (
+        None if name in (None, "default", "proportional") else name
+        for name in (
+            rotary_parameters(target).get("rope_type"),
+            (draft.config.rope_scaling or {} if own is None else own).get("rope_type"),
+        )
+    )
+    if scaling != drafter_scaling:
+        words = (
+            ("does not scale its positions", "does")
+            if scaling
+            else ("scales its positions", "does not")
+        )
         reasons.append(
-            f"does not scale its positions, and {target.name} does ({scaling}): the text stays exact, and fewer drafts are accepted "
-            "far into it"
+            f"{words[0]}, and {target.name} {words[1]} ({scaling or drafter_scaling}): the text stays exact, and fewer drafts are "
+            "accepted far into it"
         )
     if draft.max_positions and draft.max_positions < target.max_positions:
         reasons.append(
@@ -467,7 +502,8 @@ def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     `extra` are more fields of config.json. Each file is whole or not there.
     """
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
-    rope = {"rope_type": "default", "rope_theta": config.pop("rope_theta")}
+    rope = {"rope_type": "default", **config.pop("rope_scaling", {})}
+    rope["rope_theta"] = config.pop("rope_theta")
     family = {"model_type": "qwen3", "hidden_act": "silu"}
     if "partial_rotary_factor" in config:  # a Gemma 4 draft
         rope |= {

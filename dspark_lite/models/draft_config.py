@@ -14,6 +14,7 @@ SECTIONS = (LAYERS, "dflash_config", "dspark_config")
 MINIMUMS = {"mask_token_id": 0, "markov_rank": 0}  # of whole numbers; others are 1 or more
 MAY_BE_ZERO = {"step_loss_decay"}
 
+SCALINGS = ("linear", "llama3", "yarn")  # of positions that are drafted here
 WITHOUT_MASK = "only blocks whose slots see the whole context and one another are drafted here"
 WITHOUT_PART = "only Gemma 4 drafts without it are drafted here"
 # Fields that switch on parts of a draft which are not drafted here, and the reason.
@@ -95,10 +96,11 @@ def _check_parts(kind: type, flat: dict) -> None:
 
 
 def _positions(kind: type, flat: dict) -> dict:
-    """Return `rope_theta`, and for Gemma 4 `partial_rotary_factor`.
+    """Return `rope_theta`, and `rope_scaling` for positions that are scaled; for Gemma 4
+    `partial_rotary_factor`.
 
     transformers writes the base in two places. Raise CheckpointError if they disagree, and for
-    scaled positions.
+    positions that are scaled otherwise than SCALINGS.
     """
     rope, older = flat.get("rope_parameters") or {}, flat.get("rope_scaling") or {}
     positions = {}
@@ -108,7 +110,7 @@ def _positions(kind: type, flat: dict) -> dict:
         positions["partial_rotary_factor"] = rope.get("partial_rotary_factor", 1.0)
     else:
         scalings = (rope.get("rope_type"), older.get("rope_type"), older.get("type"))
-        allowed = (None, "default")
+        allowed = (None, "default", *SCALINGS)
     for scaling in scalings:
         if scaling not in allowed:
             embeddings = " or ".join(f"{name}" for name in allowed if name)
@@ -122,7 +124,23 @@ def _positions(kind: type, flat: dict) -> dict:
             f"config.json of the draft names two bases of its rotary embedding, rope_theta {theta} and, in rope_parameters, "
             f"{newer}; it must name one"
         )
-    return positions | {"rope_theta": theta or newer}
+    return positions | {"rope_theta": theta or newer, "rope_scaling": _scaling(rope, older)}
+
+
+def _scaling(*sections: dict) -> dict | None:
+    """Return the fields of scaled positions from the first section that has them."""
+    for section in sections:
+        kind = section.get("rope_type") or section.get("type")
+        if kind in SCALINGS:
+            left_out = ("type", "rope_theta")
+            fields = {name: value for name, value in section.items() if name not in left_out}
+            factor = section.get("factor")
+            if type(factor) not in (int, float) or factor <= 0:
+                raise CheckpointError(
+                    f"this draft scales its positions ({kind}) by the factor {factor!r}; it must be a number above 0"
+                )
+            return {**fields, "rope_type": kind}
+    return None
 
 
 def _gemma4_sizes(flat: dict) -> dict:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from ..common.errors import CheckpointError, RequestError
 from ..common.files import write_tensors, write_text
 from ..drafters import MTP, DSpark, Eagle3, Gemma4DSpark
-from .checkpoints import LANGUAGE_MODELS, architecture_of, read_config, resolve, weight_files
+from .checkpoints import architecture_of, is_language_model, read_config, resolve, weight_files
 from .draft_config import LAYERS, flattened
 from .draft_forms import DEEPSPEC, FORMS, SPECULATORS, Form, PublishedDraft, first_value, read_draft
 from .draft_weights import MAPS, check_tensors, check_values, stored_shapes
@@ -83,7 +83,7 @@ def export(name: str, engine: str, folder: Path, target: str = "TARGET") -> str:
         raise RequestError(f"{folder} is there already and is no empty folder; name another one")
     source = resolve(name)
     config = read_config(source)
-    if architecture_of(config) in LANGUAGE_MODELS:
+    if is_language_model(architecture_of(config)):
         raise CheckpointError(
             f"{name} is a {architecture_of(config)}, which needs no export: an engine loads a language model as it is"
         )
@@ -210,7 +210,11 @@ def _speculators_config(draft: PublishedDraft, target: str) -> dict:
     values = asdict(config) | {
         "draft_vocab_size": config.draft_vocab_size or config.vocab_size,
         "max_position_embeddings": draft.max_positions,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "rope_parameters": {
+            "rope_type": "default",
+            **(config.rope_scaling or {}),
+            "rope_theta": config.rope_theta,
+        },
         "target_layer_ids": [layer + form.first_layer for layer in config.target_layer_ids],
         "gamma": config.block_size - (not config.sample_from_anchor) if draft.kind is DSpark else 1,
     }

@@ -4,30 +4,37 @@ A step prefills the prompts that got a slot (queue.py), plays one round of all r
 (runner.py), and writes the tokens to the answers.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from functools import partial
+from numbers import Integral
 
 import torch
 
 from ..common.errors import RequestError
 from ..common.timing import clock
-from ..decoding.answer import Outcome, Round
+from ..decoding.answer import Acceptance, Outcome, Round
 from ..decoding.checks import check_models, check_request, stop_set, until_stop
-from ..decoding.proposal import start_policy
+from ..decoding.proposal import Drafter, Policy, start_policy
 from ..decoding.sampling import Verdict, check_seed, check_temperature
+from ..decoding.target import Target
+from ..decoding.text import prompt_ids
 from .requests import Answer, Request, RunningRequest, StepReport
 from .runner import Runner, StepWatch
 from .queue import RequestQueue
+from .streams import AnswerStreams
 
 
 class Engine:
     """Serve requests with a target and a drafter (None: plain decoding) under a policy such as
     `policies.algorithm1(costs)` (None: whole blocks are verified).
 
-    `slots` requests run at once, each in at most `capacity` positions, at one `temperature`; others
-    wait, first come, first served. With `buckets`, a verification pass is padded to the next of
+    `slots` requests run at once, each in at most `capacity` positions; others wait, first come,
+    first served. `temperature`, `stop_token_ids` and `num_speculative_tokens` (drafts of a round, at
+    most) are those of requests that have none of their own. With `buckets`, a verification pass is padded to the next of
     these sizes, as in an engine that replays recorded passes; the answers are the same. `rule`
-    replaces `sampling.accept`. Call `submit`, then `step` until `idle`.
+    replaces `sampling.accept`. `generate` answers a list of prompts, `stream` yields the text of
+    one. For a loop of your own, call `submit`, then `step` until `idle`.
 
     - `submit` refuses a request that does not fit into a slot, or that `generate` would refuse.
     - `abort` ends a request, waiting or running, and returns its answer so far; its slot is free at
@@ -37,20 +44,22 @@ class Engine:
       be repeated, after `set_policy` or `abort`.
     - A request for which the target's logits are not finite ends as "failed"; the others go on.
 
-    Every request is answered once: in the `answers` of one step, or by `abort`.
+    Every request is answered once: in the `answers` of one step, or by `abort`. `acceptance` has
+    the totals of all rounds, by position in the block.
     """
 
     def __init__(
         self,
-        target,
-        drafter=None,
+        target: Target,
+        drafter: Drafter | None = None,
         *,
-        policy=None,
+        policy: Policy | Callable | None = None,
         slots: int = 8,
         capacity: int = 512,
         temperature: float = 0.0,
-        stop_token_ids=None,
-        buckets=(),
+        stop_token_ids: Iterable[int] | None = None,
+        num_speculative_tokens: int | None = None,
+        buckets: Iterable[int] = (),
         rule: Callable[..., Verdict] | None = None,
     ):
         check_models(target, drafter)
@@ -68,6 +77,17 @@ class Engine:
         self.queue = RequestQueue(slots, partial(clock, target.device))
         self.set_policy(policy)
         self._report = StepReport()
+        self.acceptance = Acceptance()
+        self.num_speculative_tokens = num_speculative_tokens
+        self._check_drafts(num_speculative_tokens)
+        self._streams = AnswerStreams(self)
+
+    def __repr__(self) -> str:
+        drafter = self.runner.drafter.name if self.runner.drafter else "no drafter"
+        return (
+            f"Engine({self.target.name}, {drafter}: {len(self.running)} of {len(self.queue.slots)} slots run, "
+            f"{len(self.waiting)} wait)"
+        )
 
     @property
     def running(self) -> list[int]:
@@ -92,7 +112,14 @@ class Engine:
         """Queue a request and return its id. Raise RequestError for a request that cannot be
         served: in a step it would stop all others, too."""
         runner = self.runner
-        check_request(self.target, request.input_ids, request.max_new_tokens, runner.temperature)
+        asked = request.temperature
+        temperature = runner.temperature if asked is None else asked
+        check_request(self.target, request.input_ids, request.max_new_tokens, temperature)
+        _check_top_p(request.top_p)
+        stop_set(self.target, request.stop_token_ids)
+        self._check_drafts(request.num_speculative_tokens)
+        if request.num_speculative_tokens is None and self.num_speculative_tokens is not None:
+            request = replace(request, num_speculative_tokens=self.num_speculative_tokens)
         check_seed(request.seed, " of the request")
         block = runner.gamma + 1  # drafted, and dropped, after the last token that counts
         needed = request.input_ids.shape[1] + request.max_new_tokens + block
@@ -103,6 +130,60 @@ class Engine:
                 "capacity"
             )
         return self.queue.submit(request)
+
+    def generate(
+        self, prompts: list[str | list | torch.Tensor], max_new_tokens: int = 128, **options
+    ) -> list[Answer]:
+        """Answer these prompts and return their answers in the same order, with their `text` if the
+        target has a tokenizer.
+
+        A prompt is a text, a list of messages {role, content} for the chat template, or token ids.
+        `options` are fields of `Request` for all of them; the seeds count up from `seed`. Raise
+        RequestError for a prompt that cannot be served, before any is answered, and if other
+        requests wait or run.
+        """
+        if not self.idle:
+            raise RequestError(
+                "the engine has requests under way, whose answers generate would swallow; step until it is idle"
+            )
+        seed, numbers = options.pop("seed", 0), []
+        try:
+            for index, prompt in enumerate(prompts):
+                request = self.request(prompt, max_new_tokens, seed=seed + index, **options)
+                numbers.append(self.submit(request))
+        except Exception:
+            for number in numbers:
+                self.abort(number)
+            raise
+        answers: dict[int, Answer] = {}
+        while not self.idle:
+            answers |= {answer.id: answer for answer in self.step().answers}
+        if self.target.tokenizer is not None:
+            for answer in answers.values():
+                answer.text = self.target.tokenizer.decode(
+                    answer.token_ids, skip_special_tokens=True
+                )
+        return [answers[number] for number in numbers]
+
+    def stream(
+        self, prompt: str | list | torch.Tensor, max_new_tokens: int = 128, **options
+    ) -> AsyncIterator[str]:
+        """Yield the answer's text as it is written: `async for piece in engine.stream(...)`.
+
+        Several coroutines may stream at once; their requests share the engine's steps, which run in
+        a thread. Arguments are those of `generate` for one prompt. A stream that is closed early
+        ends its request. Raise RequestError for a target without a tokenizer.
+        """
+        if self.target.tokenizer is None:
+            raise RequestError(f"{self.target.name} has no tokenizer, so its answers have no text")
+        return self._streams.stream(self.request(prompt, max_new_tokens, **options))
+
+    def request(
+        self, prompt: str | list | torch.Tensor, max_new_tokens: int = 128, **options
+    ) -> Request:
+        """Return the request of a prompt, as `generate` takes it; `options` are fields of
+        `Request`."""
+        return Request(prompt_ids(self.target, prompt), max_new_tokens, **options)
 
     def abort(self, request_id: int) -> Answer | None:
         """End a request and return its answer so far; None if it was answered before. Raise
@@ -154,6 +235,7 @@ class Engine:
                     verify,
                 )
                 request.answer.rounds.append(played)
+                self.acceptance.add(played)
                 report.written.setdefault(request.answer.id, []).extend(tokens)
                 report.verified += played.proposed + 1
                 report.proposed += played.proposed
@@ -168,8 +250,24 @@ class Engine:
             self.queue.release(request, "failed")
             self.runner.clear(request.slot)
             return []
-        tokens = until_stop(outcome.tokens, self.stop)
+        own = request.answer.request.stop_token_ids
+        stop = self.stop if own is None else set(own)
+        tokens = until_stop(outcome.tokens, stop)
         request.write(tokens)
-        if tokens[-1] in self.stop or not request.lacking:
-            self.queue.release(request, "stop" if tokens[-1] in self.stop else "length")
+        if tokens[-1] in stop or not request.lacking:
+            self.queue.release(request, "stop" if tokens[-1] in stop else "length")
         return tokens
+
+    def _check_drafts(self, count: int | None) -> None:
+        """Raise RequestError unless a round may have `count` drafts (None: whole blocks)."""
+        most = self.runner.gamma
+        if count is not None and not (isinstance(count, Integral) and 0 <= count <= most):
+            raise RequestError(
+                f"num_speculative_tokens is {count!r}; this engine drafts between 0 and {most} tokens a round"
+            )
+
+
+def _check_top_p(share: float) -> None:
+    """Raise RequestError unless the share of a top-p is above 0 and at most 1."""
+    if not isinstance(share, (int, float)) or not 0 < share <= 1:
+        raise RequestError(f"top_p is {share!r}; it must be a number above 0, at most 1")

@@ -1,5 +1,6 @@
 """A request on its way through the engine: what was asked, what was answered, and what a step did."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -12,25 +13,35 @@ STEP_PARTS = ("prefill", "draft", "schedule", "verify", "commit")
 @dataclass(frozen=True, eq=False)
 class Request:
     """A prompt [1, n], the most tokens to write, the seed of its draws, and the domain it came
-    from."""
+    from.
+
+    `temperature` and `stop_token_ids` default to the engine's. `top_p` keeps the most probable
+    tokens that have this probability together. `num_speculative_tokens` are the drafts that a round
+    may have at most: 0 switches drafting off for this request, None takes whole blocks.
+    """
 
     input_ids: torch.Tensor
     max_new_tokens: int
     seed: int = 0
     domain: str = ""
+    temperature: float | None = None
+    top_p: float = 1.0
+    stop_token_ids: Collection[int] | None = None
+    num_speculative_tokens: int | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Answer(Generation):
     """The answer to a request, with the request's `id`.
 
     `reason` says why it ended: "stop", "length", "aborted", or "failed" if the target's logits were
-    not finite. The times of arrival, admission, first token and end are seconds of `timing.clock`.
+    not finite. `text` is filled by `Engine.generate`. The times of arrival, admission, first token and end are seconds of `timing.clock`.
     """
 
     id: int = 0
     request: Request | None = None
     reason: str = ""
+    text: str = ""
     arrived: float = 0.0
     admitted: float = 0.0
     first_token: float = 0.0
@@ -78,6 +89,12 @@ class RunningRequest:
     def length(self) -> int:
         """The committed tokens before the anchor: those that both models have in the slot."""
         return self.answer.request.input_ids.shape[1] + max(0, len(self.answer.token_ids) - 1)
+
+    @property
+    def draft_limit(self) -> int:
+        """The drafts of the next round that can count: the round draws the last token itself."""
+        most = self.answer.request.num_speculative_tokens
+        return self.lacking - 1 if most is None else min(self.lacking - 1, most)
 
     @property
     def lacking(self) -> int:

@@ -10,7 +10,7 @@ from ..decoding.answer import Outcome
 from ..decoding.lockstep import play_round
 from ..decoding.proposal import Proposal
 from ..decoding.rounds import Sequence
-from ..decoding.sampling import RandomSource, draw, probabilities, undefined
+from ..decoding.sampling import RandomSource, draw, is_greedy, nucleus, probabilities, undefined
 from .requests import RunningRequest
 from .slots import Layout, SlotStore, drafter_slots, ragged_step, spans
 
@@ -73,7 +73,8 @@ class RunningSequence(Sequence):
         self.runner = runner
         self.slots = [request.slot for request in running]
         self.starts = [request.length for request in running]
-        self.lacking = [request.lacking for request in running]
+        self.running = running
+        self.draft_limits = [request.draft_limit for request in running]
         drafter = runner.drafter
         state = runner.contexts.draft_context(self.slots, self.starts) if drafter else None
         anchor = torch.tensor([request.anchor for request in running], device=runner.target.device)
@@ -84,7 +85,7 @@ class RunningSequence(Sequence):
             runner.store,
             state,
             anchor,
-            runner.temperature,
+            runner.temperature_of(running),
             random,
             rule=runner.rule,
             observe=observe,
@@ -92,8 +93,12 @@ class RunningSequence(Sequence):
 
     @property
     def room(self) -> list[int]:
-        """One token less than each answer lacks: the round draws the last one itself."""
-        return [lacking - 1 for lacking in self.lacking]
+        """For each request, the number of drafts in the next block that can count."""
+        return self.draft_limits
+
+    def target_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the target's distributions [R, k+1, V], each within its request's top-p."""
+        return self.runner.distributions(logits, self.running, self.temperature)
 
     def read(self, block: Proposal) -> torch.Tensor:
         """Read the anchors and the first `block.lengths` of the drafts [R, k] in one sequence.
@@ -152,10 +157,32 @@ class Runner:
 
     def random(self, running: list[RunningRequest], count: int) -> PerRequestRandom:
         """Return the random numbers of a step, `count` for each request."""
-        if self.temperature == 0:
+        if is_greedy(self.temperature_of(running)):
             return PerRequestRandom(None)
         uniforms = torch.stack([request.uniforms(count) for request in running])
         return PerRequestRandom(uniforms.to(self.target.device), count // 2)
+
+    def temperature_of(self, running: list[RunningRequest]) -> float | torch.Tensor:
+        """Return the temperature of all these requests, or theirs [R] if they differ."""
+        asked = [request.answer.request.temperature for request in running]
+        own = [self.temperature if value is None else value for value in asked]
+        if len(set(own)) == 1:
+            return own[0]
+        return torch.tensor(own, dtype=torch.float32, device=self.target.device)
+
+    def distributions(
+        self,
+        logits: torch.Tensor,
+        running: list[RunningRequest],
+        temperature: float | torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the distributions [R, ..., V] of logits at the requests' temperatures, each within
+        its request's top-p."""
+        probs = probabilities(logits, temperature)
+        shares = [request.answer.request.top_p for request in running]
+        if min(shares) >= 1:
+            return probs
+        return nucleus(probs, torch.tensor(shares, dtype=torch.float32, device=probs.device))
 
     def prefill(self, fresh: list[RunningRequest]) -> list[Outcome]:
         """Read the prompts of requests that get a slot in one pass, and draw their first tokens."""
@@ -170,7 +197,8 @@ class Runner:
             state = self.contexts.append_context(slots, starts, counts)
             self.drafter.extend(state, token_ids[None], output.features)
         logits = output.logits[0]  # [R, V]
-        first = draw(probabilities(logits, self.temperature), self.random(fresh, 1))
+        probs = self.distributions(logits, fresh, self.temperature_of(fresh))
+        first = draw(probs, self.random(fresh, 1))
         rows = torch.stack([first, undefined(logits)], 1).tolist()
         return [Outcome(0, token, [], bool(failed)) for token, failed in rows]
 

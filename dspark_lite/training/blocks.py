@@ -288,7 +288,7 @@ def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -
     if drafter.markov_head is not None:
         logits = logits + transition_biases(drafter.markov_head, previous, hidden)
     return BlockPredictions(
-        logits,
+        drafter.capped(logits),
         drafter.confidence_logits(hidden, previous),
         tokens[..., 1:],
         loss_mask,
@@ -304,7 +304,7 @@ def target_logits_at(drafter, last_hidden: torch.Tensor, positions: torch.Tensor
     The drafter has the target's LM head. It runs at these positions only: no logits are stored.
     """
     rows = torch.arange(len(last_hidden), device=last_hidden.device)[:, None, None]
-    return drafter.lm_head(last_hidden[rows, positions])
+    return drafter.capped(drafter.lm_head(last_hidden[rows, positions]))
 
 
 def block_loss(

@@ -120,6 +120,8 @@ def mtp_loss(
     (hidden,) = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
     chosen = loss_mask[..., 0]
     numerator = F.cross_entropy(
-        drafter.lm_head(hidden[chosen]).float(), tokens[..., 1][chosen], reduction="sum"
+        drafter.capped(drafter.lm_head(hidden[chosen])).float(),
+        tokens[..., 1][chosen],
+        reduction="sum",
     )
     return numerator, chosen.sum(), {"cross_entropy": numerator}

@@ -9,8 +9,8 @@ from torch import nn
 
 from ..common.errors import CheckpointError, DSparkLiteError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3
-from ..models.checkpoints import check_pair, load_drafter
-from ..models.draft_config import parse_draft_config
+from ..models.checkpoints import check_pair, load_drafter, rotary_parameters
+from ..models.draft_config import SCALINGS, parse_draft_config
 from ..models.weights import check_target_weights, target_weights
 from .blocks import block_loss
 from .chains import eagle3_loss, mtp_loss
@@ -22,17 +22,12 @@ OBJECTIVES = {
     "eagle3": (Eagle3, eagle3_loss),
     "mtp": (MTP, mtp_loss),
 }
-# The fields of a drafter's config that the target's config supplies.
-INHERITED = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "rms_norm_eps",
-    "rope_parameters",
-)
+# Names under which families of targets have the sizes of their layers.
+FEED_FORWARD = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+NORM_EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon")
+DEFAULT_TAPS = 5  # layers that a drafter reads unless the recipe names some, as the released drafts
+# Fields of a config by which a target changes what its LM head returns.
+HEAD_SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier_scale")
 TRAINED_HEADS = ("markov_head", "confidence_head")  # a recipe with `trained` trains these alone
 RESIDUAL = ("o_proj", "down_proj")  # layers that add to the residual stream
 MARKOV_DEVIATION = 0.3  # of a sequential head's first matrix
@@ -51,10 +46,17 @@ def draft_config(recipe: DraftRecipe, target, kind: type | None = None, **fields
     a drafter.
     """
     kind = kind or class_and_loss(recipe)[0]
-    inherited = {name: getattr(target.config, name) for name in INHERITED}
+    target.check_rollback()
+    _check_head(target, kind)
+    recipe = for_target(recipe, target)
     # The same checks as for a config.json, which ignore fields that the class does not have.
     config = parse_draft_config(
-        kind, {**inherited, "num_target_layers": target.num_layers, **without_nones(recipe.config)}
+        kind,
+        {
+            **inherited_fields(target),
+            "num_target_layers": target.num_layers,
+            **without_nones(recipe.config),
+        },
     )
     config = replace(config, **fields)
     if issubclass(kind, DSpark) and not config.sample_from_anchor:
@@ -69,6 +71,113 @@ def draft_config(recipe: DraftRecipe, target, kind: type | None = None, **fields
         )
     check_pair(kind, config, target)
     return config
+
+
+def inherited_fields(target) -> dict:
+    """Return the fields of a drafter's config that the target's config supplies.
+
+    A family that lacks a field gets what its layers amount to: GPT-2 has no key heads of its own,
+    Bloom no rotary positions. Positions that are scaled in a way that drafts have not (dynamic,
+    long) become plain ones of the same base.
+    """
+    config = target.config
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None)
+    size = getattr(config, "head_dim", None)
+    if not isinstance(key_heads, int) or key_heads < 1 or heads % key_heads:
+        key_heads = heads
+    if not isinstance(size, int) or size < 2 or size % 2:
+        size = max(2, target.hidden_size // heads // 2 * 2)
+    inner = _first_number(config, FEED_FORWARD) or 4 * target.hidden_size
+    return {
+        "vocab_size": target.vocab_size,
+        "hidden_size": target.hidden_size,
+        "intermediate_size": inner,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "head_dim": size,
+        "rms_norm_eps": _first_number(config, NORM_EPSILON) or 1e-6,
+        "rope_parameters": _rotary_parameters(target),
+    }
+
+
+def _first_number(config, names: tuple[str, ...]):
+    """Return the first of these fields that is a number above 0, or None."""
+    values = (getattr(config, name, None) for name in names)
+    return next((value for value in values if isinstance(value, (int, float)) and value > 0), None)
+
+
+def _rotary_parameters(target) -> dict:
+    """Return the rotary parameters of a target's full-attention layers for its drafter."""
+    rope = rotary_parameters(target)
+    plain = {"rope_type": "default", "rope_theta": rope.get("rope_theta") or 10_000.0}
+    if rope.get("rope_type") not in SCALINGS:
+        return plain
+    longest = rope.get("original_max_position_embeddings") or target.max_positions
+    return {**rope, **plain, "rope_type": rope["rope_type"]} | {
+        "original_max_position_embeddings": longest
+    }
+
+
+def for_target(recipe: DraftRecipe, target) -> DraftRecipe:
+    """Return the recipe with taps and mask token: those that it names, else those that suit the
+    target's depth and vocabulary. An MTP reads the last layer."""
+    taps, mask = recipe.config.target_layer_ids, recipe.config.mask_token_id
+    if taps is None:
+        last = target.num_layers - 1
+        taps = (last,) if recipe.config.drafter == "mtp" else default_taps(target.num_layers)
+    if mask is None and recipe.config.drafter == "block":
+        mask = spare_token(target)
+    return replace(recipe, config=replace(recipe.config, target_layer_ids=taps, mask_token_id=mask))
+
+
+def default_taps(layers: int) -> tuple[int, ...]:
+    """Return up to DEFAULT_TAPS evenly spaced layers of a target with this many, from 1 to the
+    third before the last; of a shallow target those that can be tapped, the embedding (-1) too."""
+    first, last = (1, layers - 3) if layers > 4 else (-1, layers - 2)
+    count = min(DEFAULT_TAPS, last - first + 1)
+    if count == 1:
+        return (first,)
+    return tuple(round(first + index * (last - first) / (count - 1)) for index in range(count))
+
+
+def spare_token(target) -> int:
+    """Return a token id that a target never writes, for the mask of its drafter's blocks: the first
+    id behind its tokenizer's, else its tokenizer's mask, padding or unknown token, else its last
+    id."""
+    tokenizer = target.tokenizer
+    if tokenizer is None:
+        return target.vocab_size - 1
+    if len(tokenizer) < target.vocab_size:
+        return len(tokenizer)
+    names = ("mask_token_id", "pad_token_id", "unk_token_id")
+    candidates = (getattr(tokenizer, name, None) for name in names)
+    return next(
+        (
+            token
+            for token in candidates
+            if token is not None
+            and token < target.vocab_size
+            and token not in target.stop_token_ids
+        ),
+        target.vocab_size - 1,
+    )
+
+
+def _check_head(target, kind: type) -> None:
+    """Raise CheckpointError for a target whose logits are not its LM head's product with the last
+    hidden state: a draft learns from that product, block drafts and MTP also with a soft cap."""
+    scales = {name: getattr(target.config, name, None) for name in HEAD_SCALES}
+    changed = [f"{name} {scale}" for name, scale in scales.items() if scale not in (None, 1, 1.0)]
+    if getattr(target.model.get_output_embeddings(), "bias", None) is not None:
+        changed.append("a bias")
+    cap = getattr(target.config, "final_logit_softcapping", None)
+    if cap and kind is Eagle3:
+        changed.append(f"a soft cap of {cap:g}")
+    if changed:
+        raise CheckpointError(
+            f"the LM head of {target.name} has {' and '.join(changed)}, which {kind.__name__}'s has not; no such draft is trained for it"
+        )
 
 
 def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
@@ -86,7 +195,7 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
         if recipe.initialisation == "width":
             initialise(drafter, config.num_hidden_layers)
         else:
-            _initialise_as_target(drafter, target.config.initializer_range)
+            _initialise_as_target(drafter, getattr(target.config, "initializer_range", 0.02))
     if recipe.initial:
         _load_initial(drafter, recipe.initial, target, new_heads=recipe.trained == "heads")
     if recipe.trained:
@@ -99,6 +208,7 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
         drafter.get_submodule(name.removesuffix(".weight")).weight = nn.Parameter(
             weight, requires_grad=False
         )
+    drafter.logit_softcap = getattr(target.config, "final_logit_softcapping", None)
     return drafter
 
 

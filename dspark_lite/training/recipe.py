@@ -132,9 +132,11 @@ class Data:
     prompts: Count | dict[str, Natural]  # of a data set, or of each domain of the tiny world
     seed: Seed  # of the prompts and of the answers' draws
     max_new_tokens: Count  # longest answer
-    dataset: str | None = None  # a Hub id, or a file or folder of JSON lines
-    split: str | None = None
-    max_length: Count | None = None  # tokens of a prompt and its answer, at most
+    dataset: str | None = None  # a Hub id, a folder, or a file of JSON lines or plain text
+    split: str | None = None  # of a data set; None: "train"
+    turns: Literal["first", "all"] = "first"  # of a conversation, that the target answers
+    # Tokens of a prompt and its answer, at most; None: prompts.py chooses.
+    max_length: Count | None = None
     temperature: NonNegative = 1.0  # 0: greedy
     top_k: Natural = 0  # candidates of a draw, at most; 0: all
     top_p: Share = 1.0  # probability of a draw's candidates, at most
@@ -181,10 +183,10 @@ class DraftShape:
     """
 
     num_hidden_layers: Count
-    target_layer_ids: tuple[int, ...]  # the taps
+    target_layer_ids: tuple[int, ...] | None = None  # the taps; None: evenly spaced (drafts.py)
     drafter: Literal["block", "eagle3", "mtp"] = "block"
     block_size: Count | None = None  # draft length
-    mask_token_id: int | None = None
+    mask_token_id: int | None = None  # None: a token that the target never writes (drafts.py)
     num_anchors: Count | None = None  # blocks of a row, at most; None: all anchors of the row
     markov_rank: Natural | None = None  # 0: no sequential head
     markov_head_type: str | None = None
@@ -199,6 +201,10 @@ class DraftShape:
     head_dim: Count | None = None
 
 
+# Fields that recipes did not have at first, and their values if a recipe does not set them.
+LATER_FIELDS = {"data.enable_thinking": False, "data.turns": "first", "micro_batch": None}
+
+
 @dataclass(frozen=True)
 class DraftRecipe:
     """The training of a drafter."""
@@ -210,6 +216,8 @@ class DraftRecipe:
     learning_rate: NonNegative  # AdamW's, at its peak
     precision: Precision  # of the matrix products
     config: DraftShape
+    # Answers of an update whose gradients are computed at once; None: all of its `batch`.
+    micro_batch: Count | None = None
     kind: Literal["draft"] = "draft"
     # An embedded checkpoint, a folder or a Hub id. None only where the caller has hidden states.
     target: str | None = None
@@ -239,11 +247,16 @@ class DraftRecipe:
     def digest(self) -> str:
         """Return 16 hexadecimal digits that differ from those of a changed recipe of this name.
 
-        `enable_thinking` counts only if it is true: stored trainings are older than the field.
+        A field of LATER_FIELDS counts only if it is set: stored trainings are older than the field.
         """
         fields = dataclasses.asdict(self)
-        if self.data and not self.data.enable_thinking:
-            del fields["data"]["enable_thinking"]
+        for name, unset in LATER_FIELDS.items():
+            *outer, last = name.split(".")
+            inside = fields
+            for part in outer:
+                inside = inside[part] or {}
+            if inside.get(last) == unset:
+                inside.pop(last, None)
         return json_digest(fields)
 
     @property

@@ -16,8 +16,11 @@ import json
 import math
 import random
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -66,6 +69,11 @@ def train_draft(
     are not finite.
     """
     check_end(recipe, allowance)
+    if recipe.micro_batch and processes().num_processes > 1:
+        raise DSparkLiteError(
+            f"recipe {recipe.name} has a micro_batch, which works in one process only; remove it, or run "
+            "without accelerate launch"
+        )
     drafter, device = new_draft(recipe, target, kind, **fields), target.device
     rows, precision = TrainingRows(recipe, cache), precision_on(device, recipe.precision)
     _, loss = class_and_loss(recipe)
@@ -96,6 +104,7 @@ def train_draft(
         recipe.matrix_rate,
         precision=precision,
         allowance=allowance,
+        micro_batch=recipe.micro_batch,
         time_share=(ANSWER_TIME_SHARE, 1.0),
     )
     if recipe.patience is None:
@@ -276,7 +285,7 @@ def optimise(
     dict of named numerators for the log.
 
     Saves go to `folder` with the `identity` of the training, and a second call resumes from the
-    last one. When the allowed time is over, one update follows, at progress 1. Raise
+    last one. Ctrl-C is obeyed after the update that it meets, with a save. When the allowed time is over, one update follows, at progress 1. Raise
     DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
     """
     accelerator, device = processes(), next(model.parameters()).device
@@ -295,13 +304,19 @@ def optimise(
         unit="step",
         disable=not accelerator.is_main_process,
     )
-    with bar:
+    with bar, finishing_the_update() as interrupted:
         while not finished:
             progress = plan.progress(step)
             _set_rates(optimisers, peaks, plan.rate(step, progress))
             try:
                 losses = update(
-                    accelerator, loss_module, optimisers, scaler, batch_at(step), progress
+                    accelerator,
+                    loss_module,
+                    optimisers,
+                    scaler,
+                    batch_at(step),
+                    progress,
+                    plan.micro_batch,
                 )
             except FloatingPointError as error:
                 raise DSparkLiteError(
@@ -311,16 +326,40 @@ def optimise(
             log.append({"step": step, **{name: round(loss, 5) for name, loss in losses.items()}})
             step += 1
             finished = step >= plan.steps or plan.allowance is not None and progress == 1
-            if accelerator.is_main_process and (finished or saves.due()):
+            if accelerator.is_main_process and (finished or interrupted or saves.due()):
                 saves.write(step, finished, log)
                 if plan.allowance is not None:
                     plan.allowance.keep()
+            if interrupted:
+                raise KeyboardInterrupt
             if step % KEPT_UPDATES == 0 and (library := c_library(device)):
                 library.malloc_trim(0)
             bar.update()
             bar.set_postfix({name: f"{loss:.3f}" for name, loss in losses.items()}, refresh=False)
     accelerator.wait_for_everyone()
     return log
+
+
+@contextmanager
+def finishing_the_update() -> Iterator[list]:
+    """Yield a list that gets an entry at Ctrl-C, in place of the interrupt: half an update is no
+    state to save. A second Ctrl-C interrupts at once. Outside the main thread nothing is changed.
+    """
+    interrupted: list = []
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(number, frame):
+        if interrupted:
+            raise KeyboardInterrupt
+        interrupted.append(number)
+
+    usual = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _set_rates(optimisers, peaks: list[float], rate: float) -> None:
@@ -343,9 +382,17 @@ class LossModule(nn.Module):
 
 
 def update(
-    accelerator, loss_module, optimisers, scaler, batch: tuple[torch.Tensor, ...], progress: float
+    accelerator,
+    loss_module,
+    optimisers,
+    scaler,
+    batch: tuple[torch.Tensor, ...],
+    progress: float,
+    micro_batch: int | None = None,
 ) -> dict[str, float]:
-    """Update the parameters once, on a batch, and return the losses by name.
+    """Update the parameters once, on a batch, and return the losses by name. Gradients are computed
+    for `micro_batch` rows at a time and added up (None: for all at once): the same update in less
+    memory.
 
     Each process reads every `num_processes`-th row. DDP averages the gradients, so each process
     multiplies its numerator by their number and divides by the weight of all rows. Raise
@@ -355,12 +402,24 @@ def update(
     share = tuple(
         tensor[accelerator.process_index :: accelerator.num_processes] for tensor in batch
     )
-    numerator, weight, record = loss_module(share, progress)
-    total, *sums = accelerator.reduce(torch.stack([weight, *record.values()]).detach(), "sum")
+    size, sums = micro_batch or len(share[0]) or 1, 0.0
+    for piece in zip(*(tensor.split(size) for tensor in share)):
+        numerator, weight, record = loss_module(piece, progress)
+        sums = sums + torch.stack([weight, *record.values()]).detach()
+        # The weight of all rows is known behind the last piece. The number of tokens, for a while
+        # in its place, keeps 16-bit gradients small.
+        divisor = batch[0].numel()
+        if size >= len(share[0]):
+            divisor = accelerator.reduce(sums, "sum")[0].clamp(min=1e-6)
+        scaler.scale(numerator * accelerator.num_processes / divisor).backward()
+    total, *sums = accelerator.reduce(sums, "sum")
     total = total.clamp(min=1e-6)  # a batch with nothing to predict
-    scaler.scale(numerator * accelerator.num_processes / total).backward()
     for optimiser in optimisers:
         scaler.unscale_(optimiser)
+    if size < len(share[0]):
+        for parameter in trainable(loss_module).values():
+            if parameter.grad is not None:
+                parameter.grad *= divisor / total
     length = nn.utils.clip_grad_norm_(trainable(loss_module).values(), 1.0)
     record = {name: (value / total).item() for name, value in zip(record, sums)}
     checked = record if scaler.is_enabled() else {**record, "gradient": length.item()}
@@ -389,6 +448,7 @@ class Plan:
     progress_updates: int | None = None
     precision: str = "float32"  # of the matrix products; with float16 the loss is scaled
     allowance: Allowance | None = None  # None: the time has no bound
+    micro_batch: int | None = None  # rows whose gradients are computed at once; None: all
     # Start and end of these updates, as shares of the allowed time.
     time_share: tuple[float, float] = (0.0, 1.0)
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import GenerationConfig
 
@@ -37,18 +38,22 @@ def answered_rows(
     """Return (token ids, prompt length) of a recipe's prompts with the target's own answers, drawn
     as the recipe says.
 
-    Prompts are examples of the tiny world, shuffled over its domains, or first turns of a data set
+    Prompts are examples of the tiny world, shuffled over its domains, or those of a data set
     (world/prompts.py). `target` answers in this process, or a server at the URL `endpoint` does.
     Each answer goes to `path` as a line of JSON when it comes, in any order, so a stopped run loses
     nothing. When an `allowance` has no more time for answers, prompts without one are left out.
     Raise DSparkLiteError if prompts are missing, if a line of `path` does not fit, and if the
     server fails.
     """
+    if target.tokenizer is None:
+        raise DSparkLiteError(
+            f"{target.name} has no tokenizer files, so no prompt can be put to it; save its tokenizer beside it"
+        )
     prompts = prompt_ids(target.tokenizer, data)
     rows = read_answers(path, prompts, target.vocab_size)
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
-        path.open("a") as file,
+        path.open("a", encoding="utf-8") as file,
         tqdm(total=len(prompts), initial=len(rows), desc="answers", unit="answer") as bar,
     ):
         for index, answer in _answers_to_missing(target, data, prompts, rows, endpoint, allowance):
@@ -119,19 +124,28 @@ def write_answers(
     with nothing_else_set(target.model), seeded(seed, target.device):
         for start in range(0, len(order), count):
             rows = order[start : start + count]
-            padded = target.tokenizer.pad(
-                {"input_ids": [prompts[row] for row in rows]}, return_tensors="pt"
-            )
+            ids, mask = padded_on_the_left([prompts[row] for row in rows])
             out = target.model.generate(
-                **padded.to(target.device),
+                input_ids=ids.to(target.device),
+                attention_mask=mask.to(target.device),
                 max_new_tokens=max_new_tokens,
-                pad_token_id=target.tokenizer.pad_token_id,
+                pad_token_id=0,  # whatever follows a stop token is cut off
                 **sampling,
             )
-            for row, tokens in zip(rows, out[:, padded["input_ids"].shape[1] :].tolist()):
+            for row, tokens in zip(rows, out[:, ids.shape[1] :].tolist()):
                 stops = [at for at, token in enumerate(tokens) if token in target.stop_token_ids]
                 answers[row] = tokens[: stops[0] + 1] if stops else tokens
     return answers
+
+
+def padded_on_the_left(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ids [B, n] of prompts and their mask, 0 before each: some tokenizers have no token
+    for padding."""
+    ids, mask = (
+        pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_side="left")
+        for rows in (prompts, [[1] * len(prompt) for prompt in prompts])
+    )
+    return ids, mask
 
 
 @contextmanager

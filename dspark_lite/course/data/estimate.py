@@ -5,6 +5,7 @@ nothing is run but a matrix product and a read of memory, which say how fast thi
 """
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +19,12 @@ from dspark_lite.models.checkpoints import (
     load_tokenizer,
     read_config,
     resolve,
-    text_config,
     unloaded_target,
 )
 from dspark_lite.models.hub import cached, fetch
 from dspark_lite.training.cache import token_bytes
 from dspark_lite.training.devices import operations_a_second, precision_on
-from dspark_lite.training.drafts import draft_config
+from dspark_lite.training.drafts import draft_config, for_target, inherited_fields
 from dspark_lite.training.recipe import DraftRecipe
 from dspark_lite.training.train import ANSWER_TIME_SHARE
 from ..world.prompts import prompt_ids
@@ -92,8 +92,9 @@ def estimate(
     """
     config = target_config(recipe)
     if config.get("architectures"):
-        draft_config(recipe, unloaded_target(recipe.target, config))
-        config = text_config(config)
+        target = unloaded_target(recipe.target, config)
+        draft_config(recipe, target)
+        recipe, config = for_target(recipe, target), sizes_of(target)
     costs = cost(recipe, config)
     frozen = (costs.frozen + costs.tables) / 1e6
     lines = [
@@ -127,15 +128,27 @@ def target_config(recipe: DraftRecipe) -> dict:
         raise CheckpointError(f'{error}, or give the recipe a "target_config"') from error
 
 
-def check_prompts(recipe: DraftRecipe) -> None:
-    """Raise DSparkLiteError as the training does if a file or folder of prompts is refused.
+def sizes_of(target) -> dict:
+    """Return the sizes of a target's layers, as a config.json names them, whatever its family."""
+    return {
+        **inherited_fields(target),
+        "num_hidden_layers": target.num_layers,
+        "tie_word_embeddings": getattr(target.config, "tie_word_embeddings", False),
+    }
 
-    Nothing is downloaded: a data set on the Hub, or for a target that is not here, is not read.
+
+def with_own_prompts(recipe: DraftRecipe) -> DraftRecipe:
+    """Return the recipe with the number of prompts that its file or folder holds.
+
+    Raise DSparkLiteError as the training does if these are refused. Nothing is downloaded: a data
+    set on the Hub, or for a target that is not here, is not read.
     """
     data = recipe.data
     if data.dataset and Path(data.dataset.partition("@")[0]).exists():
         if (folder := resolve(recipe.target, cached)) is not None:
-            prompt_ids(load_tokenizer(folder), data)
+            count = len(prompt_ids(load_tokenizer(folder), data))
+            return replace(recipe, data=replace(data, prompts=count))
+    return recipe
 
 
 def sample_tokens(recipe: DraftRecipe) -> int:
@@ -180,7 +193,10 @@ def memory_line(recipe: DraftRecipe, found: Cost, device: torch.device, processe
     ones, activations in float32 (16 bit needs less), and the target. The frozen backbone of heads
     that are trained alone has the target's format and shares its embedding and LM head.
     """
-    width, rows = default_dtype(device).itemsize, math.ceil(recipe.batch / processes)
+    width, rows = (
+        default_dtype(device).itemsize,
+        math.ceil((recipe.micro_batch or recipe.batch) / processes),
+    )
     trained, activations = 16 * found.trained, rows * found.activations
     frozen = width * found.frozen if recipe.trained else 4 * found.tables
     target = width * found.target

@@ -35,7 +35,7 @@ from dspark_lite.models.checkpoints import (
 )
 from dspark_lite.training.cache import OnlineFeatures, TargetCache, build_cache
 from dspark_lite.training.devices import processes, training_device
-from dspark_lite.training.drafts import draft_config, new_draft, class_and_loss
+from dspark_lite.training.drafts import class_and_loss, draft_config, for_target, new_draft
 from dspark_lite.training.recipe import Data, DraftRecipe, without_nones, read_fields
 from dspark_lite.training.train import Allowance, check_end, held_out_losses, train_draft
 from ..world.examples import MAKERS
@@ -98,6 +98,7 @@ def _train_draft(
     """Train a drafter and write its checkpoint to `out`: config.json, and weights in bfloat16."""
     check_end(recipe, allowance)
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
+    recipe = for_target(recipe, target)
     cache = recipe_states(recipe, target, saves.parent, endpoint, allowance)
     drafter = train_draft(recipe, target, cache, saves, allowance)
     if not processes().is_main_process:
@@ -175,8 +176,9 @@ def search(
         )
     device = training_device(device)
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
-    cache = recipe_states(recipe, target, build)
+    cache = recipe_states(for_target(recipe, target), target, build)
     for rate, trial in trials.items():
+        trial = for_target(trial, target)
         saves = build / f"{recipe.name}-search" / f"{rate:g}-{steps}-{trial.digest}"
         path = saves / "held_out.json"
         if not path.exists():
@@ -246,12 +248,17 @@ def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | Languag
                 )
         inside[last] = value
     words = [f"{place}={_in_a_name(value)}" for place, value in changes.items()]
+    if "target" not in fields and fields.get("kind") == "draft":
+        raise DSparkLiteError(
+            f"recipe {stem} names no target; name the model to draft for with --target, and the prompts with --data"
+        )
     return parse_recipe({**fields, "name": "+".join([stem, *words])}, f"{stem}.json")
 
 
 def _in_a_name(value) -> str:
     """Return a value as a part of a folder's name."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", "="))
+    text = Path(text).name if isinstance(value, str) and Path(value).exists() else text
     return re.sub(r"[^\w.,=-]+", "_", text)
 
 
@@ -350,12 +357,11 @@ def _check_data(data: Data, where: str) -> None:
     """Raise DSparkLiteError for prompts that neither a data set nor the tiny world has, and if all
     of them are held out."""
     by_domain = isinstance(data.prompts, dict)
-    if data.dataset and (
-        by_domain or not data.split or (data.max_length or 0) <= data.max_new_tokens
-    ):
+    short = data.max_length is not None and data.max_length <= data.max_new_tokens
+    if data.dataset and (by_domain or short):
         raise DSparkLiteError(
-            f'{where}: data: {data.dataset} is read by a number of "prompts", a "split" and a "max_length" above '
-            f"max_new_tokens; these are {data.prompts}, {data.split!r} and {data.max_length}"
+            f'{where}: data: {data.dataset} is read by a number of "prompts" and a "max_length" above '
+            f"max_new_tokens; these are {data.prompts} and {data.max_length}"
         )
     if not data.dataset and (not by_domain or data.prompts.keys() - MAKERS.keys()):
         raise DSparkLiteError(

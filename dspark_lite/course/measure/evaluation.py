@@ -22,6 +22,7 @@ from dspark_lite.decoding import Generation, Round
 from dspark_lite.decoding.sampling import check_temperature
 from dspark_lite.scheduling.policies import fixed
 from dspark_lite.serving.engine import Engine, Request
+from ..world.prompt_files import Prompt
 from .benchmarks import BENCHMARKS
 from .journal import Journal, header, journal_path
 from .lab import Lab, rollout
@@ -237,8 +238,9 @@ def _checked(lab: Lab, drafter, gamma: int | None, slots: int):
     return loaded
 
 
-def prompt_key(label: str, name: str, index: int, text: str) -> tuple:
+def prompt_key(label: str, name: str, index: int, text: str | Prompt) -> tuple:
     """Return a prompt's name in the journal; another text in the same place is another prompt."""
+    text = text if isinstance(text, str) else text.key
     return label, name, index, hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -23,6 +23,7 @@ from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
 from dspark_lite.scheduling.additive_costs import load_costs
 from ..world.example import Example
 from ..world.examples import examples
+from ..world.prompt_files import Prompt
 from ..world.tokenizer import chat_ids
 
 MIN_FREE_MEMORY = 14 * 2**30  # bytes free on a GPU before the released weights are chosen
@@ -38,9 +39,10 @@ class Lab:
 
     profile: str
     target: Target
-    prompts: dict[str, list[str]]
+    prompts: dict[str, list[str | Prompt]]
     seed: int = 0
     fast: bool | str = False  # whether measurements take the fast path, or its backend
+    enable_thinking: bool = False  # whether the target may think before it answers
 
     def __post_init__(self):
         self.tokenizer, self.device = self.target.tokenizer, self.target.device
@@ -84,12 +86,16 @@ class Lab:
             self._held = (name, load_drafter(PROFILES[self.profile].get(name, name), self.target))
         return self._held[1]
 
-    def encode(self, prompt: str, *, enable_thinking: bool = False) -> torch.Tensor:
-        """Return token ids [1, n] of a user's first turn, chat template applied; raises
-        RequestError for what is no text."""
-        if not isinstance(prompt, str):
+    def encode(self, prompt: str | Prompt, *, enable_thinking: bool | None = None) -> torch.Tensor:
+        """Return token ids [1, n] of a user's first turn, chat template applied, or of a prompt of
+        a file (`enable_thinking` None: as the lab); raises RequestError for what is no text."""
+        thinking = self.enable_thinking if enable_thinking is None else enable_thinking
+        if isinstance(prompt, Prompt):
+            ids = prompt.token_ids(self.tokenizer, enable_thinking=thinking)
+        elif isinstance(prompt, str):
+            ids = chat_ids(self.tokenizer, prompt, enable_thinking=thinking)
+        else:
             raise RequestError(f"lab.encode takes a prompt's text, not a {type(prompt).__name__}")
-        ids = chat_ids(self.tokenizer, prompt, enable_thinking=enable_thinking)
         return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:

@@ -23,37 +23,28 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
 
     Drafters take turns prompt by prompt, so that a slow moment of the machine meets all of them.
     `leads` holds how much faster the fastest drafter is than each other one, with its interval over
-    prompts.
+    prompts. Ctrl-C ends the measurement with the prompts that all drafters have answered, marked
+    "interrupted"; before the first of them it interrupts.
     """
     check_temperature(temperature)
     loaded = {"plain": None, **{name: lab.drafter(name) for name in drafters}}
     rows, paces = [], {name: [] for name in loaded}
-    with tqdm(
-        total=len(loaded) * len(lab.prompts) * prompts, desc="bench", unit="prompt", file=sys.stderr
-    ) as bar:
-        for domain, texts in lab.prompts.items():
-            runs = {name: [] for name in loaded}
-            for drafter in loaded.values():
-                # the first run of a shape pays for memory
-                rollout(lab, drafter, texts[0], 0, temperature=temperature)
-            for index, text in enumerate(texts[:prompts]):
-                for name, drafter in loaded.items():
-                    runs[name].append(rollout(lab, drafter, text, index, temperature=temperature))
-                    bar.update(1)
-            for name, answers in runs.items():
-                paces[name].append(committed_and_seconds(answers))
-            speeds = {name: tokens_per_second(answers) for name, answers in runs.items()}
-            rows += [
-                {
-                    "drafter": name,
-                    "domain": domain,
-                    "tokens_per_second": speeds[name],
-                    "speedup": speeds[name] / speeds["plain"],
-                    "accepted_length": mean_accepted_length([tally(answers)]),
-                    **round_milliseconds(answers),
-                }
-                for name, answers in runs.items()
-            ]
+    runs, interrupted = _bench_runs(lab, loaded, prompts, temperature)
+    for domain, answered in runs.items():
+        for name, answers in answered.items():
+            paces[name].append(committed_and_seconds(answers))
+        speeds = {name: tokens_per_second(answers) for name, answers in answered.items()}
+        rows += [
+            {
+                "drafter": name,
+                "domain": domain,
+                "tokens_per_second": speeds[name],
+                "speedup": speeds[name] / speeds["plain"],
+                "accepted_length": mean_accepted_length([tally(answers)]),
+                **round_milliseconds(answers),
+            }
+            for name, answers in answered.items()
+        ]
     macro = {
         name: float(np.mean([row["speedup"] for row in rows if row["drafter"] == name]))
         for name in loaded
@@ -71,7 +62,34 @@ def bench(lab: Lab, drafters: list[str], *, prompts: int, temperature: float = 1
         "rows": rows,
         "macro_speedup": macro,
         "leads": leads,
+        **({"interrupted": True} if interrupted else {}),
     }
+
+
+def _bench_runs(
+    lab: Lab, loaded: dict, prompts: int, temperature: float
+) -> tuple[dict[str, dict[str, list[Generation]]], bool]:
+    """Return the answers of each drafter by domain, and whether Ctrl-C ended them early: then only
+    prompts that all drafters have answered are in. Raise KeyboardInterrupt if there is none."""
+    runs, total = {}, sum(len(texts[:prompts]) for texts in lab.prompts.values())
+    try:
+        with tqdm(total=len(loaded) * total, desc="bench", unit="prompt", file=sys.stderr) as bar:
+            for domain, texts in lab.prompts.items():
+                for drafter in loaded.values():
+                    # the first run of a shape pays for memory
+                    rollout(lab, drafter, texts[0], 0, temperature=temperature)
+                for index, text in enumerate(texts[:prompts]):
+                    answers = {}
+                    for name, drafter in loaded.items():
+                        answers[name] = rollout(lab, drafter, text, index, temperature=temperature)
+                        bar.update(1)
+                    for name, answer in answers.items():
+                        runs.setdefault(domain, {}).setdefault(name, []).append(answer)
+    except KeyboardInterrupt:
+        if not runs:
+            raise
+        return runs, True
+    return runs, False
 
 
 def committed_and_seconds(generations: list[Generation]) -> np.ndarray:
