@@ -2,10 +2,12 @@
 beside them, the package."""
 
 import ast
+import base64
 import functools
 import html
 import importlib
 import inspect
+import io
 import json
 import pkgutil
 import posixpath
@@ -13,6 +15,7 @@ import re
 from urllib.parse import quote
 
 import nbformat
+from PIL import Image
 
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
@@ -39,6 +42,7 @@ CITED = "references.html#"
 ENTRY = re.compile(r'<a id="([\w-]+)"></a>(.*?)(?:\n\n|\Z)', re.S)
 TERMS = re.compile(r"\*\*([^*]+)\*\*")
 PICTURE = "image/png"
+COLUMN = 800  # pixels of a picture; the column of text has 688 of them on a screen of 1280
 SOLUTIONS = "notebooks/solutions"
 MORE = "notebooks/more/"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
@@ -133,6 +137,8 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
         cell.metadata["mystnb"] = fold(cell)
         # without data: numbers for the text
         told = [output for output in cell.outputs if output.get("data", True)]
+        if any(is_wide(output) for output in told):  # the theme lets it have the margin, too
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "full-width"]
         cell.outputs = [
             shown for output in told if not is_stub(output) for shown in with_widget(output)
         ]
@@ -167,6 +173,17 @@ def fold(cell) -> dict:
     return {f"code_prompt_{state}": f"Code: {match[1]}" for state in ("show", "hide")}
 
 
+def is_wide(output) -> bool:
+    """Return whether an output shows a picture, or frames of one, whose letters would be small in the
+    column of text."""
+    picture = output.get("data", {}).get(PICTURE)
+    drawn = json.loads(output.get("metadata", {}).get(WEB, '{"drawing": "frames"}'))["drawing"]
+    if not picture or drawn != "frames":
+        return False
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        return image.width > COLUMN
+
+
 def is_stub(output) -> bool:
     """Return whether an exercise that nobody has done yet put this out: its dots, or what its checker
     says of them."""
@@ -188,9 +205,12 @@ def with_widget(output) -> list:
     edition."""
     if WEB not in output.get("metadata", {}):
         return [output]
-    given = output.metadata.pop(WEB)
-    place = nbformat.v4.new_output("display_data", {"text/html": drawing_place(given)})
-    return [place] if json.loads(given)["drawing"] in PICTURELESS else [place, output]
+    drawn = json.loads(output.metadata.pop(WEB))
+    if drawn["drawing"] == "frames":  # a page has one of the controls
+        drawn["numbers"]["controls"] = output.data["text/plain"].partition("controls: ")[2]
+    shown = drawing_place(json.dumps(drawn, ensure_ascii=False))
+    place = nbformat.v4.new_output("display_data", {"text/html": shown})
+    return [place] if drawn["drawing"] in PICTURELESS else [place, output]
 
 
 def drawing_place(given: str) -> str:
