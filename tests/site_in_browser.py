@@ -70,10 +70,12 @@ def browser():
 
 @pytest.fixture
 def visit(browser, address):
-    """Opens a page: visit(page, size, scheme); whatever goes wrong in it is told at the end of the test."""
+    """Opens a page: visit(page, size, scheme), with `disk` from a file; whatever goes wrong in it is told at the end of
+    the test."""
     contexts, wrong = [], []
 
-    def opened(page, size="desktop", scheme="light", **options):
+    def opened(page, size="desktop", scheme="light", disk=False, **options):
+        home = f"{PAGES.as_uri()}/" if disk else address
         context = browser.new_context(viewport=SIZES[size], color_scheme=scheme, **options)
         contexts.append(context)
         tab = context.new_page()
@@ -92,11 +94,11 @@ def visit(browser, address):
         tab.on(
             "request",
             lambda request: (
-                request.url.startswith((address, "data:", "blob:"))
+                request.url.startswith((home, "data:", "blob:"))
                 or wrong.append(f"foreign: {request.url}")
             ),
         )
-        tab.goto(address + page, wait_until="load")
+        tab.goto(home + page, wait_until="load")
         if scripts:
             tab.evaluate("() => window.MathJax?.startup?.promise")
         return tab
@@ -121,29 +123,48 @@ def findings(tab):
     ]
 
 
+# What a page is wider than, what of it is cut, which words are smaller than 9 pixels.
+MISFITS = """() => {
+    const wide = innerWidth, seen = (one) => one.checkVisibility({ visibilityProperty: true });
+    const all = (kind) => [...document.querySelectorAll(`article ${kind}`)].filter(seen);
+    const told = (one) => one.outerHTML.slice(0, 200);
+    const cut = all(":is(img, svg)").filter((one) => one.getBoundingClientRect().right > wide + 1);
+    const code = all("pre").filter((one) => one.scrollWidth > one.clientWidth + 1);
+    const small = all(":not(:has(*), mjx-container *, svg *)").filter(
+        (one) => one.textContent.trim() && parseFloat(getComputedStyle(one).fontSize) < 9);
+    const page = document.documentElement.scrollWidth > wide ? ["the page"] : [];
+    return [...page, ...[...cut, ...code, ...small].map(told)];
+}"""
+NEAR = """() => Promise.all([...document.images].map((image) => {
+    image.loading = "eager";
+    return image.checkVisibility() && image.decode();
+}))"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("page", OPENED)
-def test_a_page_opens_without_an_error_and_axe_finds_nothing_serious(visit, page):
-    tab = visit(page)
+def test_a_page_fits_opens_without_an_error_and_axe_finds_nothing_serious(
+    visit, page, size, scheme
+):
+    tab = visit(page, size, scheme)
+    tab.evaluate(NEAR)
     PICTURES.mkdir(parents=True, exist_ok=True)
     tab.screenshot(
-        path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-desktop.png",
+        path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-{size}-{scheme}.png",
         full_page=True,
         animations="disabled",
     )
+    assert tab.evaluate(MISFITS) == []
     assert findings(tab) == []
 
 
-@pytest.mark.parametrize("page", OPENED)
-def test_a_page_fits_a_phone_in_the_dark(visit, page):
-    tab = visit(page, "phone", "dark")
-    tab.screenshot(
-        path=PICTURES / f"{page.replace('/', '-').removesuffix('.html')}-phone.png",
-        full_page=True,
-        animations="disabled",
-    )
-    assert tab.evaluate("() => document.documentElement.scrollWidth - window.innerWidth") <= 0
-    if not page.startswith(("reference/", "_modules/")):
-        assert findings(tab) == []
+@pytest.mark.parametrize("page", EVERY)
+def test_a_page_paints_before_its_scripts_and_waits_for_little_style(page):
+    head = (PAGES / page).read_text("utf-8").partition("</head>")[0]
+    sheets = re.findall(r'<link[^>]* href="([^"?]+\.css)', head)
+    assert "<script src" not in head and "<script defer" not in head
+    assert sum(((PAGES / page).parent / sheet).stat().st_size for sheet in sheets) < 250_000
 
 
 class Links(HTMLParser):
@@ -448,10 +469,54 @@ def test_a_figure_is_not_cut_and_is_enlarged_by_a_tap(visit, size):
     assert tab.locator("dialog[open]").count() == 0
 
 
-def test_the_search_finds_a_lesson(visit):
-    tab = visit("search.html?q=survival")
-    tab.wait_for_selector("#search-results li a")
-    assert tab.locator("#search-results a[href*='notebooks/']").count() > 0
+FOUND_BY = {"residual": "02_", "Survival": "09_", "confidence": "09_", "accepted lengths": "00_"}
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("word", FOUND_BY)
+def test_the_search_finds_the_lesson_that_defines_a_word_before_the_glossary(visit, word, disk):
+    tab = visit(f"search.html?q={word}", disk=disk)
+    tab.wait_for_function(
+        "() => document.querySelector('#search-results .search-summary')?.innerText.includes('inished')"
+    )
+    found = [link.get_attribute("href") for link in tab.locator("#search-results li > a").all()]
+    assert found[0].startswith(f"notebooks/{FOUND_BY[word]}")
+    assert found.index("docs/glossary.html") == 1
+    assert tab.locator(".from-disk").count() == disk
+    assert (tab.locator("#search-results .context").count() == 0) == disk
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "page", ["index.html", "playground.html", "cases.html", "bets.html", *WITH_FRAMES]
+)
+def test_a_page_opened_from_disk_plays(visit, page, size):
+    tab = visit(page, size, disk=True)
+    places = tab.locator(".course-own")
+    assert (
+        places.count() == tab.locator(".course-own:visible, .cell [hidden] .course-own").count() > 0
+    )
+    assert tab.locator("a[download]").count() == tab.locator(".from-disk").count()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_citation_is_shown_by_pointer_and_keyboard_until_escape(visit, size):
+    tab = visit("docs/history.html", size)
+    link = tab.locator("a[aria-description*='Fast Inference from Transformers']").first
+    shown = "(link) => getComputedStyle(link, '::after').content.includes('2022')"
+    assert not link.evaluate(shown)
+    link.hover()
+    assert link.evaluate(shown)
+    left, right = link.evaluate(
+        "(link) => [parseFloat(getComputedStyle(link, '::after').left), parseFloat(getComputedStyle(link, '::after').right)]"
+    )
+    assert left == right == 0  # as wide as the paragraph
+    tab.keyboard.press("Escape")
+    assert not link.evaluate(shown)
+    tab.mouse.move(0, 0)
+    tab.locator("body").press("Tab")
+    link.focus()
+    assert link.evaluate(shown)
 
 
 def test_a_lesson_has_its_neighbours_doors_and_links_into_the_reference(visit):

@@ -110,6 +110,7 @@ def test_generate_makes_student_and_solution_notebooks(tmp_path):
         and "work through" not in student.cells[0].source
     )
     assert student.cells[1].metadata["cellView"] == "form"
+    assert student.cells[1].metadata["jupyter"] == {"source_hidden": True}
     assert notebooks.title(source) == "A title"
     assert nbformat.writes(student) == nbformat.writes(notebooks.generate(source, False))
 

@@ -13,12 +13,12 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.sampling import residual
 from dspark_lite.course.exercises.checking import NOT_DONE
 from dspark_lite.course.figures import lesson_03, style, widgets
-from tools.site import pages
+from tools.site import light, pages
 
 LESSONS = [path for path in pages.own_files() if path.endswith(".ipynb")]
 FILES = {"notebooks/00_a.ipynb", "docs/glossary.md", "docs/decoding.md"}
 
-CASES = 200  # random cases for the playground's rules (tools/site/static/rules.js)
+CASES = 200  # random cases for the playground's rules (tools/site/scripts/rules.js)
 # What a script that has imported rules.js as `rules` answers to a case.
 ANSWER = """({ target, draft }) => {
     const chances = rules.keepChances(target, draft), owed = rules.residual(target, draft);
@@ -51,7 +51,7 @@ def rule_case(generator):
 def test_the_playgrounds_rule_answers_as_the_package_does():
     generator = torch.Generator().manual_seed(0)
     cases = [rule_case(generator) for _ in range(CASES)]
-    script = f"""import * as rules from "{(ROOT / "tools/site/static/rules.js").as_uri()}";
+    script = f"""import * as rules from "{(ROOT / "tools/site/scripts/rules.js").as_uri()}";
         import {{ readFileSync }} from "node:fs";
         console.log(JSON.stringify(JSON.parse(readFileSync(0)).map({ANSWER})));"""
     told = subprocess.run(
@@ -89,6 +89,56 @@ def test_only_relative_links_outside_code_and_formulas_become_html():
     )
     written = '<a class="reference internal" href="../docs/glossary.html">a *b* `c`</a>'
     assert pages.linked(text, "notebooks/00_a.ipynb", FILES) == text.replace(link, written)
+
+
+def test_a_link_to_a_reference_says_what_it_cites():
+    files = {"docs/references.md", "docs/notation.md"}
+    link = "[Leviathan et al.](../docs/references.md#leviathan), [notation](../docs/notation.md)"
+    cites, other = re.findall("<a[^>]*>", pages.linked(link, "notebooks/00_a.ipynb", files))
+    said = re.search('aria-description="([^"]*)"', cites)[1]
+    assert said == (
+        "Leviathan, Kalman, Matias. Fast Inference from Transformers via Speculative Decoding. "
+        "2022, ICML 2023. arXiv 2211.17192"
+    )
+    assert "aria-description" not in other
+
+
+def test_a_word_is_defined_by_the_lesson_of_its_name_or_the_first_that_prints_it_so():
+    cells = [
+        "# 01 · First\n\nThe **Residual**, a confidence.",
+        "# 02 · Confidence\n\n[r](x/glossary.md#residual)",
+    ]
+    books = {
+        f"notebooks/{k}.ipynb": nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_markdown_cell(text)]
+        )
+        for k, text in enumerate(cells)
+    }
+    found = pages.defining_lessons(books)
+    assert found == {"confidence": "notebooks/1", "residual": "notebooks/0"}
+
+
+def test_a_style_sheet_keeps_the_rules_for_what_a_page_or_a_script_names():
+    sheet = (
+        "h1{a:b}.used,.gone{a:b}.gone .used{a:b}.used:not(.gone){a:b}:is(.gone,.used){a:b}"
+        "@media print{.gone{a:b}}@media screen{.used{a:b}.bs-new{a:b}}"
+        "@font-face{src:url(fontawesome.woff)}@font-face{src:url(own.woff)}"
+    )
+    kept = (
+        "h1{a:b}.used{a:b}.used:not(.gone){a:b}:is(.gone,.used){a:b}"
+        "@media screen{.used{a:b}.bs-new{a:b}}@font-face{src:url(own.woff)}"
+    )
+    assert light.used_rules(sheet, {"used"}) == kept
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_modules_become_one_script_in_the_order_of_their_imports():
+    script = light.bundle("page")
+    order = re.findall(r"^modules\.(\w+) =", script, re.M)
+    assert order[0] == "elements" and order[-1] == "page" and len(order) == len(set(order))
+    assert order.index("rules") < order.index("playground")
+    assert not re.search(r"^(import|export) ", script, re.M)
+    subprocess.run(["node", "--check", "-"], input=script, text=True, check=True)
 
 
 def lesson(*outputs, code="picture = figures.two_caches(7, 3)"):
@@ -247,7 +297,7 @@ def test_every_committed_lesson_becomes_a_page(path):
     alts = [alt(cell) for cell in pages.code_cells(page) if "image" in cell.metadata["mystnb"]]
     assert (alts or path.startswith(pages.MORE)) and all(len(one) > 15 for one in alts)
     assert sum(map(len, drawn)) < 1_000_000
-    script = (ROOT / "tools/site/static/page.js").read_text()
+    script = (ROOT / "tools/site/scripts/page.js").read_text()
     known = re.search(r"DRAWINGS = \{(.*?)\}", script, re.S)[1]
     assert {json.loads(widget)["drawing"] for widget in drawn} <= set(re.findall(r"\w+", known))
 

@@ -148,10 +148,14 @@ def speculate(big, little, ids, count, gamma=7):
         draft = ids
         for _ in range(gamma):  # the intern writes ahead, token by token
             draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
-        want = ...  # hole 1, one pass of big: its likeliest token after the known text and after every guess, [gamma + 1]
+        # hole 1, one pass of big: its likeliest token after the known text and after
+        # every guess, [gamma + 1]
+        want = ...
         guess = draft[0, ids.shape[1]:]  # the guesses, [gamma]
-        right = ...  # hole 2: how many guesses are right, up to the first wrong one
-        ids = ...  # hole 3: ids, the right guesses, and big's own next token, [1, more]
+        # hole 2: how many guesses are right, up to the first wrong one
+        right = ...
+        # hole 3: ids, the right guesses, and big's own next token, [1, more]
+        ids = ...
     return ids[:, :end]
 
 

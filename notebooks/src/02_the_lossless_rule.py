@@ -36,7 +36,7 @@ from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.measure.recorded_rounds import recorded_rounds
 
-torch.set_grad_enabled(False)
+_ = torch.set_grad_enabled(False)
 
 # %% [markdown]
 # ## Offered 45 times, wanted 30

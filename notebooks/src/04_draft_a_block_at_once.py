@@ -374,9 +374,13 @@ print(f"One of {n} context tokens: {features.shape[1]} numbers from {len(dflash.
 # %% tags=["exercise"]
 def block_pass(draft, anchor):
     """Hidden states [g, H] of one pass over the block, `draft.gamma` slots that begin with the anchor, a token id."""
-    ids = ...  # hole 1: the block's tokens [g]
-    start = ...  # hole 2: the position of its first slot
-    mask = ...  # hole 3: Boolean [g, draft.length + g], True where a slot (row) may see a key (column), the context's keys first
+    # hole 1: the block's tokens [g]
+    ids = ...
+    # hole 2: the position of its first slot
+    start = ...
+    # hole 3: Boolean [g, draft.length + g], True where a slot (row) may see a key (column),
+    # the context's keys first
+    mask = ...
     x = draft.w["embed_tokens.weight"][ids]  # [g, H]
     for number, context in enumerate(draft.context):  # context: the layer's keys and values, [kv heads, n, d] each
         layer = f"layers.{number}"

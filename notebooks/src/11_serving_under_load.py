@@ -297,13 +297,20 @@ def step(engine):
         number, prompt = engine.waiting.pop(0)
         rows = engine.read({number: prompt})[number]  # one row for each token of the prompt
         engine.keep(number, len(prompt))
-        engine.running[number] = [...]  # hole 1: the answer's first token, drawn from what the target predicts after the prompt
+        # hole 1: the answer's first token, drawn from what the target predicts after the
+        # prompt
+        engine.running[number] = [...]
     blocks = {number: engine.draft(number) for number in engine.running}  # {number: (drafts, q)}
-    rows = engine.read(...)  # hole 2: {number: its anchor (the newest token of its answer), then its drafts}, for all running requests
+    # hole 2: {number: its anchor (the newest token of its answer), then its drafts}, for all
+    # running requests
+    rows = engine.read(...)
     for number, (drafts, q) in blocks.items():  # rows[number] is p
-        ...  # hole 3, three lines: `verify`; add the tokens to the answer; `keep` those of the pass that now belong to the text
+        # hole 3, three lines: `verify`; add the tokens to the answer; `keep` those of the
+        # pass that now belong to the text
+        ...
         if engine.complete(number):
-            ...  # hole 4, one line: move the answer from engine.running to engine.answers
+            # hole 4, one line: move the answer from engine.running to engine.answers
+            ...
 
 
 done = exercises.check_engine(step) and keep(step)

@@ -238,10 +238,9 @@ def generate(source, solutions, workshop=False):
                 cell.metadata["glue"] = marks
         if "setup" in tags(cell):
             cell.source = SETUP
-            cell.metadata["cellView"] = "form"
         if "claim" in tags(cell):
             cell.source = f"{CLAIMS_TITLE}\n{cell.source}"
-        if {"claim", "folded"} & set(tags(cell)):  # hidden in Colab, in Jupyter
+        if {"setup", "claim", "folded"} & set(tags(cell)):  # hidden in Colab, in Jupyter
             cell.metadata |= {"cellView": "form", "jupyter": {"source_hidden": True}}
         cell.id = f"cell-{len(notebook.cells):03d}"
         notebook.cells.append(cell)

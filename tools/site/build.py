@@ -5,7 +5,7 @@ The sources that Sphinx reads are written to build/site/source, the pages to bui
 known.
 """
 
-import re
+import json
 import shutil
 import sys
 from importlib.metadata import distribution
@@ -18,9 +18,9 @@ from dspark_lite.common.files import ROOT, write_text
 from dspark_lite.course.figures import drafter_game, scheduler_game
 from dspark_lite.course.figures.scoreboard import benchmark
 from tools.site import pages
+from tools.site.light import SCRIPTS, bundle, lighten
 
 HERE = Path(__file__).parent
-ICONS = re.compile(r"<(script|link)[^>]*fontawesome[^>]*>(</script>)?")
 SOURCE, PAGES, DOCTREES = (
     ROOT / "build" / "site" / name for name in ("source", "html", "doctrees")
 )
@@ -68,6 +68,10 @@ def write_sources(folder: Path) -> None:
             if f"{{{{{name}}}}}" in text:
                 text = text.replace(f"{{{{{name}}}}}", words())
         write_text(page, pages.linked(text, page.name, files))
+    write_text(SCRIPTS / "page.js", bundle("page"))
+    defined = json.dumps(pages.defining_lessons(notebooks), ensure_ascii=False)
+    scorer = (HERE / "scripts" / "scorer.js").read_text(encoding="utf-8")
+    write_text(SCRIPTS / "scorer.js", scorer.replace("{/* defined */}", defined))
     write_text(folder / "reference" / "index.md", pages.reference_index())
     for room in pages.rooms():
         write_text(folder / "reference" / f"{room}.md", pages.reference_page(room))
@@ -91,15 +95,6 @@ def write_beside(target: Path) -> None:
             shutil.copy(carried / part, where)
 
 
-def drop_icon_script(target: Path) -> None:
-    """Take out the theme's script of 1.5 MB that draws a dozen icons; course.css names a letter for
-    each of them."""
-    for page in target.rglob("*.html"):
-        write_text(page, ICONS.sub("", page.read_text(encoding="utf-8")))
-    for script in (target / "_static" / "scripts").glob("fontawesome*"):
-        script.unlink()
-
-
 def main() -> int:
     """Build the site; return the exit code."""
     write_sources(SOURCE)
@@ -120,7 +115,7 @@ def main() -> int:
         ]
     )
     write_beside(PAGES)
-    drop_icon_script(PAGES)
+    lighten(PAGES)
     return code
 
 

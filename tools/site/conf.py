@@ -10,6 +10,7 @@ from docutils import nodes
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import ROOT
 from tools.site import pages
+from tools.site.light import SCRIPTS
 
 OWNER, NAME = REPOSITORY.split("/")
 SHARED = f"https://{OWNER}.github.io/{NAME}/_images/round.png"  # the picture of a shared link
@@ -27,11 +28,11 @@ extensions = [
 mathjax_path = "mathjax/tex-chtml.js"
 html_theme = "sphinx_book_theme"
 html_title, html_favicon = "dspark-lite", "static/favicon.svg"
-COURSE = ROOT / "dspark_lite" / "course"
-PLAYERS = sorted(path for kind in ("js", "css") for path in COURSE.rglob(f"*.{kind}"))
-html_static_path = ["static", *map(str, PLAYERS)]
-html_css_files = ["course.css", *(path.name for path in PLAYERS if path.suffix == ".css")]
-html_js_files = [("page.js", {"type": "module"})]
+STYLES = [path for path in pages.PLAYERS if path.suffix == ".css"]
+html_static_path = ["static", *map(str, STYLES), str(SCRIPTS / "page.js")]
+html_css_files = ["course.css", *(path.name for path in STYLES)]
+html_js_files = [("page.js", {"defer": "defer"})]
+html_search_scorer = str(SCRIPTS / "scorer.js")
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
 html_show_sourcelink, html_copy_source, html_show_sphinx = False, False, False
@@ -108,12 +109,21 @@ def link_lesson(app, pagename, templatename, context, doctree):
     context["body"] = INPUT.join([start, *linked])
 
 
+def words(paragraph) -> str:
+    """Return a paragraph's words without markup, "" for the doors of a lesson."""
+    texts = [
+        text for text in paragraph.findall(nodes.Text) if not isinstance(text.parent, nodes.raw)
+    ]
+    said = " ".join("".join(texts).split())
+    return "" if said.startswith("Open in Colab") else said
+
+
 def describe(app, pagename, templatename, context, doctree):
     """Say in a page's head what it is about, for whoever shares or searches it."""
     if doctree is None:
         return
-    first = next(iter(doctree.findall(nodes.paragraph)), None)
-    told = html.escape(" ".join(first.astext().split())[:200]) if first else ""
+    told = next(filter(None, map(words, doctree.findall(nodes.paragraph))), "")
+    told = html.escape(told[:200])
     titled = html.escape(f"{context.get('title', project)} · {project}")
     context["metatags"] = context.get("metatags", "") + (
         f'<meta name="description" content="{told}">'

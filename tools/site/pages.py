@@ -2,9 +2,12 @@
 beside them, the package."""
 
 import ast
+import base64
+import functools
 import html
 import importlib
 import inspect
+import io
 import json
 import pkgutil
 import posixpath
@@ -12,6 +15,7 @@ import re
 from urllib.parse import quote
 
 import nbformat
+from PIL import Image
 
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
@@ -34,11 +38,17 @@ LINK = re.compile(
     r"```.*?```|(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?![a-z]+:|#)([^)\s]+)\)|`[^`\n]*`|\$[^$\n]+\$",
     re.S,
 )
+CITED = "references.html#"
+ENTRY = re.compile(r'<a id="([\w-]+)"></a>(.*?)(?:\n\n|\Z)', re.S)
+TERMS = re.compile(r"\*\*([^*]+)\*\*")
 PICTURE = "image/png"
+COLUMN = 800  # pixels of a picture; the column of text has 688 of them on a screen of 1280
 SOLUTIONS = "notebooks/solutions"
 MORE = "notebooks/more/"
 DOMAIN_WORDS = {"math": "a sum", "code": "a program", "chat": "small talk"}
 PICTURELESS = {"bet", "case", "score", "drafter_game", "scheduler_game"}  # drawn without a picture
+COURSE = ROOT / "dspark_lite" / "course"
+PLAYERS = sorted(path for kind in ("js", "css") for path in COURSE.rglob(f"*.{kind}"))
 LEFT_OUT = {"setup", "claim"}  # cells that say nothing to somebody who reads
 
 
@@ -62,9 +72,48 @@ def linked(text: str, page: str, pages: set[str]) -> str:
             return match[0]
         where = address(match[2], page, pages)
         kind = "external" if where.startswith("http") else "internal"
-        return f'<a class="reference {kind}" href="{where}">{match[1]}</a>'
+        told = citations().get(where.partition(CITED)[2], "")
+        said = f' aria-description="{html.escape(told)}"' if told else ""
+        return f'<a class="reference {kind}" href="{where}"{said}>{match[1]}</a>'
 
     return LINK.sub(anchor, text)
+
+
+@functools.cache
+def citations() -> dict[str, str]:
+    """Return {anchor: authors, title, year and place} of docs/references.md, without markup."""
+    text = (ROOT / "docs" / "references.md").read_text(encoding="utf-8")
+    return {name: plain(entry.partition(" — ")[0]) for name, entry in ENTRY.findall(text)}
+
+
+def plain(text: str) -> str:
+    """Return a markdown text without its links, emphasis and line ends."""
+    return " ".join(re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", text).split())
+
+
+def defining_lessons(notebooks: dict[str, object]) -> dict[str, str]:
+    """Return {term of docs/glossary.md in small letters: page of the lesson that defines it}, of the
+    lessons {path: notebook}: the one that it gives its title, else the first that prints the term
+    in bold or links it with the glossary."""
+    texts = {
+        path.removesuffix(".ipynb"): "\n\n".join(
+            cell.source for cell in notebook.cells if cell.cell_type == "markdown"
+        )
+        for path, notebook in notebooks.items()
+    }
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    found = {}
+    for anchor, entry in ENTRY.findall(glossary):
+        names = TERMS.search(entry)[1].split(",")
+        title = re.compile(rf"# [^\n]*\b{re.escape(names[0])}\b", re.I)
+        said = re.compile(
+            rf"\*\*{re.escape(names[0])}\*\*|glossary\.md#{re.escape(anchor)}\)", re.I
+        )
+        lessons = [path for path, text in texts.items() if title.match(text)]
+        lessons += [path for path, text in texts.items() if said.search(text)]
+        if lessons:
+            found |= {name.strip().lower(): lessons[0] for name in names}
+    return found
 
 
 def lesson_page(notebook, path: str, pages: set[str]) -> None:
@@ -76,6 +125,7 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
         cell for cell in notebook.cells if not LEFT_OUT & set(cell.metadata.get("tags", []))
     ]
     names = dict(zip([cell.id for cell in code_cells(notebook)], known_names(notebook)))
+    fold_imports(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             heading = (re.findall(r"^#+ (.+)$", cell.source, re.M) or [heading])[-1]
@@ -87,6 +137,8 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
         cell.metadata["mystnb"] = fold(cell)
         # without data: numbers for the text
         told = [output for output in cell.outputs if output.get("data", True)]
+        if any(is_wide(output) for output in told):  # the theme lets it have the margin, too
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "full-width"]
         cell.outputs = [
             shown for output in told if not is_stub(output) for shown in with_widget(output)
         ]
@@ -103,6 +155,13 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
 FOLDED = re.compile(r"#\s*@title (.+)\n")
 
 
+def fold_imports(notebook) -> None:
+    """Give the cell that a lesson begins with a title, as folded cells have, if it imports."""
+    first = next(iter(code_cells(notebook)), None)
+    if first and first.source.startswith(("import ", "from ")):
+        first.source = f"# @title Imports and setup\n{first.source}"
+
+
 def fold(cell) -> dict:
     """Move a folded cell's title out of its code and return MyST-NB's settings, which close the
     cell on the page, too."""
@@ -111,17 +170,25 @@ def fold(cell) -> dict:
         return {}
     cell.source = cell.source[match.end() :]
     cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-input"]
-    return {
-        "code_prompt_show": f"Show the code: {match[1]}",
-        "code_prompt_hide": f"Hide the code: {match[1]}",
-    }
+    return {f"code_prompt_{state}": f"Code: {match[1]}" for state in ("show", "hide")}
+
+
+def is_wide(output) -> bool:
+    """Return whether an output shows a picture, or frames of one, whose letters would be small in the
+    column of text."""
+    picture = output.get("data", {}).get(PICTURE)
+    drawn = json.loads(output.get("metadata", {}).get(WEB, '{"drawing": "frames"}'))["drawing"]
+    if not picture or drawn != "frames":
+        return False
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        return image.width > COLUMN
 
 
 def is_stub(output) -> bool:
     """Return whether an exercise that nobody has done yet put this out: its dots, or what its checker
     says of them."""
     dots = output.get("data", {}).get("text/plain") == "Ellipsis"
-    return dots or NOT_DONE in output.get("text", "")
+    return dots or NOT_DONE.partition(":")[0] in output.get("text", "")
 
 
 def exercise_door(path: str) -> str:
@@ -138,9 +205,12 @@ def with_widget(output) -> list:
     edition."""
     if WEB not in output.get("metadata", {}):
         return [output]
-    given = output.metadata.pop(WEB)
-    place = nbformat.v4.new_output("display_data", {"text/html": drawing_place(given)})
-    return [place] if json.loads(given)["drawing"] in PICTURELESS else [place, output]
+    drawn = json.loads(output.metadata.pop(WEB))
+    if drawn["drawing"] == "frames":  # a page has one of the controls
+        drawn["numbers"]["controls"] = output.data["text/plain"].partition("controls: ")[2]
+    shown = drawing_place(json.dumps(drawn, ensure_ascii=False))
+    place = nbformat.v4.new_output("display_data", {"text/html": shown})
+    return [place] if drawn["drawing"] in PICTURELESS else [place, output]
 
 
 def drawing_place(given: str) -> str:
@@ -394,7 +464,7 @@ def race_place() -> str:
 def own_files() -> list[str]:
     """Return the paths in the repository of what becomes a page: the lessons, the pages beside them
     and on the package."""
-    patterns = ("notebooks/[0-9][0-9]_*.ipynb", f"{MORE}*.ipynb", "docs/*.md")
+    patterns = ("notebooks/[0-9][0-9]_*.ipynb", f"{MORE}*.ipynb", "docs/*.md", "docs/teaching/*.md")
     return [
         path.relative_to(ROOT).as_posix()
         for pattern in patterns

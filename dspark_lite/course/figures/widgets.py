@@ -136,7 +136,7 @@ def play(kind: type[Player], name: str, scene: dict, faces: dict):
     """Show a player of a scene; return it (None without anywidget).
 
     It is one output with several faces: where a kernel and anywidget run, the player; elsewhere `faces`; in the web edition
-    the player again, as the drawing `name` of tools/site/static/page.js, by what is stored where the course is built.
+    the player again, as the drawing `name` of tools/site/scripts/page.js, by what is stored where the course is built.
     """
     widget = kind(scene=scene) if anywidget else None
     if widget:

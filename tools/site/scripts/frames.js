@@ -3,7 +3,7 @@
 import { html } from "./elements.js";
 
 /** Put the frames into a page: a slider, what is set, and the picture. */
-export function frames(place, { label, begin, frames }) {
+export function frames(place, { label, begin, frames, controls }) {
   const picture = html("img", {});
   const said = html("output", {});
   const slider = html("input", { type: "range", min: 0, max: frames.length - 1, ariaLabel: label });
@@ -14,5 +14,6 @@ export function frames(place, { label, begin, frames }) {
     picture.src = `data:image/png;base64,${drawn}`;
   };
   place.append(html("label", {}, slider, said), picture);
+  if (controls.includes(", ")) place.append(html("p", { className: "note", textContent: `In a running notebook these move it: ${controls}` }));
   slider.oninput();
 }

@@ -5,6 +5,7 @@ import { mount as drafterGame } from "./drafter_game.js";
 import { button, html } from "./elements.js";
 import { frames } from "./frames.js";
 import { mount } from "./living_round.js";
+import { ruleToy } from "./playground.js";
 import { race } from "./race.js";
 import { mount as schedulerGame } from "./scheduler_game.js";
 
@@ -24,6 +25,9 @@ for (const place of document.querySelectorAll(".course-own")) {
   place.hidden = false;
   DRAWINGS[drawing](place, numbers);
 }
+
+const rule = document.querySelector("#play-rule");
+if (rule) ruleToy(rule);
 
 // A figure is as wide as the page; a tap shows it in its own size, to move about in.
 for (const figure of document.querySelectorAll(".cell_output > img, .course-frames img")) {
@@ -46,4 +50,18 @@ let asked = null;
 for (const cell of document.querySelectorAll(".cell")) {
   asked = cell.querySelector("[data-bet]")?.dataset.bet ?? asked;
   if (cell.classList.contains("tag_answer")) bets.hide(cell, asked);
+}
+
+// What a link cites is shown while the pointer or the keyboard is on it, until Escape.
+const root = document.documentElement;
+addEventListener("keydown", ({ key }) => key === "Escape" && root.classList.add("no-citations"));
+for (const comes of ["pointerover", "focusin"]) addEventListener(comes, () => root.classList.remove("no-citations"));
+
+// From disk a page reads no other page.
+if (location.protocol === "file:") {
+  DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  const told = (textContent) => html("p", { className: "from-disk", textContent });
+  document.querySelector("#search-results")?.before(told("These pages were opened from disk, where a browser reads no other page: results come without excerpts."));
+  for (const link of document.querySelectorAll("a[download]"))
+    link.parentElement.after(told(`These pages were opened from disk: the notebook lies beside this page, as ${link.getAttribute("href")}.`));
 }

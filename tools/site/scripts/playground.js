@@ -19,7 +19,8 @@ function input(type, label, values, place, max, step, changed) {
   return field;
 }
 
-function ruleToy(place) {
+/** Put the toy into a page: weights, keep chances, what comes of them, one draw told slowly. */
+export function ruleToy(place) {
   const weights = { "target p": [10, 40, 20, 30], "draft q": [50, 20, 20, 10] };
   const chances = WORDS.map(() => 1);
   let timer = 0;
@@ -103,5 +104,3 @@ function ruleToy(place) {
 
   draw();
 }
-
-ruleToy(document.getElementById("play-rule"));
