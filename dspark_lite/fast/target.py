@@ -14,7 +14,7 @@ class FastTarget(Target):
     one text at a time."""
 
     def __init__(self, target: Target, slots: int, backend: str):
-        super().__init__(target.model, target.tokenizer, target.name)
+        self.__dict__.update(target.__dict__)  # Target's constructor would end a train mode
         if target.has_windows or target.has_states:
             raise RequestError(
                 f"{target.name} has layers with a sliding window or a recurrent state; the fast path holds full attention alone: "

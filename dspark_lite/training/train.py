@@ -406,14 +406,12 @@ def update(
     for piece in zip(*(tensor.split(size) for tensor in share)):
         numerator, weight, record = loss_module(piece, progress)
         sums = sums + torch.stack([weight, *record.values()]).detach()
-        # The weight of all rows is known behind the last piece. The number of tokens, for a while
-        # in its place, keeps 16-bit gradients small.
-        divisor = batch[0].numel()
-        if size >= len(share[0]):
-            divisor = accelerator.reduce(sums, "sum")[0].clamp(min=1e-6)
+        total, *reduced = accelerator.reduce(sums.clone(), "sum")  # in place
+        total = total.clamp(min=1e-6)  # a batch with nothing to predict
+        # The weight of several pieces is known behind the last one. Until then the number of
+        # tokens keeps 16-bit gradients small.
+        divisor = total if size >= len(share[0]) else batch[0].numel()
         scaler.scale(numerator * accelerator.num_processes / divisor).backward()
-    total, *sums = accelerator.reduce(sums, "sum")
-    total = total.clamp(min=1e-6)  # a batch with nothing to predict
     for optimiser in optimisers:
         scaler.unscale_(optimiser)
     if size < len(share[0]):
@@ -421,7 +419,7 @@ def update(
             if parameter.grad is not None:
                 parameter.grad *= divisor / total
     length = nn.utils.clip_grad_norm_(trainable(loss_module).values(), 1.0)
-    record = {name: (value / total).item() for name, value in zip(record, sums)}
+    record = {name: (value / total).item() for name, value in zip(record, reduced)}
     checked = record if scaler.is_enabled() else {**record, "gradient": length.item()}
     if wrong := [f"{name} {value}" for name, value in checked.items() if not math.isfinite(value)]:
         raise FloatingPointError(", ".join(wrong))
