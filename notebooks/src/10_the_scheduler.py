@@ -610,7 +610,7 @@ claims({"the answer for one request is what the cell printed": all(abs(of_one[la
 # %%
 from dspark_lite.course.race import race
 
-picture = race("10", lab)
+picture = race("10")
 
 # %% [markdown]
 # > **How sure are we?** One training of a good drafter; harder text leaves a scheduler more (beyond the core). Bars are 95 % intervals over

@@ -42,14 +42,15 @@ LOAD = 256  # requests under way on the machine that lesson 10's lane has the pr
 LIKELY = 0.5  # lesson 09's lane verifies a draft that survives with this chance or more
 
 
-def race(lesson: str, lab: Lab, head: torch.nn.Module | None = None):
+def race(lesson: str, lab: Lab | None = None, head: torch.nn.Module | None = None):
     """Run a lesson's race, draw it, and return the figure.
 
     Each lane writes the same greedy answers with the tiny models, one of each domain. Plain
     decoding and the course's drafters so far are the package's; the others are made of the reader's
     my_dspark.py, with the course's functions where the reader's are missing or the file fails,
-    which a printed sentence says. `head` is lesson 07's Markov head, trained on the lab's DFlash;
-    it has a lane if the lab is the tiny one. Raise RequestError for a lesson without a race.
+    which a printed sentence says. `lab` is used if it is the tiny one, on a CPU in float32; else
+    such a lab is set up. `head` is lesson 07's Markov head, trained on the lab's DFlash; it has a
+    lane if the lab is used. Raise RequestError for a lesson without a race.
     """
     if lesson not in LESSONS:
         raise RequestError(f"lesson {lesson!r} has no race; {', '.join(LESSONS)} have one")
@@ -73,9 +74,14 @@ def race(lesson: str, lab: Lab, head: torch.nn.Module | None = None):
     return lanes_figure(lesson, lanes, TOKENS, tiny.device_name, lesson >= PLACES_SINCE)
 
 
-def _tiny(lab: Lab) -> Lab:
-    """Return a lab of the tiny models in float32 on a CPU, which a my_dspark.py needs."""
-    fits = lab.profile == "tiny" and lab.device.type == "cpu" and lab.target.dtype == torch.float32
+def _tiny(lab: Lab | None) -> Lab:
+    """Return the lab if it is of the tiny models in float32 on a CPU, which a my_dspark.py needs,
+    else such a lab."""
+    fits = (
+        lab is not None
+        and lab.profile == "tiny"
+        and (lab.device.type, lab.target.dtype) == ("cpu", torch.float32)
+    )
     return lab if fits else setup("tiny", device="cpu", dtype="float32")
 
 
