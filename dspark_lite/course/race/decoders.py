@@ -4,6 +4,7 @@ import time
 from typing import NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from transformers import DynamicCache
 
@@ -14,16 +15,19 @@ from ..exercises.small_engine import SmallEngine
 
 
 class Run(NamedTuple):
-    """The `texts` of a run, how many `tokens` its `rounds` committed in how many `seconds`, and how
-    many tokens the target `verified` in them, anchors included.
+    """The `texts` of a run, how many `tokens` its `rounds` committed in how many `passes` of the
+    target, the `seconds` of passes with the drafting before them, and how many tokens the target
+    `verified` in them, anchors included.
 
-    The prompt's pass and the token that it brings belong to no round.
+    The prompt's pass and the token that it brings belong to no round. Requests that share a pass
+    have a round each.
     """
 
     texts: list[list[int]]
     tokens: int
     rounds: int
-    seconds: float
+    passes: int
+    seconds: list[float]
     verified: int
 
 
@@ -33,30 +37,29 @@ def by_package(target, drafter, ids: list[int], count: int) -> Run:
     answer = generate(
         target, drafter, torch.tensor([ids]), max_new_tokens=count + 1, stop_token_ids=()
     )
-    read = sum(r.proposed + 1 for r in answer.rounds)
-    return Run([answer.token_ids], count, len(answer.rounds), answer.decode_seconds, read)
+    seconds = [r.draft_seconds + r.verify_seconds for r in answer.rounds]
+    verified = sum(r.proposed + 1 for r in answer.rounds)
+    return Run([answer.token_ids], count, len(seconds), len(seconds), seconds, verified)
 
 
 class Passes:
-    """The `read` of a my_dspark.py, which counts the target's passes after the prompt's.
+    """The `read` of a my_dspark.py, which notes when the target's passes end, the prompt's first.
 
-    It raises RequestError where there are more than `most`, so that a wrong loop ends.
+    It raises RequestError where there are more than `most` after the prompt's, so that a wrong loop
+    ends.
     """
 
     def __init__(self, read, model, most: int):
         self.read, self.model, self.most = read, model, most
-        self.begun, self.passes, self.verified = None, 0, 0
+        self.ends, self.verified = [], 0
 
     def __call__(self, model, token_ids, cache, taps=()):
         found = self.read(model, token_ids, cache, taps)
-        if model is not self.model:
-            return found
-        if self.begun is None:
-            self.begun = time.perf_counter()
-            return found
-        self.passes, self.verified = self.passes + 1, self.verified + len(token_ids)
-        if self.passes > self.most:
-            raise RequestError(f"{self.most} passes do not write {self.most} tokens")
+        if model is self.model:
+            self.verified += len(token_ids) if self.ends else 0
+            self.ends.append(time.perf_counter())
+            if len(self.ends) > self.most + 1:
+                raise RequestError(f"{self.most} passes do not write {self.most} tokens")
         return found
 
 
@@ -71,10 +74,10 @@ def by_own(target, mine, answer, ids: list[int], count: int, **instead) -> Run:
     try:
         with patch.multiple(mine, read=passes, **instead):
             text, _ = answer(ids, count + 1)
-            spent = time.perf_counter() - passes.begun
     except Exception as error:
         raise RequestError(f"{own_file().name} raised {type(error).__name__}: {error}") from error
-    return Run([text], count, passes.passes, spent, passes.verified)
+    seconds = np.diff(passes.ends).tolist()
+    return Run([text], count, len(seconds), len(seconds), seconds, passes.verified)
 
 
 def with_small_lm(mine, models, gamma: int, ids: list[int], count: int):
@@ -105,38 +108,23 @@ def with_small_lm(mine, models, gamma: int, ids: list[int], count: int):
     return text, rounds
 
 
-class TimedEngine(SmallEngine):
-    """A SmallEngine that knows when its first block was drafted."""
-
-    begun = None
-
-    def draft(self, number):
-        """Return a block as `SmallEngine.draft` does."""
-        self.begun = self.begun or time.perf_counter()
-        return super().draft(number)
-
-
 def sharing(target, drafter, mine, prompts: list[list[int]], count: int) -> Run:
     """Return the run of a my_dspark.py's `step` where all prompts share each step.
 
-    Raise RequestError with the error that the file's code raises, or where `count` steps do not
-    end the answers.
+    The first step reads the prompts and is not timed. Raise RequestError with the error that the
+    file's code raises, or where `count` steps do not end the answers.
     """
-    engine, steps = TimedEngine(target, drafter, len(prompts), count + 1), 0
-    engine.waiting = list(enumerate(prompts))
+    engine = SmallEngine(target, drafter, len(prompts), count + 1)
+    engine.waiting, ends = list(enumerate(prompts)), []
     try:
         while engine.waiting or engine.running:
             mine.step(engine)
-            steps += 1
-            if steps > count:
+            ends.append(time.perf_counter())
+            if len(ends) > count:
                 raise RequestError(f"{count} steps do not write {count} tokens")
     except Exception as error:
         raise RequestError(f"{own_file().name} raised {type(error).__name__}: {error}") from error
     blocks = engine.passes[len(prompts) :]
-    return Run(
-        [engine.answers[number] for number in range(len(prompts))],
-        count * len(prompts),
-        sum(map(len, blocks)),
-        time.perf_counter() - engine.begun,
-        sum(sum(block.values()) for block in blocks),
-    )
+    answers = [engine.answers[number] for number in range(len(prompts))]
+    rounds, verified = sum(map(len, blocks)), sum(sum(block.values()) for block in blocks)
+    return Run(answers, count * len(prompts), rounds, len(ends), np.diff(ends).tolist(), verified)

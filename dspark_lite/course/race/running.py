@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 
 import torch
 
@@ -45,12 +46,13 @@ LIKELY = 0.5  # lesson 09's lane verifies a draft that survives with this chance
 def race(lesson: str, lab: Lab | None = None, head: torch.nn.Module | None = None):
     """Run a lesson's race, draw it, and return the figure.
 
-    Each lane writes the same greedy answers with the tiny models, one of each domain. Plain
-    decoding and the course's drafters so far are the package's; the others are made of the reader's
-    my_dspark.py, with the course's functions where the reader's are missing or the file fails,
-    which a printed sentence says. `lab` is used if it is the tiny one, on a CPU in float32; else
-    such a lab is set up. `head` is lesson 07's Markov head, trained on the lab's DFlash; it has a
-    lane if the lab is used. Raise RequestError for a lesson without a race.
+    Each lane writes the same greedy answers with the tiny models, one of each domain; its time is
+    that of its median round, as often as it has rounds. Plain decoding and the course's drafters so
+    far are the package's. The other lanes are made of the reader's my_dspark.py, with the course's
+    functions where the reader's are missing or the file fails, which a printed sentence says. `lab`
+    is used if it is the tiny one, on a CPU in float32; else such a lab is set up. `head` is lesson
+    07's Markov head, trained on the lab's DFlash; it has a lane if the lab is used. Raise
+    RequestError for a lesson without a race.
     """
     if lesson not in LESSONS:
         raise RequestError(f"lesson {lesson!r} has no race; {', '.join(LESSONS)} have one")
@@ -181,9 +183,11 @@ def _lossless(target, prompts: list[list[int]], runs: list[Run], plain: list[lis
 
 
 def _lane(label: str, colour: str, runs: list[Run], lossless: bool) -> Lane:
-    """Return the lane of some runs."""
-    tokens, rounds, seconds, verified = (
+    """Return the lane of some runs, whose passes all last as long as the median one."""
+    tokens, rounds, passes, verified = (
         sum(getattr(run, name) for run in runs)
-        for name in ("tokens", "rounds", "seconds", "verified")
+        for name in ("tokens", "rounds", "passes", "verified")
     )
-    return Lane(label, colour, tokens / rounds, 1e3 * seconds / tokens, verified / tokens, lossless)
+    seconds = [spent for run in runs for spent in run.seconds]
+    milliseconds = 1e3 * median(seconds) * passes / tokens
+    return Lane(label, colour, tokens / rounds, milliseconds, verified / tokens, lossless)
