@@ -85,7 +85,10 @@ def test_readmes_drafters_are_the_stored_benchmarks_and_the_studies():
     """The fastest first; tokens per round are the mean of the trainings that the studies have."""
     lines = [line for line in benchmark_results.drafters().splitlines() if line.startswith("| ")]
     table = [line.strip("| ").split(" | ") for line in lines[2:]]
-    overall, found = benchmark_results.benchmark()["macro_speedup"], benchmark_results.benchmark_rows()
+    overall, found = (
+        benchmark_results.benchmark()["macro_speedup"],
+        benchmark_results.benchmark_rows(),
+    )
     names = {DRAFTER_LABELS[name]: name for name in overall}
     drafters = [names[row[0]] for row in table]
     assert drafters == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)
