@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 import dspark_lite
 from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY
-from dspark_lite.course.figures import scoreboard
+from dspark_lite.course.replication import benchmark_results
 from dspark_lite.course.measure import studies
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.course.replication import experiment_results
@@ -83,9 +83,12 @@ def test_readme_table_is_what_the_generator_writes():
 
 def test_readmes_drafters_are_the_stored_benchmarks_and_the_studies():
     """The fastest first; tokens per round are the mean of the trainings that the studies have."""
-    lines = [line for line in scoreboard.drafters().splitlines() if line.startswith("| ")]
+    lines = [line for line in benchmark_results.drafters().splitlines() if line.startswith("| ")]
     table = [line.strip("| ").split(" | ") for line in lines[2:]]
-    overall, found = scoreboard.benchmark()["macro_speedup"], scoreboard.benchmark_rows()
+    overall, found = (
+        benchmark_results.benchmark()["macro_speedup"],
+        benchmark_results.benchmark_rows(),
+    )
     names = {DRAFTER_LABELS[name]: name for name in overall}
     drafters = [names[row[0]] for row in table]
     assert drafters == sorted(set(overall) - {"plain"}, key=overall.get, reverse=True)

@@ -481,7 +481,7 @@ claims({"with seed 0 both drafts are likely by their slots, and the second is im
 # impossible after the first. With seed 1 the same two slots happen to draw words that fit. Then slot 3 dies of a bad draw, one that it
 # gave hardly a chance itself. Behind the first bad token the rest is lost in both blocks. None of this is a bug: the package draws the same.
 #
-# ## The scoreboard
+# ## What one pass saves
 #
 # A small LM pays for $\gamma$ passes per block, DFlash for one, and each drafter has its own price $c$ of a pass; so the saving need
 # not be exactly $\gamma$.
@@ -490,9 +490,8 @@ claims({"with seed 0 both drafts are likely by their slots, and the second is im
 beside_small = bet("04 tokens a round")
 
 # %% tags=["answer"]
-from dspark_lite.course.figures.scoreboard import BEST, by_domain, cost_in_passes, scoreboard_figure
+from dspark_lite.course.replication.benchmark_results import BEST, by_domain, cost_in_passes
 
-picture = scoreboard_figure("small_lm", BEST, "dflash")
 lengths = {name: by_domain(name, "accepted_length") for name in ("dflash", "small_lm")}
 ratio = (lengths["dflash"] / lengths["small_lm"]).mean()
 beside_small.settle("clearly more" if ratio > 1.15 else "clearly fewer" if ratio < 0.85 else "about as many",
@@ -517,17 +516,27 @@ claims({"drafting costs DFlash less than half of what it costs the small LM": 2 
 # %% [markdown]
 # <details><summary>After your bet</summary>
 #
-# Above, a round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain.
+# A round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain.
 #
 # </details>
 #
 # Drafting has become about ⟦cheaper:words⟧ times as cheap. It took ⟦share_small_lm:.0 %⟧ of the small LM's round, and takes ⟦share_dflash:.0 %⟧ of DFlash's; the target's
-# pass, which nobody has made cheaper, takes the rest. So DFlash is about ⟦faster:.1f⟧ times as fast as the small LM with seven drafts (below). The small LM at its best lengths
+# pass, which nobody has made cheaper, takes the rest. So DFlash is about ⟦faster:.1f⟧ times as fast as the small LM with seven drafts. The small LM at its best lengths
 # does not come near it.
 #
 # On chat, where many phrasings compete, both have their shortest rounds and gain least over plain decoding. DFlash's seven slots cost the
 # same there as elsewhere, and the later ones fall most.
 #
+# ## The race
+#
+# Your lane now drafts with `block_pass`, and draws each slot by itself.
+
+# %% tags=["answer"]
+from dspark_lite.course.race import race
+
+picture = race("04", lab)
+
+# %% [markdown]
 # > **How sure are we?** Acceptance is measured on 100 prompts per domain and drawn with intervals, for DFlash over three trainings; the small LM
 # > is one training. Speed is measured on twenty prompts, on one CPU thread, with the drafters that are shipped.
 #

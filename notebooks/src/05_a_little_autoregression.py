@@ -547,12 +547,18 @@ claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].l
 # ⟦gain_high:.0 %⟧); in the paper 16 to 18 %, depending on the target. With equal losses, the head alone brings ⟦head_gain:.0 %⟧, and
 # most on chat, ⟦head_on_chat:.0 %⟧: there DFlash falls furthest, as the collision has it. Lesson 12 has the whole exchange.
 
-# %%
-from dspark_lite.course.figures.scoreboard import BEST, by_domain, scoreboard_figure
+# ## The race
+#
+# Your lane now has its head, on the weights of DSpark.
 
-picture = scoreboard_figure("small_lm", BEST, "dflash", "dspark")
+# %%
+from dspark_lite.course.race import race
+
+picture = race("05", lab)
 
 # %% tags=["claim"]
+from dspark_lite.course.replication.benchmark_results import BEST, by_domain
+
 lucky = [experiment_results.accepted_lengths(run)["math"].value for run in seeds["dspark"]]
 claims({"in every domain DSpark commits most per round and is the fastest": all(
     (by_domain("dspark", column) > by_domain(other, column)).all()
@@ -563,10 +569,10 @@ claims({"in every domain DSpark commits most per round and is the fastest": all(
 
 # %% [markdown]
 # The small LM sees all its drafts and pays for each with a pass. DFlash pays once and sees none. DSpark pays once, and a little more,
-# and sees the draft just before. It is the fastest, and commits more per round even than the small LM: seeing one's drafts is not
-# everything (lesson 06).
+# and sees the draft just before. In the recorded benchmark, too, it is the fastest, and commits more per round even than the small LM:
+# seeing one's drafts is not everything (lesson 06).
 #
-# > **How sure are we?** Curves, first drafts and accepted lengths come from 100 prompts per domain and three trainings. The scoreboard comes from
+# > **How sure are we?** Curves, first drafts and accepted lengths come from 100 prompts per domain and three trainings. The benchmark comes from
 # > twenty prompts, on one CPU thread, with the one training that is shipped; on math that one is lucky, the other two accept less.
 #
 # ## Recap

@@ -619,6 +619,16 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
 #
 # </details>
 #
+# ## The race
+#
+# Your head has a lane of its own, on DFlash.
+
+# %% tags=["answer"]
+from dspark_lite.course.race import race
+
+picture = race("07", lab, head)
+
+# %% [markdown]
 # > **How sure are we?** Ten held-out answers per domain for the head, ⟦whole_prompts:words⟧ prompts per domain for the recorded trainings,
 # > one training each: enough to see a large difference, not a small one.
 #

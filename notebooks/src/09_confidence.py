@@ -488,6 +488,17 @@ panel = widgets.explore(
 #
 # </details>
 #
+# ## The race
+#
+# A third number is new: how many tokens the target reads for each one committed. Your new lane verifies a draft if your `survival` gives it
+# one half or more.
+
+# %%
+from dspark_lite.course.race import race
+
+picture = race("09", lab)
+
+# %% [markdown]
 # ## Recap
 # - $c_k$ predicts whether a token drawn at slot $k$ is kept if all before it were, and never looks at that token: that keeps cutting lossless.
 # - Survival is the product along a block. Multiply first, average afterwards.

@@ -603,6 +603,16 @@ claims({"the answer for one request is what the cell printed": all(abs(of_one[la
 # [⟦loss_low:.0f⟧, ⟦loss_high:.0f⟧], because the step hardly became shorter. So read these numbers as what a scheduler brings **if its table is
 # right**.
 #
+# ## The race
+#
+# In the last lane your `algorithm_1` sees the prices of V4-Flash with 256 requests. Alone on a CPU that saves places, and hardly any time.
+
+# %%
+from dspark_lite.course.race import race
+
+picture = race("10")
+
+# %% [markdown]
 # > **How sure are we?** One training of a good drafter; harder text leaves a scheduler more (beyond the core). Bars are 95 % intervals over
 # > answers. No GPU was measured, and the CPU up to 64 requests only. The paper measures its scheduler in production together with the new
 # > drafter, and does not say what the scheduler alone brings.

@@ -707,6 +707,16 @@ claims({"near MTP-1's reach the gain is several times that of a slow promise": g
 #
 # </details>
 #
+# ## The race
+#
+# In the last lane your `step` writes the three answers at once, in shared passes. Its milliseconds are a token's, whichever answer it is in.
+
+# %%
+from dspark_lite.course.race import race
+
+picture = race("11", lab)
+
+# %% [markdown]
 # > **How sure are we?** One CPU, one thread, small models, one training of each. The H100 is a model that meets published steps within some
 # > ten percent; these blocks are not measured on it. Bars are 95 % intervals, over repeats or over requests.
 #

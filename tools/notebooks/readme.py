@@ -7,7 +7,7 @@ import sys
 from dspark_lite.common.files import write_text
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.result_files import read
-from dspark_lite.course.figures.scoreboard import drafters
+from dspark_lite.course.replication.benchmark_results import drafters
 from tools.errors import report_errors
 from tools.kit import teaching
 from tools.notebooks.build import ROOT, LessonError, badge, effort, lesson_sources, minutes

@@ -16,7 +16,7 @@ from sphinx.cmd.build import build_main
 
 from dspark_lite.common.files import ROOT, write_text
 from dspark_lite.course.figures import drafter_game, scheduler_game
-from dspark_lite.course.figures.scoreboard import benchmark
+from dspark_lite.course.replication.benchmark_results import benchmark
 from tools.site import pages
 from tools.site.light import SCRIPTS, bundle, lighten
 

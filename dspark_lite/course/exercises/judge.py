@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -62,10 +63,13 @@ def load(path: Path):
     return run_file(path)
 
 
-def run_file(path: Path):
-    """Return a file of somebody's as a module; raises RequestError where it cannot be run."""
+def run_file(path: Path, module=None):
+    """Return a file of somebody's as a module, or run it inside `module`, whose functions of the
+    same names it replaces. Raise RequestError where it cannot be run."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
+    if module is None:
+        module = importlib.util.module_from_spec(spec)
+    module.__name__ = path.stem
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -341,18 +345,25 @@ def _pipelines(mine) -> str:
     return f"{len(device.steps)} steps, the target's texts"
 
 
-def own_or_course(*names: str):
-    """Return the reader's my_dspark.py as a module, with the course's functions where the reader's
-    are missing; print whose the functions of these names are."""
-    course, file = run_file(EDITION), own_file()
-    mine = run_file(file) if file.is_file() else course
-    missing = [
-        name for name in split(EDITION.read_text(encoding="utf-8"))[1] if not hasattr(mine, name)
-    ]
-    for name in missing:
-        setattr(mine, name, getattr(course, name))
+def assembled() -> tuple[ModuleType, list[str]]:
+    """Return the course's edition with the reader's functions in their places, and their names.
+
+    The course's functions call the reader's, and the other way round. Raise RequestError for a
+    file that cannot be run.
+    """
+    mine, file = run_file(EDITION), own_file()
+    course = {name: getattr(mine, name) for name in split(EDITION.read_text(encoding="utf-8"))[1]}
+    if file.is_file():
+        run_file(file, mine)
+    return mine, [name for name in course if getattr(mine, name) is not course[name]]
+
+
+def own_or_course(*names: str) -> ModuleType:
+    """Return what `assembled` does, without the names; print whose the functions of these names
+    are."""
+    mine, own = assembled()
     for name in names:
-        print(name, "is the course's" if mine is course or name in missing else "is yours")
+        print(name, "is yours" if name in own else "is the course's")
     return mine
 
 

@@ -1,6 +1,5 @@
-"""The scoreboard of lessons 03 to 06: what the drafters so far accept, cost and gain, from the stored
-benchmark; `BEST`, the small LM at its fastest length in each domain, is computed. `drafters` is README's
-table."""
+"""What the drafters accept, cost and gain, from the stored benchmark; `BEST`, the small LM at its
+fastest length in each domain, is computed. `drafters` is README's table."""
 
 import numpy as np
 
@@ -10,13 +9,10 @@ from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
 from dspark_lite.course.result_files import read
 from ..measure import clocks
 from ..measure.studies import TABLE_1, TRAININGS
-from ..replication.experiment_results import conditional_acceptance, lengths_over_seeds
-from .style import DRAFTER_STYLES, SMALL, domain_axes, figure, grouped_bars, slower_than_plain
+from .experiment_results import conditional_acceptance, lengths_over_seeds
 
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"
 BEST = "small_lm_best"
-LABELS = {**DRAFTER_LABELS, BEST: "small LM, best length (computed)"}
-COLOURS = {**{name: colour for name, (colour, _) in DRAFTER_STYLES.items()}, BEST: "#8CD0B8"}
 
 
 def benchmark_rows() -> dict[tuple[str, str], dict]:
@@ -85,35 +81,6 @@ def drafters():
         f"**{overall['dspark']:.1f} times as fast, and the text stays exactly the model's own.**"
     )
     return f"{claim}\n\n{markdown(head, rows)}\n\n{note}"
-
-
-def scoreboard_figure(*drafters: str):
-    """Draw these drafters by domain as groups of bars: tokens per round (above) and times plain decoding (below)."""
-    fig, panels = figure(rows=2, width=5.6, height=2.4)
-    for axes, column, title, digits in zip(
-        panels,
-        ("accepted_length", "speedup"),
-        ("what a round brings", "what that is worth"),
-        ("%.1f", "%.2f"),
-    ):
-        values = {LABELS[name]: by_domain(name, column) for name in drafters}
-        colours = [COLOURS[name] for name in drafters]
-        for bars in grouped_bars(axes, values, colours).values():
-            axes.bar_label(bars, fmt=digits, fontsize=SMALL, padding=1)
-        axes.set_title(title)
-    for axes, label in zip(panels, ("tokens per round, τ", "times plain decoding")):
-        domain_axes(
-            axes,
-            DOMAINS,
-            label,
-            f"{benchmark()['device']}, {benchmark()['prompts']} prompts per domain",
-        )
-    for axes in panels:
-        axes.get_legend().remove()
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    panels[0].texts[-1].remove()  # the device stands under the other panel
-    slower_than_plain(panels[1])
-    return fig
 
 
 def by_domain(drafter: str, column: str):
