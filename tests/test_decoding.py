@@ -14,7 +14,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import Generation, Round, answer, generate, generate_together, stream
 from dspark_lite.decoding import target as target_module
 from dspark_lite.decoding.proposal import Drafter, Proposal
-from dspark_lite.decoding.rows import RowStore
+from dspark_lite.decoding.row_store import RowStore
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.decoding.target import TargetOutput, Target
 from dspark_lite.serving.engine import Engine, Request

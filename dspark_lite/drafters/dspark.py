@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ..decoding.proposal import Context, Drafter, Proposal, draft_length
-from ..decoding.rows import RowStore
+from ..decoding.row_store import RowStore
 from ..decoding.sampling import draw_at, probabilities
 from .layers import ContextCache, Draft, DraftConfig, Layer
 
