@@ -20,7 +20,7 @@ from dspark_lite.course.measure.machines import NO_HOST, VLLM, Machine, PassTime
 from dspark_lite.course.measure.roofline import Device, Work
 from dspark_lite.course.measure.simulator import EngineModel, Record
 from dspark_lite.course.replication import machine_results
-from dspark_lite.course.result_files import read
+from dspark_lite.course.result_files import read, reference
 from dspark_lite.scheduling import schedule
 from tools.measure.machines import summary
 
@@ -121,7 +121,15 @@ def test_the_memory_of_a_gpu_bounds_its_requests(records):
 
 
 def test_the_host_is_what_published_steps_say():
-    found = machine_results.fitted_host()
+    runs = reference("published_steps.json")["runs"]
+    (run,) = (each for each in runs if each["name"] == "Qwen3-14B, chat, vLLM, H100")
+    found = model.fit_host(
+        model.GPUS[run["gpu"]],
+        run["shape"],
+        run["context"],
+        run["requests"],
+        np.array(run["milliseconds"]) / 1e3,
+    )
     assert (found.per_step, found.per_request) == pytest.approx(tuple(VLLM), rel=0.02)
 
 

@@ -46,11 +46,6 @@ class Entry:
     margins: dict[str, Estimate] = field(default_factory=dict)
     paper_margins: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def turned_round(self) -> bool:
-        """Whether the whole interval of a margin lies below zero."""
-        return any(margin.high < 0 for margin in self.margins.values())
-
 
 def verdict(margins: dict[str, Estimate]) -> str:
     """Return REPLICATES if every margin's interval lies above zero, DOES_NOT if one lies below it, else UNDECIDED."""

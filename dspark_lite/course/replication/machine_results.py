@@ -33,7 +33,6 @@ MTP_ROUNDS, REPLAYED = FOLDER / "mtp_rounds.json", FOLDER / "replayed.json"
 WRITTEN_BY = "make machines"
 RECORDED_BY = "make machines ARGS=--record"
 PROMPTS = 32  # a domain: the first of those that the calibration was not fitted on
-FITTED_ON = "Qwen3-14B, chat, vLLM, H100"  # the published run that gave VLLM
 CPU, V4_FLASH = "this CPU", "DeepSeek-V4-Flash, at most"
 
 
@@ -102,18 +101,6 @@ def published_steps(host: Host = VLLM) -> list[dict]:
                 }
             )
     return rows
-
-
-def fitted_host() -> Host:
-    """Return the host's seconds that bring the model nearest to the run that they are fitted on."""
-    (run,) = (r for r in reference("published_steps.json")["runs"] if r["name"] == FITTED_ON)
-    return model.fit_host(
-        GPUS[run["gpu"]],
-        run["shape"],
-        run["context"],
-        run["requests"],
-        np.array(run["milliseconds"]) / 1e3,
-    )
 
 
 @cache
