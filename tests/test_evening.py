@@ -14,7 +14,7 @@ from dspark_lite.models.export import export
 from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import train as training
-from dspark_lite.training.train import ANSWER_TIME_SHARE, Allowance
+from dspark_lite.training.plan import ANSWER_TIME_SHARE, Allowance, Plan
 
 
 class Clock:
@@ -75,7 +75,7 @@ def test_no_time_and_time_without_end_are_refused(tmp_path):
 
 def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path):
     clock = Clock()
-    plan = training.Plan(
+    plan = Plan(
         steps=100,
         learning_rate=1.0,
         allowance=Allowance(tmp_path / "seconds.json", 1000, clock=clock),
@@ -102,7 +102,7 @@ def test_the_loop_ends_with_its_steps_or_its_time_and_goes_on_after_a_stop(
     def trained(stop_at=None, seconds=seconds):
         torch.manual_seed(0)
         model, clock = torch.nn.Linear(2, 1), Clock()
-        plan = training.Plan(
+        plan = Plan(
             20,
             0.1,
             allowance=Allowance(tmp_path / "seconds.json", seconds, clock=clock),

@@ -15,9 +15,8 @@ from dspark_lite.course.data import recipes
 from dspark_lite.training.cache import build_cache
 from dspark_lite.training import blocks
 from dspark_lite.training import train as training
+from dspark_lite.training.plan import Allowance, Plan
 from dspark_lite.training.train import (
-    Allowance,
-    Plan,
     TrainingRows,
     held_out_losses,
     read_log,

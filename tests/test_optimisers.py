@@ -18,7 +18,7 @@ from dspark_lite.training.drafts import initialise
 from dspark_lite.training.blocks import loss_factors
 from dspark_lite.training.optimisers import Muon, make_optimisers
 from dspark_lite.training.recipe import LossWeights
-from dspark_lite.training.train import Plan
+from dspark_lite.training.plan import Plan
 
 WIDTH, VOCAB, LAYERS = 64, 96, 3
 
@@ -53,7 +53,8 @@ def drafter():
 RESIDENT = """
 import pathlib, tempfile, torch
 from dspark_lite.training import devices
-from dspark_lite.training.train import KEPT_UPDATES, Plan, optimise
+from dspark_lite.training.plan import Plan
+from dspark_lite.training.train import KEPT_UPDATES, optimise
 found = []
 devices.keep_freed_memory(torch.device("cpu"))
 def loss_of(batch, progress):

@@ -41,6 +41,7 @@ from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import blocks, cache, devices, drafts
 from dspark_lite.training import train as training
+from dspark_lite.training.plan import Plan
 from dspark_lite.training.blocks import (
     TrainingBatch,
     block_losses,
@@ -350,9 +351,7 @@ class Regression:
         )
         self.model[2].bias.requires_grad_(False)
         self.folder, self.save_seconds = folder, save_seconds
-        self.plan = training.Plan(
-            **{"steps": 12, "learning_rate": 0.05, "weight_decay": 0.1, **options}
-        )
+        self.plan = Plan(**{"steps": 12, "learning_rate": 0.05, "weight_decay": 0.1, **options})
 
     def run(self, loss_of=None, stop_at=None):
         """The log of the run, with another loss if one is given; stops before the loss of step `stop_at`."""
@@ -493,7 +492,7 @@ def test_sixteen_bits_are_taken_on_a_cpu_only_where_they_are_faster(
 
 
 def test_the_learning_rate_warms_up_and_comes_down():
-    plan = training.Plan(steps=100, learning_rate=2.0)
+    plan = Plan(steps=100, learning_rate=2.0)
     rates = [plan.learning_rate * plan.rate(step, plan.progress(step)) for step in range(100)]
     assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and max(rates) == 2.0
     assert rates[4:] == sorted(rates[4:], reverse=True) and rates[99] == pytest.approx(0.04)
@@ -501,7 +500,7 @@ def test_the_learning_rate_warms_up_and_comes_down():
 
 def test_what_a_plan_leaves_out():
     """Warm-up over 4 % of the updates, an end at 2 % of the peak, no decay of weights, float32, a save a minute, all of the time."""
-    plan = training.Plan(steps=101, learning_rate=1.0)
+    plan = Plan(steps=101, learning_rate=1.0)
     rates = [plan.rate(step, plan.progress(step)) for step in (0, 3, 4, 100)]
     assert rates == pytest.approx([1 / 4.04, 4 / 4.04, 1.0, 0.02]) and plan.rate(
         52, 0.52
@@ -511,10 +510,10 @@ def test_what_a_plan_leaves_out():
 
 
 def test_constant_rates_of_several_passes_fall_over_the_last_updates():
-    trunk = training.Plan(steps=200, learning_rate=2.0, progress_updates=100, cooldown_updates=0)
+    trunk = Plan(steps=200, learning_rate=2.0, progress_updates=100, cooldown_updates=0)
     assert [trunk.rate(step, trunk.progress(step)) for step in (0, 3, 50, 199)] == [0.25, 1, 1, 1]
     assert [trunk.progress(step) for step in (0, 99, 150)] == [0, 1, 1]
-    branch = training.Plan(steps=210, learning_rate=2.0, progress_updates=100, cooldown_updates=10)
+    branch = Plan(steps=210, learning_rate=2.0, progress_updates=100, cooldown_updates=10)
     rates = [branch.rate(step, branch.progress(step)) for step in range(210)]
     assert rates[:200] == [trunk.rate(step, trunk.progress(step)) for step in range(200)]
     assert rates[199:] == pytest.approx([1 - k / 11 for k in range(11)])
@@ -602,7 +601,7 @@ def test_without_a_gradient_weights_decay_by_the_rate_times_the_plans_decay_and_
         model,
         lambda step: (torch.ones(1),),
         loss_of,
-        training.Plan(1, 0.1, matrix_rate, **decay),
+        Plan(1, 0.1, matrix_rate, **decay),
         tmp_path,
         title="test",
     )

@@ -22,6 +22,7 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.data import recipes
 from dspark_lite.training import blocks, optimisers
 from dspark_lite.training import train as training
+from dspark_lite.training.plan import Plan
 from dspark_lite.training.blocks import (
     TrainingBatch,
     dense_mask,
@@ -40,7 +41,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 class Problem:
     """A toy block drafter and six batches of five, three or one rows."""
 
-    plan = training.Plan(steps=6, learning_rate=0.01)
+    plan = Plan(steps=6, learning_rate=0.01)
 
     def __init__(self):
         target, drafters = toy_models(seed=2, vocab_size=11, gamma=3)

@@ -15,7 +15,7 @@ from dspark_lite.common.files import write_text
 from dspark_lite.models.weights import kv_bytes
 from dspark_lite.training.drafts import seeded
 from dspark_lite.training.recipe import Data
-from dspark_lite.training.train import ANSWER_TIME_SHARE, Allowance
+from dspark_lite.training.plan import ANSWER_TIME_SHARE, Allowance
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 

@@ -26,7 +26,7 @@ from dspark_lite.training.cache import token_bytes
 from dspark_lite.training.devices import operations_a_second, precision_on
 from dspark_lite.training.drafts import draft_config, for_target, inherited_fields
 from dspark_lite.training.recipe import DraftRecipe
-from dspark_lite.training.train import ANSWER_TIME_SHARE
+from dspark_lite.training.plan import ANSWER_TIME_SHARE
 from ..world.prompts import prompt_ids
 from .answers import chunk_size, most_at_once
 

@@ -30,7 +30,8 @@ from dspark_lite.training.recipe import (
     Seed,
     without_nones,
 )
-from dspark_lite.training.train import Allowance, Plan, by_length, forget_others, optimise
+from dspark_lite.training.plan import Allowance, Plan
+from dspark_lite.training.train import by_length, forget_others, optimise
 from ..world.examples import MAKERS, examples
 from ..world.tokenizer import chat_ids
 

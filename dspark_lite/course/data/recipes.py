@@ -37,7 +37,8 @@ from dspark_lite.training.cache import OnlineFeatures, TargetCache, build_cache
 from dspark_lite.training.devices import processes, training_device
 from dspark_lite.training.drafts import class_and_loss, draft_config, for_target, new_draft
 from dspark_lite.training.recipe import Data, DraftRecipe, without_nones, read_fields
-from dspark_lite.training.train import Allowance, check_end, held_out_losses, train_draft
+from dspark_lite.training.plan import Allowance
+from dspark_lite.training.train import check_end, held_out_losses, train_draft
 from ..world.examples import MAKERS
 from ..world.tokenizer import train_tokenizer
 from .answers import answered_rows
