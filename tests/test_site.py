@@ -114,8 +114,12 @@ def test_a_word_is_defined_by_the_lesson_of_its_name_or_the_first_that_prints_it
         )
         for k, text in enumerate(cells)
     }
-    found = pages.defining_lessons(books)
-    assert found == {"confidence": "notebooks/1", "residual": "notebooks/0"}
+    found = {"confidence": "notebooks/1", "residual": "notebooks/0"}
+    assert pages.defining_lessons(books) == found
+    books["notebooks/1.ipynb"].cells[
+        0
+    ].source += '\n\n<a href="../docs/glossary.html#waste">waste</a>'
+    assert pages.defining_lessons(books) == found | {"waste": "notebooks/1"}
 
 
 def test_a_style_sheet_keeps_the_rules_for_what_a_page_or_a_script_names():

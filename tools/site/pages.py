@@ -107,7 +107,7 @@ def defining_lessons(notebooks: dict[str, object]) -> dict[str, str]:
         names = TERMS.search(entry)[1].split(",")
         title = re.compile(rf"# [^\n]*\b{re.escape(names[0])}\b", re.I)
         said = re.compile(
-            rf"\*\*{re.escape(names[0])}\*\*|glossary\.md#{re.escape(anchor)}\)", re.I
+            rf"\*\*{re.escape(names[0])}\*\*|glossary\.\w+#{re.escape(anchor)}[)\"]", re.I
         )
         lessons = [path for path, text in texts.items() if title.match(text)]
         lessons += [path for path, text in texts.items() if said.search(text)]
