@@ -114,8 +114,12 @@ def test_a_word_is_defined_by_the_lesson_of_its_name_or_the_first_that_prints_it
         )
         for k, text in enumerate(cells)
     }
-    found = pages.defining_lessons(books)
-    assert found == {"confidence": "notebooks/1", "residual": "notebooks/0"}
+    found = {"confidence": "notebooks/1", "residual": "notebooks/0"}
+    assert pages.defining_lessons(books) == found
+    books["notebooks/1.ipynb"].cells[
+        0
+    ].source += '\n\n<a href="../docs/glossary.html#waste">waste</a>'
+    assert pages.defining_lessons(books) == found | {"waste": "notebooks/1"}
 
 
 def test_a_style_sheet_keeps_the_rules_for_what_a_page_or_a_script_names():
@@ -187,7 +191,8 @@ def test_a_page_has_doors_no_setup_and_pictures_in_words():
         "## A heading",
     ]
     assert len(page.cells[-1].outputs) == 1
-    assert alt(page.cells[-1]) == pages.first_paragraph(lesson_03.two_caches).replace("`", "")
+    said = pages.first_paragraph(lesson_03.two_caches).replace("`", "")
+    assert alt(page.cells[-1]) == "A" + said.removeprefix("Draw a")
 
 
 def test_a_folded_cell_is_closed_under_its_title_and_a_stubs_dots_show_nothing():

@@ -107,7 +107,7 @@ def defining_lessons(notebooks: dict[str, object]) -> dict[str, str]:
         names = TERMS.search(entry)[1].split(",")
         title = re.compile(rf"# [^\n]*\b{re.escape(names[0])}\b", re.I)
         said = re.compile(
-            rf"\*\*{re.escape(names[0])}\*\*|glossary\.md#{re.escape(anchor)}\)", re.I
+            rf"\*\*{re.escape(names[0])}\*\*|glossary\.\w+#{re.escape(anchor)}[)\"]", re.I
         )
         lessons = [path for path, text in texts.items() if title.match(text)]
         lessons += [path for path, text in texts.items() if said.search(text)]
@@ -303,7 +303,7 @@ def member(module: str, name: str):
 
 def description(code: str, output, names: dict[str, object], heading: str) -> str:
     """Return the alternative text of a cell's picture: what a figure or a widget says of itself,
-    else the docstring of what draws it, else the heading."""
+    else what the function that draws it says that it draws, else the heading."""
     said = output.data.get("text/plain", "")
     if not said.startswith("<"):
         return said
@@ -311,8 +311,10 @@ def description(code: str, output, names: dict[str, object], heading: str) -> st
         [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     ):
         drawing = resolve(call.func, names)
-        if inspect.isfunction(drawing) and ".figures." in drawing.__module__ and drawing.__doc__:
-            return first_paragraph(drawing).replace("`", "")
+        if inspect.isfunction(drawing) and ".figures." in drawing.__module__:
+            verb, _, drawn = first_paragraph(drawing).replace("`", "").partition(" ")
+            if verb == "Draw":
+                return drawn[0].upper() + drawn[1:]
     return f"A picture: {heading}"
 
 

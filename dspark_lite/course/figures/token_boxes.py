@@ -152,9 +152,9 @@ def judged_tokens(lab, r) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]
 
 
 def rounds_figure(lab, generation, first: int = 0, count: int = 8):
-    """Draw the rounds of a generation as rows of tokens; `lab` decodes the ids.
+    """Draw the rounds of a generation as rows of tokens.
 
-    Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
+    `lab` decodes the ids. Kept drafts are filled green and the target's own token blue with a plus; then comes what came to nothing: the
     refused draft red with a cross, those after it dotted.
     """
     rounds = generation.rounds[first : first + count]
