@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.errors import CheckpointError, DSparkLiteError, RequestError, near_miss
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
 
@@ -24,6 +24,10 @@ def main(arguments: list[str] | None = None) -> int:
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help()
         return 0
+    (command, *_) = sys.argv[1:] if arguments is None else arguments
+    if command not in COMMANDS and (hint := near_miss(command, COMMANDS)):
+        print(f"dspark_lite: there is no command {command!r}{hint}", file=sys.stderr)
+        return 2
     options = parser.parse_args(arguments)
     options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
@@ -537,13 +541,27 @@ def _export(options) -> None:
     print(export(options.draft, options.engine, options.folder, options.target))
 
 
-def _inspect(options) -> dict:
-    from .measure.draft_summary import summarise, target_shape
+def _shape_or_reason(name: str):
+    """Return a target's shape by its config.json, or the sentence why it is none."""
+    from .measure.draft_summary import target_shape
 
-    targets = [target_shape(name) for name in options.target or []]
-    summary = summarise(options.draft, targets[0].num_layers if targets else None)
+    try:
+        return target_shape(name)
+    except CheckpointError as error:
+        return str(error)
+
+
+def _inspect(options) -> dict:
+    from .measure.draft_summary import Fit, summarise
+
+    shapes = {name: _shape_or_reason(name) for name in options.target or []}
+    depths = [shape.num_layers for shape in shapes.values() if not isinstance(shape, str)]
+    summary = summarise(options.draft, depths[0] if depths else None)
     print(*summary.lines(), sep="\n")
-    fits = [summary.fit(target) for target in targets]
+    fits = [
+        Fit(name, False, shape) if isinstance(shape, str) else summary.fit(shape)
+        for name, shape in shapes.items()
+    ]
     for fit in fits:
         print(
             f"target      {fit.target}: {'fits' if fit.fits else 'does not fit'}"
