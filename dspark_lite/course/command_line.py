@@ -176,12 +176,19 @@ def _benchmarks(options) -> list[str]:
     return names
 
 
-def _own_prompts(path: Path, prompts: int) -> dict[str, list]:
-    """Return the first prompts of a reader's file, by the file's name. Rows that hold none are
-    counted on stderr."""
+def _own_prompts(path: Path, prompts: int, held_out: bool) -> dict[str, list]:
+    """Return the first prompts of a reader's file, by the file's name; with `held_out`, of those
+    that no training reads. Rows that hold none are counted on stderr."""
+    from .world.example import is_held_out
     from .world.prompt_files import read_prompts
 
     found, unread = read_prompts(path)
+    if held_out:
+        found = [prompt for prompt in found if is_held_out(prompt.text)]
+        if not found:
+            raise RequestError(
+                f"{path} has no held-out prompt, one in twenty; leave out --held-out"
+            )
     if unread.lines:
         print(f"{unread.sentence} and were passed over", file=sys.stderr)
     return {path.stem: found[:prompts]}
@@ -202,7 +209,7 @@ def _prompted_lab(options, prompts: int | None):
     if own and names:
         raise RequestError("--prompts-file and --benchmark both name prompts; give one of them")
     texts = (
-        _own_prompts(own, prompts or 200)
+        _own_prompts(own, prompts or 200, options.held_out)
         if own
         else {
             name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names
@@ -286,7 +293,7 @@ def _bench(options) -> dict:
     _check_drafters_of(options)
     lab = _lab(prompts, options.seed, options.target, options.fast)
     if options.prompts_file:
-        lab.prompts = _own_prompts(options.prompts_file, prompts)
+        lab.prompts = _own_prompts(options.prompts_file, prompts, options.held_out)
     if options.max_new_tokens is not None:
         _check_new_tokens(options.max_new_tokens)
         lab.max_new_tokens = options.max_new_tokens
@@ -708,9 +715,13 @@ BENCHMARK_OPTIONS = {
 PROMPTS_FILE_OPTION = _file(
     "prompts of your own, JSON lines or plain text, instead of the embedded ones"
 )
+HELD_OUT_OPTION = _switch(
+    "of --prompts-file, only the prompts that no training reads, one in twenty"
+)
 PROMPTED_OPTIONS = {
     **BENCHMARK_OPTIONS,
     "--prompts-file": PROMPTS_FILE_OPTION,
+    "--held-out": HELD_OUT_OPTION,
     "--temperature": {"type": float, "default": 1.0, "help": TEMPERATURE},
     "--seed": _seed("seed (default: 0; on benchmarks the paper's)"),
     "--max-new-tokens": _count(
@@ -774,6 +785,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
             "--json": JSON_OPTION,
             "--target": TARGET_OPTION,
             "--prompts-file": PROMPTS_FILE_OPTION,
+            "--held-out": HELD_OUT_OPTION,
             "--prompts": _count("prompts per domain, or of the file (default: 20)"),
             "--max-new-tokens": _count("longest answer (default: that of the profile)"),
             "--drafters": DRAFTERS_OPTION,
