@@ -194,8 +194,11 @@ class DraftShape:
     enable_confidence_head: bool | None = None
     confidence_head_with_markov: bool | None = None
     sample_from_anchor: bool | None = None
-    ttt_length: Count | None = None  # Eagle3's passes, in training and at most when drafting
-    step_loss_decay: float | None = None  # Eagle3's: a pass weighs this share of the one before
+    # Passes of Eagle3 and MTP, in training and at most when drafting. None: MTP's one.
+    ttt_length: Count | None = None
+    step_loss_decay: float | None = (
+        None  # of Eagle3 and MTP: a pass weighs this share of the one before
+    )
     intermediate_size: Count | None = None
     num_attention_heads: Count | None = None
     num_key_value_heads: Count | None = None
