@@ -32,11 +32,11 @@ A drafter for a model of your own is trained by `dspark-lite train --target MODE
 The lessons begin with `lab = dspark_lite.setup()`. `python -m dspark_lite` lists the commands.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .common.about import VERSION as __version__
+from .common.errors import near_miss
 
 if TYPE_CHECKING:
     from .common.errors import CheckpointError, DSparkLiteError, RequestError
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .decoding.proposal import Drafter
     from .decoding.rounds import generate
     from .decoding.target import Target
+    from .drafters import MTP, DSpark, Eagle3, PromptLookup
     from .fast import fast_path
     from .models.checkpoints import load_drafter, load_target
     from .scheduling.policies import LaggedTopK, algorithm1, fixed, schedule, threshold
@@ -64,11 +65,15 @@ PLACES = {
     "CostTable": ".scheduling.cost_table",
     "CustomGenerate": ".custom_generate.custom_generate",
     "DSparkLiteError": ".common.errors",
+    "DSpark": ".drafters",
     "Drafter": ".decoding.proposal",
+    "Eagle3": ".drafters",
     "Engine": ".serving.engine",
     "Generation": ".decoding.answer",
     "Lab": ".course.measure.lab",
     "LaggedTopK": ".scheduling.policies",
+    "MTP": ".drafters",
+    "PromptLookup": ".drafters",
     "Request": ".serving.requests",
     "RequestError": ".common.errors",
     "Round": ".decoding.answer",
@@ -92,12 +97,16 @@ __all__ = [
     "CheckpointError",
     "CostTable",
     "CustomGenerate",
+    "DSpark",
     "DSparkLiteError",
     "Drafter",
+    "Eagle3",
     "Engine",
     "Generation",
     "Lab",
     "LaggedTopK",
+    "MTP",
+    "PromptLookup",
     "Request",
     "RequestError",
     "Round",
@@ -123,8 +132,7 @@ if not TYPE_CHECKING:  # a checker reads the imports above, and finds a name tha
     def __getattr__(name: str) -> object:
         """Import a public name when it is first asked for: torch and transformers take seconds."""
         if name not in PLACES:
-            near = get_close_matches(name, PLACES, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = near_miss(name, PLACES)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         return getattr(import_module(PLACES[name], __name__), name)
 

@@ -59,7 +59,7 @@ def test_a_checkpoint_that_is_damaged_or_made_for_another_or_cannot_read(capfd, 
         assert "made for a vocabulary of 2 tokens" in refused(
             capfd, "demo", "--drafter", toys / name
         )
-    assert "is a Qwen3DSparkModel, not a target; targets are Qwen3ForCausalLM" in refused(
+    assert "is a Qwen3DSparkModel, not a target; targets are causal language models" in refused(
         capfd, "demo", "--target", toys / "draft"
     )
     assert "has no tokenizer.json" in refused(

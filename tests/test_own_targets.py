@@ -11,8 +11,11 @@ import torch
 import transformers
 from helpers import DRAFT, recipe_of
 
+import dspark_lite
+from dspark_lite import DSpark, Eagle3, MTP, CustomGenerate, RequestError
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
+from dspark_lite.common.files import ROOT
 from dspark_lite.course.world.tokenizer import train_tokenizer
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
@@ -239,7 +242,7 @@ def test_a_llama_of_ones_own_is_trained_for_on_a_text_of_ones_own(own_llama, tmp
     for command in ("bench", "evaluate"):
         file = tmp_path / f"{command}.json"
         few = ["--prompts", "2", "--max-new-tokens", "6", "--json", str(file)]
-        assert main([command, *own, *few]) == 0
+        assert main([command, *own, *few, "--held-out"]) == 0
         rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
         assert {row["domain"] for row in rows} == {"my-text"}
 
@@ -247,3 +250,109 @@ def test_a_llama_of_ones_own_is_trained_for_on_a_text_of_ones_own(own_llama, tmp
 def test_a_recipe_without_a_target_asks_for_one(capsys):
     assert main(["train", "--estimate"]) == 2
     assert "--target" in capsys.readouterr().err
+
+
+# A draft as transformers' users save and share it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["dspark", "eagle3", "mtp"])
+def test_a_draft_is_saved_and_loaded_as_a_model_of_transformers_is(tmp_path, monkeypatch, kind):
+    target, drafters = toy_models(vocab_size=23, gamma=4)
+    drafter = drafters[kind]
+    drafter.max_positions = 64
+    drafter.save_pretrained(tmp_path / "mine")
+    loaded = type(drafter).from_pretrained(tmp_path / "mine", target)
+    assert loaded.max_positions == 64 and loaded.config == drafter.config
+    for name, value in drafter.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value.to(torch.bfloat16).float())
+    other = {"dspark": Eagle3, "eagle3": MTP, "mtp": DSpark}[kind]
+    with pytest.raises(CheckpointError, match=f"not a {other.__name__}; load it with load_drafter"):
+        other.from_pretrained(tmp_path / "mine", target)
+    seen = {}
+
+    class Hub:
+        def __init__(self, token):
+            seen["token"] = token
+
+        def create_repo(self, name, private, exist_ok):
+            seen["repository"] = (name, private, exist_ok)
+            return f"https://hub/{name}"
+
+        def upload_folder(self, repo_id, folder_path):
+            seen["files"] = (repo_id, sorted(os.listdir(folder_path)))
+
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    assert drafter.push_to_hub("me/mine", private=True, token="t") == "https://hub/me/mine"
+    assert seen == {
+        "token": "t",
+        "repository": ("me/mine", True, True),
+        "files": ("me/mine", ["config.json", "model.safetensors"]),
+    }
+    monkeypatch.setattr(Hub, "create_repo", None)
+    with pytest.raises(CheckpointError, match="'me/mine' could not be uploaded") as caught:
+        drafter.push_to_hub("me/mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_rounds_of_transformers_generate_have_as_many_drafts_as_asked_for():
+    target, drafters = toy_models(vocab_size=23, gamma=4)
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    own = target.model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    for count in (1, 3, None):
+        drafted = CustomGenerate(
+            drafters["dspark"],
+            target.model,
+            num_speculative_tokens=count,
+            policy=lambda p: whole(p),
+        )
+        found = target.model.generate(
+            ids, attention_mask=torch.ones_like(ids), custom_generate=drafted, **options
+        )
+        assert torch.equal(own, found)
+        rounds = [played for answer in drafted.answers for played in answer.rounds]
+        assert max(played.proposed for played in rounds) == (count or 4)
+    for count in (0, 5, 1.5):
+        with pytest.raises(RequestError, match="drafts between 1 and 4"):
+            CustomGenerate(drafters["dspark"], target.model, num_speculative_tokens=count)
+
+
+def whole(proposal):
+    """The lengths of whole blocks."""
+    return torch.full((len(proposal.tokens),), proposal.tokens.shape[1])
+
+
+# Names ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_nearly_right_is_hinted_at(capsys):
+    def said(*arguments):
+        assert main([*arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "did you mean train?" in said("trian")
+    assert "did you mean tiny-target?" in said("demo", "--target", "tiny-taget")
+    assert "did you mean evening-tiny?" in said("train", "evening-tny", "--estimate")
+    assert "did you mean epochs?" in said("train", "evening-tiny", "--set", "epoch=3", "--estimate")
+    assert "did you mean gsm8k?" in said("evaluate", "--benchmark", "gsm8")
+    with pytest.raises(AttributeError, match="did you mean generate?"):
+        getattr(dspark_lite, "".join(["gen", "rate"]))
+
+
+def test_every_public_name_is_there_and_on_the_page_of_the_api():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in set(dspark_lite.__all__) - {"__version__"}:
+        assert getattr(dspark_lite, name).__doc__ and f"`{name}" in page, name
+
+
+def test_one_target_that_cannot_be_read_hides_no_other(capsys, tmp_path):
+    file = tmp_path / "fits.json"
+    call = ["inspect", "tiny-dspark", "--json", str(file), "--target"]
+    assert main([*call, "tiny-target"]) == 0
+    capsys.readouterr()
+    assert main([*call, "tiny-target", "tiny-dspark", "nowhere"]) == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("target ")]
+    assert "tiny-target: fits" in lines[0]
+    assert "tiny-dspark: does not fit" in lines[1] and "not a target" in lines[1]
+    assert "nowhere: does not fit" in lines[2] and "there is no checkpoint" in lines[2]
+    assert [fit["fits"] for fit in json.loads(file.read_text())["targets"]] == [True, False, False]

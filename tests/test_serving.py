@@ -599,18 +599,23 @@ def test_every_option_of_the_engine_does_what_it_says(option):
 
 
 def test_no_option_of_the_engine_or_of_a_request_is_left_out():
-    """`capacity` and the fields of a request have tests of their own."""
+    """`capacity` and the fields of a request have tests of their own, some in test_engine_requests.py."""
     assert set(inspect.signature(Engine).parameters) == {
         "target",
         "drafter",
         *ENGINE_OPTIONS,
         "capacity",
+        "num_speculative_tokens",
     }
     assert [field.name for field in fields(Request)] == [
         "input_ids",
         "max_new_tokens",
         "seed",
         "domain",
+        "temperature",
+        "top_p",
+        "stop_token_ids",
+        "num_speculative_tokens",
     ]
 
 

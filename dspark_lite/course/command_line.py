@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.errors import CheckpointError, DSparkLiteError, RequestError, near_miss
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
 
@@ -24,6 +24,10 @@ def main(arguments: list[str] | None = None) -> int:
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help()
         return 0
+    (command, *_) = sys.argv[1:] if arguments is None else arguments
+    if command not in COMMANDS and (hint := near_miss(command, COMMANDS)):
+        print(f"dspark_lite: there is no command {command!r}{hint}", file=sys.stderr)
+        return 2
     options = parser.parse_args(arguments)
     options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
@@ -172,12 +176,19 @@ def _benchmarks(options) -> list[str]:
     return names
 
 
-def _own_prompts(path: Path, prompts: int) -> dict[str, list]:
-    """Return the first prompts of a reader's file, by the file's name. Rows that hold none are
-    counted on stderr."""
+def _own_prompts(path: Path, prompts: int, held_out: bool) -> dict[str, list]:
+    """Return the first prompts of a reader's file, by the file's name; with `held_out`, of those
+    that no training reads. Rows that hold none are counted on stderr."""
+    from .world.example import is_held_out
     from .world.prompt_files import read_prompts
 
     found, unread = read_prompts(path)
+    if held_out:
+        found = [prompt for prompt in found if is_held_out(prompt.text)]
+        if not found:
+            raise RequestError(
+                f"{path} has no held-out prompt, one in twenty; leave out --held-out"
+            )
     if unread.lines:
         print(f"{unread.sentence} and were passed over", file=sys.stderr)
     return {path.stem: found[:prompts]}
@@ -198,7 +209,7 @@ def _prompted_lab(options, prompts: int | None):
     if own and names:
         raise RequestError("--prompts-file and --benchmark both name prompts; give one of them")
     texts = (
-        _own_prompts(own, prompts or 200)
+        _own_prompts(own, prompts or 200, options.held_out)
         if own
         else {
             name: benchmarks.load_benchmark(name, options.benchmark_dir, prompts) for name in names
@@ -282,7 +293,7 @@ def _bench(options) -> dict:
     _check_drafters_of(options)
     lab = _lab(prompts, options.seed, options.target, options.fast)
     if options.prompts_file:
-        lab.prompts = _own_prompts(options.prompts_file, prompts)
+        lab.prompts = _own_prompts(options.prompts_file, prompts, options.held_out)
     if options.max_new_tokens is not None:
         _check_new_tokens(options.max_new_tokens)
         lab.max_new_tokens = options.max_new_tokens
@@ -565,13 +576,27 @@ def _export(options) -> None:
     print(export(options.draft, options.engine, options.folder, options.target))
 
 
-def _inspect(options) -> dict:
-    from .measure.draft_summary import summarise, target_shape
+def _shape_or_reason(name: str):
+    """Return a target's shape by its config.json, or the sentence why it is none."""
+    from .measure.draft_summary import target_shape
 
-    targets = [target_shape(name) for name in options.target or []]
-    summary = summarise(options.draft, targets[0].num_layers if targets else None)
+    try:
+        return target_shape(name)
+    except CheckpointError as error:
+        return str(error)
+
+
+def _inspect(options) -> dict:
+    from .measure.draft_summary import Fit, summarise
+
+    shapes = {name: _shape_or_reason(name) for name in options.target or []}
+    depths = [shape.num_layers for shape in shapes.values() if not isinstance(shape, str)]
+    summary = summarise(options.draft, depths[0] if depths else None)
     print(*summary.lines(), sep="\n")
-    fits = [summary.fit(target) for target in targets]
+    fits = [
+        Fit(name, False, shape) if isinstance(shape, str) else summary.fit(shape)
+        for name, shape in shapes.items()
+    ]
     for fit in fits:
         print(
             f"target      {fit.target}: {'fits' if fit.fits else 'does not fit'}"
@@ -718,9 +743,13 @@ BENCHMARK_OPTIONS = {
 PROMPTS_FILE_OPTION = _file(
     "prompts of your own, JSON lines or plain text, instead of the embedded ones"
 )
+HELD_OUT_OPTION = _switch(
+    "of --prompts-file, only the prompts that no training reads, one in twenty"
+)
 PROMPTED_OPTIONS = {
     **BENCHMARK_OPTIONS,
     "--prompts-file": PROMPTS_FILE_OPTION,
+    "--held-out": HELD_OUT_OPTION,
     "--temperature": {"type": float, "default": 1.0, "help": TEMPERATURE},
     "--seed": _seed("seed (default: 0; on benchmarks the paper's)"),
     "--max-new-tokens": _count(
@@ -784,6 +813,7 @@ COMMANDS = {  # name: what it does, what runs it, its options
             "--json": JSON_OPTION,
             "--target": TARGET_OPTION,
             "--prompts-file": PROMPTS_FILE_OPTION,
+            "--held-out": HELD_OUT_OPTION,
             "--prompts": _count("prompts per domain, or of the file (default: 20)"),
             "--max-new-tokens": _count("longest answer (default: that of the profile)"),
             "--drafters": DRAFTERS_OPTION,

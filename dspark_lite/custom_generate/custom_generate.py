@@ -14,7 +14,7 @@ from transformers import DynamicCache
 
 from ..common.errors import RequestError
 from ..decoding.answer import Generation
-from ..decoding.proposal import Drafter, Policy, start_policy
+from ..decoding.proposal import Drafter, Policy, draft_length, start_policy
 from ..decoding.sampling import Randomness
 from ..decoding.target import Target, input_device
 from ..models.checkpoints import check_loaded, load_drafter
@@ -51,7 +51,8 @@ class CustomGenerate:
     """A drafter for `model.generate(..., custom_generate=this object)`.
 
     `drafter` is a name or a drafter that was loaded for this model (None: plain decoding). `policy`
-    chooses the verification lengths. Draws come from `generator` (None: torch's own). `answers`
+    chooses the verification lengths, `num_speculative_tokens` limits the drafts of a round (None:
+    whole blocks). Draws come from `generator` (None: torch's own). `answers`
     holds a Generation for each row of the last call.
 
     Supports length limits, `do_sample`, every logits processor of transformers, `eos_token_id`,
@@ -70,16 +71,24 @@ class CustomGenerate:
         model,
         policy: Policy | None = None,
         generator: Randomness = None,
+        num_speculative_tokens: int | None = None,
     ):
         with in_its_modes(model):
             self.target = Target(model)
         self.policy, self.generator = policy, generator
+        self.num_speculative_tokens = num_speculative_tokens
         self.drafter = (
             load_drafter(drafter, self.target)
             if isinstance(drafter, str)
             else drafter and check_loaded(drafter, self.target)
         )
+        if self.drafter:
+            draft_length(num_speculative_tokens, self.drafter.gamma)  # raises for too many
         self.answers: list[Generation] = []
+
+    def __repr__(self) -> str:
+        drafter = self.drafter.name if self.drafter else "no drafter"
+        return f"CustomGenerate({drafter} for a {type(self.target.model).__name__})"
 
     def __call__(
         self,
@@ -102,7 +111,9 @@ class CustomGenerate:
             request = GenerateCall(
                 input_ids, logits_processor, stopping_criteria, generation_config, self.generator
             )
-            batch = GenerateBatch.begin(self.target, self.drafter, prompts, request)
+            batch = GenerateBatch.begin(
+                self.target, self.drafter, prompts, request, self.num_speculative_tokens
+            )
             self.answers = [row.answer for row in batch.rows]
             for tokens in batch.steps(start_policy(self.policy)):
                 if streamer is not None:

@@ -114,10 +114,17 @@ class GenerateCall:
 class RequestRows(Rows):
     """The rows of a request. A draft is accepted by what the warpers make of the logits."""
 
-    def __init__(self, target, drafter, prompts, request: GenerateCall, observe):
+    def __init__(self, target, drafter, prompts, request: GenerateCall, observe, gamma=None):
         longest = max(prompt.shape[1] for prompt in prompts) + request.max_new_tokens
         super().__init__(
-            target, drafter, prompts, longest, request.temperature, request.source, observe=observe
+            target,
+            drafter,
+            prompts,
+            longest,
+            request.temperature,
+            request.source,
+            observe=observe,
+            gamma=gamma,
         )
         self.request = request
 
@@ -268,8 +275,16 @@ class GenerateBatch:
         self.payoff = Payoff() if measured else None
 
     @classmethod
-    def begin(cls, target, drafter, prompts: list[torch.Tensor], request: GenerateCall):
-        """Read the prompts [1, n] and return their batch; rows that settle have their first token.
+    def begin(
+        cls,
+        target,
+        drafter,
+        prompts: list[torch.Tensor],
+        request: GenerateCall,
+        gamma: int | None = None,
+    ):
+        """Read the prompts [1, n] and return their batch, in rounds of at most `gamma` drafts (None:
+        whole blocks); rows that settle have their first token.
 
         Raise RequestError for a prompt that the target cannot read.
         """
@@ -278,7 +293,7 @@ class GenerateBatch:
             check_request(target, prompt, request.max_new_tokens, request.temperature)
         watch, started = Stopwatch(target.device), clock(target.device)
         with torch.inference_mode():
-            models = RequestRows(target, drafter, prompts, request, watch)
+            models = RequestRows(target, drafter, prompts, request, watch, gamma)
         begun = clock(target.device)
         rows = [
             Row(number, prompt, Position(logits[-1]))

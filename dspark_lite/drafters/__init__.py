@@ -8,7 +8,7 @@ from .layers import DraftConfig
 from .dspark import DSpark, DSparkConfig
 from .eagle3 import Eagle3, Eagle3Config
 from .gemma4 import Gemma4DSpark
-from .mtp import MTP
+from .mtp import MTP, MTPConfig
 from .prompt_lookup import PromptLookup
 from .small_lm import SmallLM
 
@@ -20,6 +20,7 @@ __all__ = [
     "Eagle3",
     "Eagle3Config",
     "Gemma4DSpark",
+    "MTPConfig",
     "PromptLookup",
     "SmallLM",
 ]

@@ -58,6 +58,11 @@ class Autoregressive(Draft, Drafter):
         """Return the features [..., H] of tapped hidden states [..., taps * H]."""
         raise NotImplementedError
 
+    def fed_back(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return what the next pass reads in the place of a feature, from the layer's output
+        [..., H]."""
+        return hidden
+
     def layer_input(
         self, token_ids: torch.Tensor, hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,7 +111,9 @@ class Autoregressive(Draft, Drafter):
         Return them, their logits [B, g, V] and their probabilities [B, g, V].
         """
         token, hidden, drawn = anchor, state.waiting, []
-        for _ in range(length):
+        for position in range(length):
+            if position:
+                hidden = self.fed_back(hidden)
             hidden = self.next_hidden(state.cache, token, hidden)
             logits = self.over_target(self.lm_head(self.norm(hidden[:, 0])))
             probs = probabilities(logits, temperature)

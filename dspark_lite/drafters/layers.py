@@ -7,12 +7,22 @@ size.
 from ast import literal_eval
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..common.errors import CheckpointError
 from ..decoding.attention import attend
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ..decoding.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +50,12 @@ class DraftConfig:
     rope_scaling: dict | None = None
 
 
+def _checkpoints():
+    """Return the module that reads and writes drafts, imported when it is needed: it knows every
+    drafter, and no drafter needs it to draft."""
+    return import_module("dspark_lite.models.checkpoints")
+
+
 class Draft(nn.Module):
     """The base of every trained draft: config, embedding, and logits over the target's ids.
 
@@ -53,10 +69,37 @@ class Draft(nn.Module):
         self.config, self.output_size = config, config.draft_vocab_size or config.vocab_size
         self.logit_softcap: float | None = None
         self.embedding_scale: torch.Tensor | None = None
+        self.max_positions: int | None = None  # of the texts that it was trained for, if known
         self.register_buffer(
             "d2t",
             torch.zeros(self.output_size, dtype=torch.long) if config.draft_vocab_size else None,
         )
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, target: "Target") -> "Self":
+        """Load a draft of this class for `target`, by embedded name, folder or Hub id, as
+        `load_drafter` does. Raise CheckpointError as it does, and for a draft of another class."""
+        drafter = _checkpoints().load_drafter(name, target)
+        if not isinstance(drafter, cls):
+            raise CheckpointError(
+                f"{name} is a {type(drafter).__name__}, not a {cls.__name__}; load it with load_drafter"
+            )
+        return drafter
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors to `folder`, in the form of the released drafts,
+        in bfloat16."""
+        _checkpoints().save_draft(Path(folder), self, self)
+
+    def push_to_hub(
+        self, name: str, *, private: bool | None = None, token: str | None = None
+    ) -> str:
+        """Upload the draft to the Hub as "org/name" and return its address. The repository is made
+        if there is none. Raise CheckpointError if the Hub refuses."""
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            hub = import_module("dspark_lite.models.hub")
+            return hub.upload(folder, name, private=private, token=token)
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the embeddings [..., H] of token ids [...]."""

@@ -65,6 +65,9 @@ class PromptLookup(Drafter):
     def __init__(self, vocab_size: int, gamma: int = 7, longest: int = 3):
         self.vocab_size, self.gamma, self.longest = vocab_size, gamma, longest
 
+    def __repr__(self) -> str:
+        return f"PromptLookup(gamma={self.gamma}, longest={self.longest})"
+
     def begin(self, prompt_ids: torch.Tensor, features=None) -> LookupState:
         """Return the state after prompts [B, n], copied to the host."""
         return LookupState([IndexedText(row, self.longest) for row in prompt_ids.tolist()])

@@ -8,11 +8,11 @@ from ..decoding.sampling import draw
 from ..decoding.target import TargetOutput, Target
 from ..drafters import (
     MTP,
-    DraftConfig,
     DSpark,
     DSparkConfig,
     Eagle3,
     Eagle3Config,
+    MTPConfig,
     PromptLookup,
     SmallLM,
 )
@@ -151,7 +151,7 @@ def toy_models(
             )
         )
     untrained["eagle3"] = Eagle3(Eagle3Config(**shape, target_layer_ids=(0, 1), ttt_length=gamma))
-    untrained["mtp"] = MTP(DraftConfig(**shape, target_layer_ids=(2,)))
+    untrained["mtp"] = MTP(MTPConfig(**shape, target_layer_ids=(2,)))
     return target, drafters | {
         name: _randomised(drafter.requires_grad_(False).eval(), generator)
         for name, drafter in untrained.items()

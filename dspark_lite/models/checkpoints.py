@@ -4,6 +4,7 @@ A checkpoint is safetensors and JSON. Nothing in it is executed.
 """
 
 import json
+import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from ..common.devices import named_device
-from ..common.errors import CheckpointError
+from ..common.errors import CheckpointError, near_miss
 from ..common.files import data_folder, read_object, write_tensors, write_text
 from ..decoding.proposal import Drafter
 from ..decoding.target import Target
@@ -70,7 +71,7 @@ def resolve(name: str, fetched=download) -> Path:
     known = sorted(folder.name for folder in EMBEDDED.glob("*") if folder.is_dir())
     raise CheckpointError(
         f"there is no checkpoint {name!r}: it is neither a folder nor a Hub id (org/name) nor one of the embedded "
-        f"{', '.join(known) or 'checkpoints, of which there are none'}"
+        f"{', '.join(known) or 'checkpoints, of which there are none'}{near_miss(name, known)}"
     )
 
 
@@ -361,9 +362,11 @@ def _load(folder: Path, draft: PublishedDraft, target):
     Raise CheckpointError if the files or the memory do not suffice.
     """
     try:
-        return load_draft(folder.name, draft, weight_files(folder), target)
+        drafter = load_draft(folder.name, draft, weight_files(folder), target)
     except torch.OutOfMemoryError as error:
         raise _no_room(folder.name) from error
+    drafter.max_positions = draft.max_positions
+    return drafter
 
 
 def _load_small_lm(name: str, target) -> SmallLM:
@@ -499,8 +502,10 @@ def other_head(drafter, target) -> list[str]:
 def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
     """Write a draft in the released format: config.json and model.safetensors, in bfloat16.
 
-    `extra` are more fields of config.json. Each file is whole or not there.
+    The draft is for the positions of `target`. `extra` are more fields of config.json. Each file is
+    whole or not there.
     """
+    positions = target.max_positions
     config = {name: value for name, value in asdict(model.config).items() if value is not None}
     rope = {"rope_type": "default", **config.pop("rope_scaling", {})}
     rope["rope_theta"] = config.pop("rope_theta")
@@ -517,7 +522,7 @@ def save_draft(folder: Path, model, target, extra: dict | None = None) -> None:
         "dtype": "bfloat16",
         "layer_types": ["full_attention"] * model.config.num_hidden_layers,
         "tie_word_embeddings": False,
-        "max_position_embeddings": target.max_positions,
+        **({"max_position_embeddings": positions} if positions not in (None, sys.maxsize) else {}),
         "rope_parameters": rope,
         "target_layer_ids": list(model.config.target_layer_ids),
         **(extra or {}),

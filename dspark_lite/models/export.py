@@ -127,6 +127,11 @@ def _check_runs(name: str, engine: str, draft: PublishedDraft) -> None:
                 f"{name} is a {kind.architecture}, and speculators has drafts with Qwen3's layers alone; export a DSpark, a "
                 "DFlash, an Eagle3 or an MTP"
             )
+        if kind is MTP and config.ttt_length > 1:
+            raise CheckpointError(
+                f"{name} drafts {config.ttt_length} tokens a round, and what an MTP of speculators reads for the second is not "
+                "pinned by any reference; export an MTP of one draft"
+            )
         return
     runs = ENGINES[engine]
     if kind is MTP:

@@ -56,6 +56,26 @@ def fetch(name: str, patterns: list[str]) -> Path:
     return folder
 
 
+def upload(folder: str | Path, name: str, *, private: bool | None, token: str | None) -> str:
+    """Upload the files of a folder to the model "org/name", which is made if there is none. Return
+    its address.
+
+    Raise CheckpointError with cause and cure if the Hub refuses.
+    """
+    from huggingface_hub import HfApi
+
+    hub = HfApi(token=token)
+    try:
+        address = hub.create_repo(name, private=private, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=str(folder))
+    except Exception as error:  # the client raises errors of many libraries
+        cause, cure = _cause_and_cure(error)
+        raise CheckpointError(
+            f"{name!r} could not be uploaded to the Hub ({cause}); {cure}"
+        ) from error
+    return str(address)
+
+
 def _wanted(name: str, patterns: list[str]) -> dict:
     """Return the client's arguments for the files of a model that match `patterns`."""
     repository, _, revision = name.partition("@")

@@ -4,7 +4,7 @@ losses.
 A chain starts at an anchor, as a block does. Its first pass reads the target's feature before the
 anchor and the anchor itself. Pass k reads the output of pass k - 1 and the text's token k - 1 after
 the anchor (the training-time test of Li et al. 2025). It sees what it sees when drafting: every
-pair of a feature and its next token up to its own, then its own passes. MTP is a chain of one pass.
+pair of a feature and its next token up to its own, then its own passes. MTP-1 is a chain of one pass.
 Shapes: B sequences of n tokens, K anchors, g passes, N slots that count.
 """
 
@@ -33,6 +33,8 @@ def unrolled_hidden(
     hidden = hidden[torch.arange(len(ids), device=ids.device)[:, None], anchors - 1]
     own = []
     for k in range(tokens.shape[-1]):
+        if k:
+            hidden = drafter.fed_back(hidden)
         residual, inputs = drafter.layer_input(tokens[..., k], hidden)
         rope = drafter.rope(anchors - 1 + k)
         if k:
@@ -117,11 +119,14 @@ def mtp_loss(
     """
     ids, supervised, _, last_hidden, anchors, valid = batch
     tokens, loss_mask, _ = block_targets(ids, supervised, anchors, valid, drafter.gamma)
-    (hidden,) = unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
-    chosen = loss_mask[..., 0]
-    numerator = F.cross_entropy(
-        drafter.capped(drafter.lm_head(hidden[chosen])).float(),
-        tokens[..., 1][chosen],
-        reduction="sum",
-    )
-    return numerator, chosen.sum(), {"cross_entropy": numerator}
+    numerator, weight, decay = 0.0, 0.0, 1.0
+    for k, hidden in enumerate(
+        unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
+    ):
+        chosen = loss_mask[..., k]
+        logits = drafter.capped(drafter.lm_head(hidden[chosen])).float()
+        numerator = numerator + decay * F.cross_entropy(
+            logits, tokens[..., k + 1][chosen], reduction="sum"
+        )
+        weight, decay = weight + decay * chosen.sum(), decay * drafter.config.step_loss_decay
+    return numerator, weight, {"cross_entropy": numerator}

@@ -208,6 +208,7 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
         drafter.get_submodule(name.removesuffix(".weight")).weight = nn.Parameter(
             weight, requires_grad=False
         )
+    drafter.max_positions = target.max_positions
     drafter.logit_softcap = getattr(target.config, "final_logit_softcapping", None)
     return drafter
 

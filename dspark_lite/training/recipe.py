@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..common.errors import DSparkLiteError
+from ..common.errors import DSparkLiteError, near_miss
 from ..common.fingerprint import json_digest
 
 # Between these two, float32 holds every number that is computed from a field.
@@ -46,6 +46,7 @@ def read_fields(kind: type, fields: object, where: str):
     for name in sorted(fields.keys() - hints.keys()):
         raise DSparkLiteError(
             f"{where} has a field {name!r} that is not known; its fields are {', '.join(hints)}"
+            + near_miss(name, hints)
         )
     for known in dataclasses.fields(kind):
         required = known.default is known.default_factory is dataclasses.MISSING
@@ -193,8 +194,11 @@ class DraftShape:
     enable_confidence_head: bool | None = None
     confidence_head_with_markov: bool | None = None
     sample_from_anchor: bool | None = None
-    ttt_length: Count | None = None  # Eagle3's passes, in training and at most when drafting
-    step_loss_decay: float | None = None  # Eagle3's: a pass weighs this share of the one before
+    # Passes of Eagle3 and MTP, in training and at most when drafting. None: MTP's one.
+    ttt_length: Count | None = None
+    step_loss_decay: float | None = (
+        None  # of Eagle3 and MTP: a pass weighs this share of the one before
+    )
     intermediate_size: Count | None = None
     num_attention_heads: Count | None = None
     num_key_value_heads: Count | None = None

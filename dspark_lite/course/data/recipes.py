@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.errors import DSparkLiteError, near_miss
 from dspark_lite.common.files import (
     IN_CLONE,
     WORK,
@@ -290,6 +290,7 @@ def _file(name: str) -> Path:
     known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.json")))
     raise DSparkLiteError(
         f"there is no recipe {name!r}; recipes are {known}, or the path of a JSON file"
+        + near_miss(name, known.split(", "))
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
-from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.common.errors import DSparkLiteError, near_miss
 
 BENCHMARK_SEED = 980406  # of the shuffle, and plus the index of a sample of its random draws
 MAX_NEW_TOKENS = 2048
@@ -136,6 +136,7 @@ def check_benchmark(name: str) -> None:
     if name not in BENCHMARKS:
         raise DSparkLiteError(
             f"there is no benchmark {name!r}; benchmarks are {', '.join(BENCHMARKS)}"
+            + near_miss(name, BENCHMARKS)
         )
 
 

@@ -83,7 +83,7 @@ def _size(size: int) -> str:
 def _kind(kind: type, config) -> str:
     layers = f"{config.num_hidden_layers} layer{'s' * (config.num_hidden_layers > 1)}"
     if kind is MTP:
-        return f"{layers}, 1 draft a round"
+        return f"{layers}, {config.ttt_length} draft{'s' * (config.ttt_length > 1)} a round"
     if kind is Eagle3:
         return f"{layers}, {config.ttt_length} drafts a round, token by token"
     head = (

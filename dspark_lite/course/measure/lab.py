@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from dspark_lite.common.devices import named_device
-from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.errors import DSparkLiteError, RequestError, near_miss
 from dspark_lite.course.names import DOMAINS, PROFILES
 from dspark_lite.course.result_files import reference
 from dspark_lite.common.origin import check_origin, device_name, versions
@@ -77,7 +77,7 @@ class Lab:
         if name not in self.drafters and not elsewhere:
             raise DSparkLiteError(
                 f"there is no drafter {name!r} in this lab; drafters are {', '.join(self.drafters)}, "
-                "a folder or a Hub id (org/name)"
+                f"a folder or a Hub id (org/name){near_miss(name, self.drafters)}"
             )
         if self._held is None or self._held[0] != name:
             compiled, self._held = self._held and hasattr(self._held[1], "prepared"), None
