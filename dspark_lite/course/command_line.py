@@ -336,7 +336,7 @@ def _profile(options) -> dict:
 
 
 def _check_costs(options) -> dict:
-    """Whether a stored cost table is of this device, this target and these versions."""
+    """Check that a stored cost table is of this device, this target and these versions."""
     from dspark_lite.common.origin import why_stale
     from dspark_lite.scheduling.additive_costs import load_costs
     from .measure.journal import header
@@ -353,7 +353,8 @@ def _check_costs(options) -> dict:
 
 
 def _text_of(lab, names: list[str], folder: Path | None):
-    """Token ids [n] of the prompts of these benchmarks, one after the other; None where none is named."""
+    """Return the token ids [n] of the prompts of these benchmarks, one after the other; None where
+    none is named."""
     import torch
 
     from .measure.benchmarks import load_benchmark

@@ -181,17 +181,17 @@ class Row:
 
     @property
     def settled(self) -> list[int]:
-        """The tokens that the row has beyond those that the caller has seen."""
+        """Return the tokens that the row has beyond those that the caller has seen."""
         return [position.token for position in self.queue if position.settled]
 
     @property
     def anchor(self) -> int:
-        """The token that the row goes on from."""
+        """Return the token that the row goes on from."""
         return (self.settled or [self.newest])[-1]
 
     @property
     def cached(self) -> int:
-        """The number of tokens before the anchor."""
+        """Return the number of tokens before the anchor."""
         return self.prompt_length + self.written + len(self.settled) - 1
 
     def take(self, token: int, ended: bool) -> None:

@@ -23,8 +23,8 @@ class Outcome(NamedTuple):
 
     @property
     def tokens(self) -> list[int]:
-        """The accepted drafts and the token after them. A stop token among them ends the answer:
-        `Generation.add` drops what is behind it."""
+        """Return the accepted drafts and the token after them. A stop token among them ends the
+        answer: `Generation.add` drops what is behind it."""
         return [*self.drafts[: self.accepted], self.next_token]
 
 
@@ -116,7 +116,7 @@ class Generation:
 
     @property
     def accepted_length(self) -> float:
-        """Mean committed tokens per round, bonus included (tau); nan without a round."""
+        """Return the mean committed tokens per round, bonus included (tau); nan without a round."""
         if not self.rounds:
             return float("nan")
         return sum(r.committed for r in self.rounds) / len(self.rounds)

@@ -27,7 +27,7 @@ class Proposal:
 
     @property
     def confidence(self) -> torch.Tensor | None:
-        """The probability [B, g] that a token survives given that its predecessors did; None
+        """Return the probability [B, g] that a token survives given that its predecessors did; None
         without a confidence head."""
         return None if self.confidence_logits is None else torch.sigmoid(self.confidence_logits)
 

@@ -102,12 +102,12 @@ class Sequence:
 
     @property
     def block_size(self) -> int:
-        """The number of drafts in a block."""
+        """Return the number of drafts in a block."""
         return draft_length(self.gamma, self.drafter.gamma) if self.drafter else 0
 
     @property
     def room(self) -> list[int]:
-        """For each sequence, the number of drafts in the next block that can still count."""
+        """Return, for each sequence, the number of drafts in the next block that can still count."""
         return [self.block_size] * len(self.anchor)
 
     def draft(self) -> Proposal:
@@ -184,7 +184,7 @@ class Sequence:
         return outcomes
 
     def propose(self, length: int) -> Proposal:
-        """The drafter's part of `draft`: a block [B, length]."""
+        """Do the drafter's part of `draft`: propose a block [B, length]."""
         return self.drafter.propose(
             self.state,
             self.anchor,
@@ -291,7 +291,7 @@ class RequestSequence(Sequence):
 
     @property
     def room(self) -> list[int]:
-        """One token less than the answer lacks: the round draws the last one itself."""
+        """Return one token less than the answer lacks: the round draws the last one itself."""
         return [self.max_new_tokens - len(self.answer.token_ids) - 1]
 
     def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:

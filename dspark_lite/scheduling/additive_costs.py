@@ -27,7 +27,7 @@ class AdditiveCosts:
     for a CostTable in a policy.
 
     alpha and theta are linear between their probes and constant outside; `origin` says where it was
-    measured (None: not told). Raises RequestError for probes that do not increase, seconds that are
+    measured (None: not told). Raise RequestError for probes that do not increase, seconds that are
     not numbers, a bias or a sum that is not positive, lists of different lengths.
     """
 
@@ -79,8 +79,8 @@ class AdditiveCosts:
         return self.max_batch_tokens if requests <= self.bs_probes[-1] else 0
 
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the last
-        probes."""
+        """Return the seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the
+        last probes."""
         most = tokens[-1] if isinstance(tokens, range) else tokens
         if requests > self.bs_probes[-1] or most > self.max_batch_tokens:
             raise RequestError(
@@ -129,7 +129,7 @@ class AdditiveCosts:
         return cls(bias, bs_probes, alpha, m_probes, theta, origin)
 
     def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
-        """How far the sum is from measured steps, as shares of their seconds [n]."""
+        """Return the errors of the sum against measured steps, as shares of their seconds [n]."""
         predicted = [self.seconds(int(r), float(m)) for r, m in zip(requests, tokens)]
         return np.array(predicted) / np.asarray(seconds, dtype=float) - 1
 
@@ -160,6 +160,6 @@ def load_costs(path: Path | str) -> CostTable | AdditiveCosts:
 
 
 def _rises(values: np.ndarray, probes: np.ndarray) -> np.ndarray:
-    """How much of the way from each probe to the next lies below a value, [n, probes - 1], each
-    from 0 to 1."""
+    """Return how much of the way from each probe to the next lies below a value, [n, probes - 1],
+    each from 0 to 1."""
     return np.clip((values[:, None] - probes[:-1]) / np.diff(probes), 0, 1)

@@ -20,7 +20,7 @@ LAG = 2
 
 class Costs(Protocol):
     """What a step costs, by the requests that share it and the tokens that it verifies, anchors
-    included: a number of tokens, or a range of them. Raises RequestError beyond what was measured.
+    included: a number of tokens, or a range of them. Raise RequestError beyond what was measured.
     A table of steps per second is one (cost_table.py), a fitted line another (additive_costs.py).
     """
 

@@ -98,7 +98,7 @@ class Findings:
 
 def submissions(paths: list[Path]) -> list[Submission]:
     """Return what was handed in. In a folder the student is the name of the inner folder, or what
-    the file's name has before the lesson's. Raises RequestError if there is nothing."""
+    the file's name has before the lesson's. Raise RequestError if there is nothing."""
     found = []
     for path in paths:
         for file in sorted(path.rglob("*.ipynb")) if path.is_dir() else [path]:
@@ -135,7 +135,7 @@ def read(submission: Submission, asked: Path | None) -> None:
 
 
 def parsed(file: Path):
-    """Return a file's notebook. Raises RequestError with what is wrong with the file."""
+    """Return a file's notebook. Raise RequestError with what is wrong with the file."""
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text)
@@ -269,7 +269,7 @@ def noticed(findings: Findings, code: list, checker: str) -> str:
 
 
 def lesson_named(number: str | None) -> Path | None:
-    """Return the lesson of two digits, None for None. Raises RequestError if there is none."""
+    """Return the lesson of two digits, None for None. Raise RequestError if there is none."""
     found = [path for path in lesson_paths() if number and path.name[:2] == number]
     if number and not found:
         raise RequestError(f"there is no lesson {number}; a lesson's number has two digits")

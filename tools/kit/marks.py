@@ -110,7 +110,7 @@ def table(rows: list[dict], columns: list[str]) -> str:
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict]]:
-    """Return the columns and rows of a CSV. Raises RequestError if it cannot be read."""
+    """Return the columns and rows of a CSV. Raise RequestError if it cannot be read."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)

@@ -100,7 +100,7 @@ def root(node: ast.expr) -> str:
 
 
 def python(source: str) -> str:
-    """Return a cell's source as Python, its lines in their places. Raises SyntaxError."""
+    """Return a cell's source as Python, its lines in their places. Raise SyntaxError."""
     text = TransformerManager().transform_cell(TIMED.sub("", source).lstrip("\n") or "\n")
     ast.parse(text)
     return text

@@ -118,7 +118,7 @@ Save its notebook and hand in that file.
 
 
 def tracked() -> list[str]:
-    """Return the files that git tracks, relative to the root. Raises RequestError outside a
+    """Return the files that git tracks, relative to the root. Raise RequestError outside a
     clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:

@@ -806,7 +806,7 @@ def slots_measured(program) -> dict[str, Rows]:
 
 
 def one_slot_on(served: Service) -> Service:
-    """Each slot is read as the guess for the place before its own."""
+    """Read each slot as the guess for the place before its own."""
 
     def block_hidden(self, state, anchor):
         return DSpark.block_hidden(self, state, anchor).roll(-1, 1)
@@ -859,7 +859,7 @@ def head_measured(program) -> dict[str, Rows]:
 
 
 def biased_by_the_first(served: Service) -> Service:
-    """Every slot's bias is that of the anchor."""
+    """Give every slot the bias of the anchor."""
 
     def draw_block(self, hidden, anchor, temperature, generator):
         head, drafter = patients.altered(self.markov_head), patients.altered(self)
@@ -920,7 +920,7 @@ def chain_measured(program) -> dict[str, Rows]:
 
 
 def never_taken_back(eagle3):
-    """The cells of its own passes stay in the cache."""
+    """Leave the cells of its own passes in the cache."""
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         drawn = Eagle3.draw_chain(self, state, anchor, length, temperature, generator)
@@ -931,7 +931,8 @@ def never_taken_back(eagle3):
 
 
 def stale_feature(eagle3):
-    """Every pass reads the target's last feature, where later ones should read the pass before."""
+    """Let every pass read the target's last feature, where later ones should read the pass
+    before."""
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         waiting = state.waiting
@@ -947,7 +948,7 @@ def stale_feature(eagle3):
 
 
 def token_before(eagle3):
-    """Every pass but the first reads the token before the newest."""
+    """Let every pass but the first read the token before the newest."""
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         seen = [anchor]
@@ -963,7 +964,7 @@ def token_before(eagle3):
 
 
 def blind(eagle3):
-    """The target's features are not handed over."""
+    """Leave out the target's features: they are not handed over."""
 
     def project(self, features):
         return 0 * Eagle3.project(self, features)

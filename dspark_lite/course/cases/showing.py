@@ -42,7 +42,7 @@ class Case:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the cause was accused."""
+        """Return whether the cause was accused."""
         return self.found["cause"] in self.accused
 
     def measure(self, name: str) -> None:

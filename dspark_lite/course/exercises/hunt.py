@@ -22,14 +22,14 @@ PROMPT = "Please recommend a quiet place for lunch."
 
 
 def context_norm_left_out(service: Service) -> Service:
-    """The context's vectors enter without their norm."""
+    """Let the context's vectors enter without their norm."""
     drafter = altered(service.drafter)
     drafter.hidden_norm = torch.nn.Identity()
     return Service(service.target, drafter)
 
 
 def key_norms_left_out(service: Service) -> Service:
-    """The context's keys enter the cache without their norm."""
+    """Let the context's keys enter the cache without their norm."""
 
     def extend_context(self, cache, features):
         norms = [layer.self_attn.k_norm for layer in self.layers]
@@ -43,7 +43,7 @@ def key_norms_left_out(service: Service) -> Service:
 
 
 def context_late(service: Service) -> Service:
-    """The context's positions begin at 1; the block's are right."""
+    """Begin the context's positions at 1; the block's are right."""
 
     def extend_context(self, cache, features):
         late = altered(self, rope=lambda self, positions: DSpark.rope(self, positions + 1))

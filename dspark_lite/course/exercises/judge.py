@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
 
 def load(path: Path):
-    """Return the reader's file as a module; raises RequestError where it is missing or cannot be
+    """Return the reader's file as a module; raise RequestError where it is missing or cannot be
     run."""
     if not path.is_file():
         raise RequestError(
@@ -153,8 +153,8 @@ def answered(asked: str, check: Callable[[], str]) -> Finding:
 
 
 def _speculates(mine) -> str:
-    """Random tables as models: the text is the big one's own, in as many of its passes as a first
-    difference allows."""
+    """Check on random tables as models that the text is the big one's own, in as many of its passes
+    as a first difference allows."""
     generator, reference, passes = torch.Generator().manual_seed(0), load(EDITION), 0
     for case in range(20):
         big, little = torch.rand(2, 5, 5, generator=generator)
@@ -172,8 +172,8 @@ def _speculates(mine) -> str:
 
 
 def _speculated(module, tables, start, gamma: int):
-    """12 tokens after `start` by a module's `speculate`, with tables as big and little model; and
-    the big one's passes."""
+    """Return 12 tokens after `start` by a module's `speculate`, with tables as big and little
+    model, and the number of the big one's passes."""
     passes = []
 
     def big(ids):
@@ -296,8 +296,8 @@ def _admits(mine) -> str:
 
 
 def _shares(mine) -> str:
-    """Two requests that share steps, whose draft pays only if it is likely, against the target's
-    own distribution."""
+    """Check two requests that share steps, whose draft pays only if it is likely, against the
+    target's own distribution."""
     (target, drafters), prompts = toy_models(gamma=1), ((0,), (1, 0))
 
     def served(path):

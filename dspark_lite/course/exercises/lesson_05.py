@@ -187,8 +187,9 @@ WRONG_ROWS = {
 
 
 def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple[dict, dict, float]:
-    """Probability of each block that a learner's `draw_block` drafts, and of each text of a round's full length once the rule of lesson
-    02 has judged it, what is missing drawn from the target; mean tokens per round."""
+    """Return the probability of each block that a learner's `draw_block` drafts; of each text of a
+    round's full length by the rule of lesson 02, its missing tokens drawn from the target; and the
+    mean tokens per round."""
     rounds = list(outcomes(lambda path: _judged(learners, temperature, path, block)))
     blocks = summed((drafts, probability) for (drafts, _), probability in rounds)
     return blocks, *verifying.texts_of(
@@ -197,7 +198,8 @@ def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple
 
 
 def long_blocks(learners, temperature: float) -> dict[tuple[int, ...], float]:
-    """Probability of each block of all slots: with two, the first draft is the newest as well."""
+    """Return the probability of each block of all slots: with two, the first draft is the newest as
+    well."""
     return summed(
         (tuple(drafts), probability)
         for (drafts, _), probability in outcomes(
@@ -273,7 +275,8 @@ def judge_at(temperature: float, learners) -> None:
 
 
 def block_case(generator):
-    """Another draft, hidden states of one to six slots, an anchor, a temperature, and what the draws are seeded with."""
+    """Draw another draft, hidden states of one to six slots, an anchor, a temperature, and the seed
+    of the draws."""
     vocab, rank, hidden_size = (number(generator, low, 7) for low in (3, 1, 2))
     weights = {
         LM_HEAD: torch.randn(vocab, hidden_size, generator=generator),

@@ -229,12 +229,12 @@ COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
 
 
 def text_loss(log_q, p, labels):
-    """Cross-entropy [K, g] with the text."""
+    """Return the cross-entropy [K, g] with the text."""
     return -log_q.gather(-1, labels[..., None])[..., 0]
 
 
 def target_loss(log_q, p, labels):
-    """L1 distance [K, g] to the target."""
+    """Return the L1 distance [K, g] to the target."""
     return distance(p, log_q.exp())
 
 

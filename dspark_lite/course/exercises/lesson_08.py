@@ -153,7 +153,8 @@ HUNT_FORM = "`causes` is a dictionary, {1: cause, 2: cause, 3: cause}, and `look
 
 @checker
 def check_hunt(causes, looks, seed=hunt.SEED):
-    """`causes`: {program: mistake} of three programs, proven by `looks`: {program: [tensors]}, six of each at most."""
+    """Check `causes`: {program: mistake} of three programs, proven by `looks`: {program:
+    [tensors]}, six of each at most."""
     if not isinstance(finished(causes), dict) or not isinstance(finished(looks), dict):
         raise Mistake(HUNT_FORM)
     for program, right in hunt.secret(seed).items():
@@ -188,7 +189,7 @@ def judge_find(program: int, cause: str, looked: list[str], right: str) -> None:
 
 
 def is_tie(logits, ours, theirs, allowed):
-    """May rounding make the target choose either of two tokens?"""
+    """Return whether rounding may make the target choose either of two tokens."""
     return logits.max() - min(logits[ours], logits[theirs]) <= allowed
 
 
@@ -214,7 +215,8 @@ TIES = [
 
 
 def logits_case(generator):
-    """Three of six logits near the top, and any two of the six; all in sixteenths, so that some are just as far as is allowed."""
+    """Draw three of six logits near the top, and any two of the six; all in sixteenths, so that
+    some are just as far as is allowed."""
     sixteenths = torch.cat(
         [
             160 - torch.randint(4, (3,), generator=generator),
@@ -325,7 +327,7 @@ NOT_THIS = {  # (symptom, cause): why it cannot be
 
 @checker
 def check_diagnosis(diagnosis):
-    """`diagnosis`: {"A": cause, ...} for four symptoms."""
+    """Check `diagnosis`: {"A": cause, ...} for four symptoms."""
     if not isinstance(finished(diagnosis), dict):
         name = type(diagnosis).__name__
         raise Mistake(

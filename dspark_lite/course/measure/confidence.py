@@ -104,7 +104,7 @@ def observe_domains(
     lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None
 ) -> dict[str, Observations]:
     """Return observations of each domain or benchmark, from the prompts of the lab that
-    `part(texts)` selects; raises RequestError where those of one gave no whole block."""
+    `part(texts)` selects; raise RequestError where those of one gave no whole block."""
     observations = {
         domain: observe(
             lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal

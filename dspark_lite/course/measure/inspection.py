@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes in the file."""
+        """Return the bytes that the tensor takes in the file."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 

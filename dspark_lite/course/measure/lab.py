@@ -52,14 +52,15 @@ class Lab:
 
     @property
     def prepare(self):
-        """The `prepare` of `generate` for the lab's path: None, or the fast path with a backend."""
+        """Return the `prepare` of `generate` for the lab's path: None, or the fast path with a
+        backend."""
         if not self.fast:
             return None
         return partial(fast_path, backend=None if self.fast is True else self.fast)
 
     @property
     def drafters(self) -> list[str]:
-        """The names that `drafter` takes."""
+        """Return the names that `drafter` takes."""
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str | Path):
@@ -99,7 +100,7 @@ class Lab:
         return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:
-        """Return the text of token ids, special tokens left out; raises RequestError for what are
+        """Return the text of token ids, special tokens left out; raise RequestError for what are
         none."""
         try:
             return self.tokenizer.decode(token_ids, skip_special_tokens=True)
@@ -125,12 +126,12 @@ class Lab:
 
     @property
     def device_name(self) -> str:
-        """What the device calls itself, for labels of measurements."""
+        """Return what the device calls itself, for labels of measurements."""
         return device_name(self.device)
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions that a measurement should carry."""
+        """Return the versions that a measurement should carry."""
         return versions()
 
 

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def turned_round(self) -> bool:
-        """Whether the whole interval of a margin lies below zero."""
+        """Return whether the whole interval of a margin lies below zero."""
         return any(margin.high < 0 for margin in self.margins.values())
 
 
