@@ -256,6 +256,16 @@ def test_a_docstring_that_begins_otherwise_is_found(docstring, right):
     assert (name, opens_with_a_verb(found)) == ("lengths", right)
 
 
+def test_no_comment_stands_behind_a_closing_bracket():
+    """The formatter moves it there when a line gets too long; it belongs above the statement."""
+    found = {
+        name: re.findall(r"^\s*[])}]+:?,?\s+# (?!fmt: )(.*)", text, flags=re.M)
+        for name, text in tracked_text().items()
+        if name.endswith(".py")
+    }
+    assert {name: comments for name, comments in found.items() if comments} == {}
+
+
 def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     row = {
         "drafter": "plain",

@@ -133,10 +133,8 @@ def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_re
     hub, target, impatient
 ):
     hub.cuts[WEIGHTS] = [0] * 6
-    for name in (
-        "",
-        "@main",
-    ):  # at the first call nothing but small files comes; they are no whole checkpoint for the second
+    # The first call fetches small files only; they are no whole checkpoint for the second.
+    for name in ("", "@main"):
         assert_refused(
             rf"'{TARGET}{name}' is no folder here and could not be fetched .*; check the network and the disk and load it again",
             load_target,
@@ -324,10 +322,8 @@ def fresh_client(environment):
 def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path):
     """The released profile with embedded checkpoints in the place of the released ones; offline it may not ask the Hub."""
     models = {TARGET: {"main": EMBEDDED / "tiny-target"}, DRAFT: {"main": EMBEDDED / "tiny-dspark"}}
-    with (
-        Hub(models) as hub,
-        hub.used_here(tmp_path / "elsewhere"),
-    ):  # for what transformers would ask, which is nothing
+    # For what transformers would ask, which is nothing.
+    with Hub(models) as hub, hub.used_here(tmp_path / "elsewhere"):
         hub.gated = dict.fromkeys((TARGET, DRAFT), "hf_good")
         for others, tokens in (
             ({"HF_TOKEN": "hf_good"}, {"Bearer hf_good"}),

@@ -73,9 +73,9 @@ def test_a_block_drawn_wrongly_is_named_and_lossless(sentence, capsys):
     assert exercises.check_draw_block(wrong) is False and capsys.readouterr().out.endswith(
         f": {sentence}\n"
     )
-    if (
-        "most probable" not in sentence
-    ):  # the rule needs the distribution of the draw; here nothing was drawn
+    # The rule needs the distribution of the draw; where the most probable token is taken, nothing
+    # is drawn.
+    if "most probable" not in sentence:
         assert total_variation(exercises.blocks_and_texts(wrong, 0.5)[1], target_texts()) < EXACT
 
 

@@ -1002,10 +1002,8 @@ def test_batches_hold_every_row_once_and_rows_of_similar_length_and_another_seed
     assert sum(max(alike) - min(alike) for alike in by_batch) / 400 < 10, (
         "of random batches it is 240"
     )
-    for size, apart in (
-        (64, 100),
-        (400, 40),
-    ):  # also not within the 64 batches whose rows are sorted together
+    # Also not within the 64 batches whose rows are sorted together.
+    for size, apart in ((64, 100), (400, 40)):
         first, second = (
             sum(map(sum, half)) / (2 * size)
             for half in (by_batch[: size // 2], by_batch[size // 2 : size])

@@ -27,9 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(
-            stream, "reconfigure"
-        ):  # a console that cannot show every character shows the others
+        # A console that lacks a character shows another in its place.
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
         _check_results(options)
@@ -658,9 +657,8 @@ def _lessons(options) -> None:
         "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
         *options.arguments,
     ]
-    if (
-        os.name == "nt"
-    ):  # there execv would give the console back while JupyterLab still writes to it
+    # On Windows, execv would give the console back while JupyterLab still writes to it.
+    if os.name == "nt":
         sys.exit(subprocess.call(lab))
     os.execv(sys.executable, lab)
 

@@ -511,7 +511,7 @@ class GenerateBatch:
                 torch.zeros_like(row) if head.probs is None else head.probs.to(device)
                 for head, row in zip(heads, scores)
             ]
-        )  # [B, V]
+        )
         probs = probabilities(scores, 1.0)  # [B, V]
         keep = _keep_probabilities(probs, guess_probs, guesses, coins)  # [B]
         if isinstance(self.request.generator, RandomSource):

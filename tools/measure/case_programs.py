@@ -161,10 +161,8 @@ def loop_measured(program: Loop) -> dict[str, Rows]:
     doubt = program.noise * torch.randn(
         lab.target.vocab_size, generator=torch.Generator().manual_seed(0)
     )
-    right, rounds = (
-        0,
-        [],
-    )  # of a round: drafts kept, what it adds to each cache too much, whether the one before was whole
+    # Of a round: drafts kept, entries too many in each cache, whether the round before was whole.
+    right, rounds = 0, []
     for ids, wanted in zip(prompts, plain):
         answer, caches = [wanted[0]], [model.prefill(ids)[1] for model in models]
         unread, whole, before = answer[:], None, (0, 0)
@@ -302,12 +300,8 @@ def case_11() -> Recorded:
 
 # 07: a drafter that is shown its labels while it learns.
 
-STATES, SEEN, NEW, STEPS = (
-    8,
-    4000,
-    2000,
-    60,
-)  # tokens of a toy text, its length, of new text, steps of training
+# Tokens of a toy text, its length, that of a new text, steps of training.
+STATES, SEEN, NEW, STEPS = 8, 4000, 2000, 60
 
 
 class Training(NamedTuple):

@@ -68,9 +68,8 @@ viewcode_follow_imported_members = False
 def as_text(app, what, name, obj, options, lines):
     """Escape what reStructuredText would read as markup in a docstring: asterisks, bars,
     underscores."""
-    if lines and lines[0].startswith(
-        "Alias for field number"
-    ):  # of a named tuple: its docstring says what the fields are
+    # The fields of a named tuple, which its docstring explains.
+    if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     lines[:] = [
         "`".join(

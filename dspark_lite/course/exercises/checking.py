@@ -184,9 +184,8 @@ class Comparison:
     def result(self, function, case: tuple):
         """Return what `function` gives for a case; an exception that it raises is a result as well."""
         try:
-            answer = function(
-                *copy.deepcopy(case)
-            )  # a function that changes its arguments changes its own only
+            # A function that changes its arguments changes copies only.
+            answer = function(*copy.deepcopy(case))
         except (Unfinished, NotImplementedError):
             raise
         except Exception as error:

@@ -38,11 +38,8 @@ from .lesson_13 import RUNS, judge_run
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 RANDOM_CASES = 200
 MOST_TOKENS = 96  # of an answer that is compared
-JAGGED = [
-    9.0,
-    4.5,
-    4.2,
-]  # steps per second of 1, 2, 3 tokens: a second draft may pay where the first alone does not
+# Steps per second of 1, 2, 3 tokens: a second draft may pay where the first alone does not.
+JAGGED = [9.0, 4.5, 4.2]
 
 
 class Finding(NamedTuple):
@@ -224,17 +221,15 @@ def _lossless(mine, speeds: list[float] | None) -> str:
 
 def _schedules(mine) -> str:
     generator = torch.Generator().manual_seed(0)
-    if any(
-        mine.algorithm_1(torch.tensor([[0.5, 0.5]]), {1: 1.5, 2: 1.0, 3: 1.0}.get)
-    ):  # 1 * 1.5 against 1.5 * 1.0
+    # 1 * 1.5 against 1.5 * 1.0.
+    if any(mine.algorithm_1(torch.tensor([[0.5, 0.5]]), {1: 1.5, 2: 1.0, 3: 1.0}.get)):
         raise Mistake(
             "a token that leaves the throughput as it is was admitted; each one must raise it"
         )
     for case in range(RANDOM_CASES):
         requests, gamma = torch.randint(1, 5, (2,), generator=generator).tolist()
-        survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(
-            1
-        )  # many are equal, across requests too
+        # Many survivals are equal, across requests too.
+        survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(1)
         seconds = torch.rand(requests * (gamma + 1), generator=generator).cumsum(0)
         seconds += (1, 8, 32, 128)[case % 4]  # a token more costs much, or hardly anything
         table = CostTable(range(1, len(seconds) + 1), 1 / seconds)

@@ -179,10 +179,8 @@ check_speculate = Exercise(
 def example_answers() -> list[Generation]:
     """Return two answers, one of four rounds and one of two; the end of the first cut its last
     round."""
-    outcomes = [
-        [(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)],
-        [(7, 2, 3), (7, 1, 2)],
-    ]  # proposed, accepted, committed
+    # Of each round: proposed, accepted, committed.
+    outcomes = [[(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)], [(7, 2, 3), (7, 1, 2)]]
     rounds = [
         [Round(*outcome, [0] * outcome[0], [0] * outcome[2]) for outcome in answer]
         for answer in outcomes

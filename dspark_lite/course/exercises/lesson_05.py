@@ -87,12 +87,10 @@ check_transition_bias = Exercise(
 
 # The block: drawn in another way it is repaired by the rule, if its q is its own, and costs only length. So blocks are compared
 # first, then the texts that the rule of lesson 02 commits.
-ROUND_BASE = torch.tensor(
-    [[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6], [0.4, 0.1, -0.2]]
-)  # base logits [g, V]; the first favourite is not the anchor
-ROUND_TABLE = torch.tensor(
-    [[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]]
-)  # the bias after each token, [V, V]
+# Base logits [g, V]. The first favourite is not the anchor.
+ROUND_BASE = torch.tensor([[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6], [0.4, 0.1, -0.2]])
+# The bias after each token, [V, V].
+ROUND_TABLE = torch.tensor([[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]])
 TOY_DRAFT = SimpleNamespace(
     w={LM_HEAD: torch.eye(3), W1: torch.eye(3), W2: ROUND_TABLE.T.contiguous()},
     gamma=len(ROUND_BASE),

@@ -153,9 +153,10 @@ def given(grown, cache):
 
 
 _numbers = torch.Generator().manual_seed(43)
+# Embeddings of tokens, a matrix, a head.
 EMBEDDED, MIXED, HEAD = (
     torch.randn(shape, generator=_numbers) for shape in ((11, 4), (4, 4), (4, 11))
-)  # of tokens, a matrix, a head
+)
 
 
 def small_pass(cache, token, feature):

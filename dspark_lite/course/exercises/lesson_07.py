@@ -547,11 +547,12 @@ check_refusals = Exercise(
 # A head alone, on a backbone that is a constant.
 
 HEAD_TABLE = torch.randn(5, 5, generator=torch.Generator().manual_seed(8))
+# Base, wanted, tokens, counted.
 HEAD_BATCH = (
     *LOSS_CASE[:2],
     torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(9)),
     COUNTED,
-)  # base, wanted, tokens, counted
+)
 
 
 def losing_head(

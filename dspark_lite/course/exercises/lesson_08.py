@@ -195,9 +195,8 @@ def is_tie(logits, ours, theirs, allowed):
 
 NEAR, CLEAR = torch.tensor([10.0, 9.95, 9.9, 3.0, 2.98]), torch.tensor([10.0, 5.0, 4.0, 3.0, 2.0])
 CROWDED = torch.tensor([10.0, 9.99, 9.98, 3.0, 2.0])
-BELOW = torch.tensor(
-    [10.0, 9.95, 9.94, 3.0, 2.0]
-)  # two tokens near the top, whose distances add up to more than 0.08
+# Two tokens near the top, whose distances add up to more than 0.08.
+BELOW = torch.tensor([10.0, 9.95, 9.94, 3.0, 2.0])
 FLAT = torch.tensor([0.2, 0.0, 0.0, 0.0, 0.0])  # probabilities 0.04 apart, logits 0.2
 EXACT = torch.tensor([10.0, 9.5, 9.0, 3.0, 2.0])  # gaps that binary numbers hold exactly
 TIES = [

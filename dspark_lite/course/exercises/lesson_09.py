@@ -259,9 +259,8 @@ def head_case(generator):
     return logits, survived(accepted, right.shape[1]), grid, ece
 
 
-GRID = np.geomspace(
-    0.25, 4, 9
-)  # upwards and downwards: a fit that says nothing takes the first, whichever it is
+# Upwards and downwards: a fit that says nothing takes the first value, whichever it is.
+GRID = np.geomspace(0.25, 4, 9)
 check_sequential = Exercise(
     sequential,
     Comparison(

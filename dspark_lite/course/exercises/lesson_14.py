@@ -318,9 +318,9 @@ WOULD = {  # cause: what the chart or a test would show of it
 }
 
 
-FIRST_BEDS = range(
-    1, 8
-)  # of the lesson's ward: each of the round's six points decides one of them, and bed 1 is worked out
+# Beds of the lesson's ward: each of the round's six points decides one of them, and bed 1 is worked
+# out.
+FIRST_BEDS = range(1, 8)
 
 
 @checker

@@ -56,9 +56,8 @@ class SmallEngine:
         self.waiting, self.running, self.answers = [], {}, {}
         self.sps, self.chances, self.passes, self.prompts = lambda tokens: 1.0, {}, [], {}
         self.cache, self.states, self.entered = DynamicCache(config=target.config), {}, {}
-        self.keys = torch.zeros(
-            2, 0, dtype=torch.long, device=target.device
-        )  # request and position of what is cached
+        # Request and position of each cached token.
+        self.keys = torch.zeros(2, 0, dtype=torch.long, device=target.device)
 
     def read(self, tokens):
         """Read tokens {number: list of k} in one pass, each after what its request has read. Return

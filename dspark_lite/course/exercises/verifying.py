@@ -13,12 +13,10 @@ from .checking import Mistake, as_function, checker, finished
 from .random_cases import SEED, distributions, drawn
 
 DRAFTS = 2
-TARGET = torch.tensor(
-    [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]]
-)  # the next token after each last one, [V, V]
-DRAFTER = torch.tensor(
-    [[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]]
-)  # after a 0 two tokens are owed, 0 and 1
+# Distributions of the next token after each last one, [V, V].
+TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])
+# After a 0 two tokens are owed, 0 and 1.
+DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]])
 TABLES = TARGET, DRAFTER
 IN_WORDS = {1: "one", 3: "three"}
 BLOCKS = 1, 3  # other lengths of a block; with two drafts, the second row is the last one as well

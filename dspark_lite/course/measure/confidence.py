@@ -43,9 +43,8 @@ def observe(
     confidence head, and for answers too short for a block.
     """
     check_confidence_head(drafter)
-    if (
-        lab.max_new_tokens < drafter.gamma + 2
-    ):  # the first token comes from the prompt's pass, the last one follows the block
+    # The first token comes from the prompt's pass, the last one follows the block.
+    if lab.max_new_tokens < drafter.gamma + 2:
         raise RequestError(
             f"max_new_tokens is {lab.max_new_tokens}, too few for a whole block of {drafter.gamma} drafts; allow longer answers, of "
             f"{drafter.gamma + 2} tokens or more"
