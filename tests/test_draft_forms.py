@@ -135,7 +135,7 @@ def speculators(source: Path, folder: Path, layer=(), **fields) -> Path:
     return folder
 
 
-# Forms ---------------------------------------------------------------------------------------------------------------
+# Forms
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,7 +344,7 @@ def test_drafts_of_other_forms_are_not_exported(drafts, tmp_path, form, sentence
     )
 
 
-# Vocabularies --------------------------------------------------------------------------------------------------------
+# Vocabularies
 
 IDS = torch.tensor([2, 0])  # of three, in an order of their own
 
@@ -576,7 +576,7 @@ def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, t
     assert load_drafter(str(drafts / "dspark"), grown(target, VOCAB)).gamma == GAMMA
 
 
-# Positions and caches ------------------------------------------------------------------------------------------------
+# Positions and caches
 
 
 @pytest.mark.parametrize(
@@ -745,7 +745,7 @@ def test_what_keeps_no_keys_and_values_of_its_own_is_no_target(model):
     assert_refused("is no causal model with a cache of keys and values", Target, model())
 
 
-# Targets in wrappers -------------------------------------------------------------------------------------------------
+# Targets in wrappers
 
 
 class Wrapper(nn.Module):
@@ -876,7 +876,7 @@ def test_an_offloaded_target_drafts_with_the_drafts_own_tables(drafts, tmp_path,
     assert_refused("bare has no tensor .*, .* nor offloaded", CustomGenerate, lent, model)
 
 
-# Scale and soft cap --------------------------------------------------------------------------------------------------
+# Scale and soft cap
 
 
 def gemma(folder: Path, soft_cap: float | None) -> Target:

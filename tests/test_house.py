@@ -259,7 +259,7 @@ def test_a_docstring_that_begins_otherwise_is_found(docstring, right):
 def test_no_comment_stands_behind_a_closing_bracket():
     """The formatter moves it there when a line gets too long; it belongs above the statement."""
     found = {
-        name: re.findall(r"^\s*[])}]+:?,?\s+# (?!fmt: )(.*)", text, flags=re.M)
+        name: re.findall(r"^ *[])}]+:?,? +# (?!fmt: )(.*)", text, flags=re.M)
         for name, text in tracked_text().items()
         if name.endswith(".py")
     }

@@ -55,7 +55,7 @@ def folder(hub, model=TARGET, revision="main"):
     return hub.models[model][revision]
 
 
-# What is fetched -----------------------------------------------------------------------------------------------------
+# What is fetched
 
 
 def test_a_pair_loads_by_its_ids_and_writes_what_the_folders_write(hub, target):
@@ -126,7 +126,7 @@ def test_weights_of_other_formats_are_refused_and_stay_where_they_are(hub):
     assert sorted(hub.sent()) == NEEDED[:2]
 
 
-# A bad network -------------------------------------------------------------------------------------------------------
+# A bad network
 
 
 def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_rest(
@@ -189,7 +189,7 @@ def test_hashes_are_computed_once_and_again_for_a_file_that_is_fetched_anew(
     assert_refused("is not the file that the Hub lists", load_target, TARGET)
 
 
-# Answers of the Hub --------------------------------------------------------------------------------------------------
+# Answers of the Hub
 
 
 ANSWERS = {
@@ -268,7 +268,7 @@ def test_a_token_opens_a_gated_model_and_never_reaches_the_cdn(hub, target, monk
     assert {request.token for request in hub.requests if request.at == "cdn"} == {None}
 
 
-# Without a network ---------------------------------------------------------------------------------------------------
+# Without a network
 
 
 @pytest.mark.parametrize("lose", ["stop", "hangs_up", "down", "offline"])

@@ -33,7 +33,7 @@ def test_paper_refuses_what_it_does_not_have():
         paper.table1("Qwen3-4B", "mtp")
 
 
-# The exercises ----------------------------------------------------------------------------------------------------------
+# The exercises
 
 TOY, HIDDEN = exercises.TOY_DRAFT, exercises.ROUND_BASE
 

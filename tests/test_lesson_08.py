@@ -22,7 +22,7 @@ from dspark_lite.models.weights import memory_bytes
 from dspark_lite.course.measure import roofline
 
 
-# What is said of checkpoints ------------------------------------------------------------------------------------------
+# What is said of checkpoints
 
 
 @pytest.mark.parametrize("name", ["tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-dspark-rnn"])
@@ -124,7 +124,7 @@ def test_the_public_run_is_the_issues_and_names_its_source():
     )
 
 
-# The hunt -----------------------------------------------------------------------------------------------------------
+# The hunt
 
 PROOFS = {  # of each mistake: looks that leave no other
     "taps one layer early": ["taps of the target"],
@@ -231,7 +231,7 @@ def test_the_lessons_hunt_has_the_engines_mistake_and_its_report_says_what_a_loo
     assert lines[-1].endswith("could tell nothing: whatever was left agrees here")
 
 
-# Ties ----------------------------------------------------------------------------------------------------------------
+# Ties
 
 
 def test_parted_says_where_and_how_near():
@@ -249,7 +249,7 @@ def test_parted_says_where_and_how_near():
     )
 
 
-# Figures -------------------------------------------------------------------------------------------------------------
+# Figures
 
 
 def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():

@@ -58,7 +58,7 @@ from dspark_lite.course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_t
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
 
-# Anchors -------------------------------------------------------------------------------------------------------------
+# Anchors
 
 
 def test_anchors_are_distinct_supervised_positions_before_a_supervised_one():
@@ -184,7 +184,7 @@ def test_the_training_pass_scores_what_drafting_would_draw_from(text, name):
     ]
 
 
-# Losses --------------------------------------------------------------------------------------------------------------
+# Losses
 
 
 def logits_of(probs):
@@ -273,7 +273,7 @@ def test_a_training_weighs_the_terms_by_the_recipes_factors_and_lets_positions_d
         assert weight.item() == pytest.approx(2 * sum(math.exp(-k / decay) for k in range(GAMMA)))
 
 
-# The tokenizer -------------------------------------------------------------------------------------------------------
+# The tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -319,7 +319,7 @@ def test_the_chat_template_is_qwens_with_thinking_off(tokenizer, tmp_path):
     assert chat_ids(AutoTokenizer.from_pretrained(tmp_path), "Hi there") == ids
 
 
-# The optimisation loop -----------------------------------------------------------------------------------------------
+# The optimisation loop
 
 
 class Stop(Exception):
@@ -655,7 +655,7 @@ def test_half_a_line_of_a_log_is_left_out_and_a_line_that_is_no_record_named(tmp
         training.read_log(path)
 
 
-# Recipes -------------------------------------------------------------------------------------------------------------
+# Recipes
 
 
 @pytest.fixture(scope="module")

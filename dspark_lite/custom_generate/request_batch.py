@@ -328,8 +328,6 @@ class GenerateBatch:
         """Return whether nobody asks what the target makes of a row."""
         return self.padded(row) and not any(self.request.outputs)
 
-    # A round -------------------------------------------------------------------------------------
-
     @torch.inference_mode()
     def round(self, policy: Policy | None) -> None:
         """Play a round of the rows that join it. Their queues hold what comes of it."""
@@ -453,8 +451,6 @@ class GenerateBatch:
         for row, count, read in zip(rows, room, logits):
             for position in read[: count + 1]:
                 row.queue.append(Position(position, int(self.request.padding), settled=True))
-
-    # A step --------------------------------------------------------------------------------------
 
     def step(self) -> torch.Tensor:
         """Add a token to every row and return them, [B]."""

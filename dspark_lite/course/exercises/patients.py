@@ -49,7 +49,7 @@ def altered(model, **methods):
     return other
 
 
-# What the draft reads ---------------------------------------------------------------------------------------------------
+# What the draft reads
 
 
 def taps_early(service: Service) -> Service:
@@ -129,7 +129,7 @@ def target_scaled(service: Service) -> Service:
     return replace(service, target=altered(service.target, read=read))
 
 
-# How the draft computes -------------------------------------------------------------------------------------------------
+# How the draft computes
 
 
 def other_layout(service: Service) -> Service:
@@ -195,7 +195,7 @@ def head_left_out(service: Service) -> Service:
     return replace(service, drafter=drafter)
 
 
-# What the draft remembers ----------------------------------------------------------------------------------------------
+# What the draft remembers
 
 
 def block_kept(service: Service) -> Service:
@@ -255,7 +255,7 @@ def reads_again(service: Service) -> Service:
     return replace(service, drafter=altered(service.drafter, extend=extend, begin=begin))
 
 
-# How the service decides -----------------------------------------------------------------------------------------------
+# How the service decides
 
 
 def other_calibration(service: Service) -> Service:
@@ -287,7 +287,7 @@ def bonus_lost(service: Service) -> Service:
     return replace(service, rule=rule)
 
 
-# What is not lossless --------------------------------------------------------------------------------------------------
+# What is not lossless
 
 
 class _Through(RandomSource):
