@@ -86,7 +86,9 @@ class Sequence:
 
     `cache` and `state` cover every committed token except the newest, the `anchor` [B]. A round
     calls `draft`, `schedule`, `verify`, `accept` and `commit` in this order. Each runs inside
-    `observe(part)`, a context for whoever measures.
+    `observe(part)`, a context for whoever measures. `verify` sets what `commit` reads: `entering`
+    [B, k+1], the anchors and the drafts, and their `features` [B, k+1, taps * H] (None without
+    taps).
     """
 
     target: Target

@@ -67,7 +67,9 @@ class RowStore:
     entries; later ones are overwritten.
 
     It is the context of a drafter, and the cache of a pass of the target. The `joined` rows take
-    part in the next pass.
+    part in the next pass. `begin_pass` sets what holds until the next one: `longest`, the entries
+    of the longest row with the pass; `position` [R, L] of its tokens; `slot_index` [R * L], their
+    places in the store; `index` [R], the rows of the pass (None: all rows in their order).
     """
 
     def __init__(self, layers: int, rows: int, device: torch.device):

@@ -2,9 +2,9 @@
 lengths.
 
 A policy (decoding/proposal.py) gives lengths [R], each from 0 to a whole block; what goes beyond the
-drafted length is cut. The proposal holds the blocks of all requests that share a step. It keeps the output distribution exact
-when the decision about position k of a request looks at nothing drawn at k or later (paper, section
-3.2.2 and Appendix A).
+drafted length is cut. The proposal holds the blocks of all requests that share a step. A policy
+keeps the output distribution exact if its decision about position k of a request looks at nothing
+drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
 
 from typing import Protocol
@@ -75,23 +75,9 @@ def retrospective(cost_table: Costs) -> Policy:
 
 
 class LaggedTopK:
-    """The scheduler of the production system (section 5.2): how much to verify is decided from
-    confidences two steps old, so that the step can be prepared in time; what to verify, from the
-    current ones.
-
-    The budget is the optimum of the old survivals, found without an early stop; the draws of this
-    step take no part in it. The tokens with the highest current survival fill it. While there are
-    no old confidences, the budget is that of drafts which all survive. Where requests came or went
-    in between, the old survivals are taken as those of as many requests as there are now
-    (`resample_rows`).
-
-    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are
-    lossless for one reason: no draw helps decide whether it is verified. Algorithm 1 stops at the
-    first token that does not pay, before it reads a confidence that this token's draw has shaped.
-    Here the budget is older than all draws of the step, and a later position never outranks an
-    earlier one of its block. Algorithm 1 sees what is drafted now and gives up whatever lies behind
-    a bump of the cost table; this policy crosses bumps and gives up what the last two steps would
-    have told it, such as that a request has just become easy.
+    """The scheduler of the production system (section 5.2): the optimum of the survivals `lag` steps
+    ago is the budget, and the tokens with the highest current survival fill it. Lossless, because
+    the budget is older than all draws of the step (docs/scheduling.md compares it to Algorithm 1).
     """
 
     def __init__(self, cost_table: Costs, lag: int = LAG):

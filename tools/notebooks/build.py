@@ -5,11 +5,10 @@ text, keep the outputs.
 notebooks/solutions/NN_name.ipynb for every notebooks/src/NN_name.py, and notebooks/more/name.ipynb,
 which has no exercises and one edition, for every notebooks/src/more/name.py
 (tools/notebooks/fill.py says how a text names numbers). The readers' notebooks come without the
-workshop: what checks and fills the text runs in the build and stands in the solutions alone. It
-tries every lesson, prints the sentences
-that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
-sources and executes nothing. `--inputs-only` rewrites text, comments and imports and keeps the
-outputs.
+workshop: what checks and fills the text runs in the build and stands in the solutions alone. The
+build tries every lesson, prints the sentences that are no longer true, and exits 1 if there is one.
+`--check` compares what is committed with its sources and executes nothing. `--inputs-only` rewrites
+text, comments and imports and keeps the outputs.
 """
 
 import argparse
