@@ -34,7 +34,7 @@ TESTS = [
 ]
 # The slow tests, and every property test again with many more examples.
 SLOW_TESTS = [*PYTEST, "-m", "slow or hypothesis", "--hypothesis-profile", "thorough", "tests"]
-COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, what Python is told
+COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, the arguments of Python
     "lab": (
         "open the lessons in JupyterLab",
         "notebooks",
@@ -179,7 +179,7 @@ TABLES = (
     "drafts",
 )
 NEEDS = ["pyproject.toml", "requirements.txt"]
-STAMPS = {  # what is installed into an environment: the files that say what, and how pip is told
+STAMPS = {  # what is installed into an environment: the files that say what, and pip's arguments
     "course": (NEEDS, ["-e", ".", "-r", "requirements.txt"]),
     "tests": (NEEDS, ["-e", ".[dev]"]),
     "site": (NEEDS, ["-e", ".[site]"]),
@@ -256,12 +256,12 @@ def digest(wanted: str, folder: Path) -> str:
 def cpu_builds() -> dict[str, str]:
     """Return the variable that has pip take PyTorch's CPU build too, {} where that is not wanted.
 
-    It is wanted on Linux without an NVIDIA GPU, unless the reader has told pip where to look, and
+    It is wanted on Linux without an NVIDIA GPU, unless the reader has set where pip looks, and
     where the index can be reached."""
-    told = {"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS"} & set(
+    chosen = {"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS"} & set(
         os.environ
     )
-    if told or (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    if chosen or (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return {}
     if any(Path(driver).exists() for driver in NVIDIA):
         return {}

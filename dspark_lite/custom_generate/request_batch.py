@@ -6,8 +6,8 @@ join it: their texts run ahead of what the caller has seen, and wait in queues.
 
 If logits processors look at the text, they decide about a token when its turn comes. A row that
 runs ahead of them is a guess, which is verified like a draft: a token from the model's own
-distribution is kept with probability min(1, p / own), p being the processors'. So the rule is
-applied twice, and the result is the processors' distribution.
+distribution is kept with probability min(1, p / own). p: the processors' distribution, own:
+the model's. So the rule is applied twice, and the result is the processors' distribution.
 
 Shapes: B rows, R of them in a round, k drafts, V vocabulary.
 """
@@ -378,8 +378,8 @@ class GenerateBatch:
         )
 
     def runs_ahead(self, row: Row) -> bool:
-        """Settle a row that has tokens left, and return whether it joins a round before its turn:
-        if it is not a block ahead, and no EOS token waits in it.
+        """Settle a row that has tokens left. Return whether it joins the round early: it is at most
+        one block ahead, and no EOS token waits in it.
 
         Whether a row is settled must not depend on its drafts. It does not: only on earlier tokens.
         """

@@ -32,7 +32,7 @@ class Proposal:
         return None if self.confidence_logits is None else torch.sigmoid(self.confidence_logits)
 
     def cut(self, length: int) -> "Proposal":
-        """Return the first `length` positions; the block itself if it is no longer."""
+        """Return the first `length` positions; the block itself if it has at most `length` drafts."""
         if length >= self.tokens.shape[1]:
             return self
         logits = None if self.confidence_logits is None else self.confidence_logits[:, :length]

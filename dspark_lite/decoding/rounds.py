@@ -49,8 +49,8 @@ def generate(
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all). `gamma` drafts
     fewer tokens than the drafter's block. `stop_token_ids` defaults to the target's. `rule`
-    replaces `sampling.accept` (at temperature 0 `accept_greedy`). `prepare(target, drafter, gamma)` returns the target, the drafter and
-    the accept rule that decode in the place of these; `fast_path` (fast/) compiles them. It writes
+    replaces `sampling.accept` (at temperature 0 `accept_greedy`). `prepare(target, drafter, gamma)`
+    returns the (target, drafter, rule) to decode with; `fast_path` (fast/) compiles them. It writes
     the same tokens and takes a minute to prepare; it refuses forward hooks, autocast and quantised
     weights.
 

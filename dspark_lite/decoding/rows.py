@@ -1,8 +1,8 @@
 """Sequences of different lengths that share every pass of the target.
 
-The keys and values of all rows are in one padded store, each row's from its first entry on, and a
-mask hides what lies behind. A pass writes each row's tokens behind its own last one. So nothing
-moves, a rejected draft leaves no hole, and to roll back is to lower a length.
+The keys and values of all rows are in one padded store. Row b fills the first `lengths[b]` entries;
+a mask hides the rest. A pass writes each row's tokens behind its own last one. So nothing moves, a
+rejected draft leaves no hole, and to roll back is to lower a length.
 
 The blocks of a batch have one size, so a padded pass of verification has little padding and needs no
 new layout for attention: for 16 rows of the tiny pair it took 0.87 of the CPU time of the flat pass

@@ -23,11 +23,11 @@ ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "th
 
 
 class AdditiveCosts:
-    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands
-    for a CostTable in a policy.
+    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included). A
+    policy takes it like a CostTable.
 
     alpha and theta are linear between their probes and constant outside; `origin` says where it was
-    measured (None: not told). Raise RequestError for probes that do not increase, seconds that are
+    measured (None: unknown). Raise RequestError for probes that do not increase, seconds that are
     not numbers, a bias or a sum that is not positive, lists of different lengths.
     """
 
@@ -97,8 +97,8 @@ class AdditiveCosts:
 
     @classmethod
     def fit(cls, requests, tokens, seconds, origin: Origin | None = None) -> "AdditiveCosts":
-        """Return the sum nearest to measured steps: `seconds` [n] of steps of so many `requests`
-        [n] and `tokens` [n].
+        """Return the sum nearest to measured steps: `seconds` [n] of steps with `requests[i]`
+        requests and `tokens[i]` tokens.
 
         Least squares of the relative errors, with a probe at each number that occurs; neither more
         requests nor more tokens ever cost less, and the bias is at least LEAST_BIAS of the shortest
@@ -154,8 +154,8 @@ class AdditiveCosts:
 
 
 def load_costs(path: Path | str) -> CostTable | AdditiveCosts:
-    """Read a cost table of either form, told apart as SGLang does it. Raise CheckpointError as
-    their `load` do."""
+    """Read a cost table of either form, which a field decides, as in SGLang. Raise CheckpointError
+    as their `load` do."""
     return (AdditiveCosts if "bias_seconds" in read_object(Path(path)) else CostTable).load(path)
 
 

@@ -132,8 +132,8 @@ def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[s
 @dataclass(frozen=True)
 class STS:
     """Sequential temperature scaling: one temperature a position, the ECE of survival before and
-    after the fit, and the fingerprint of the draft whose confidence head it is for (empty: not
-    told).
+    after the fit, and the fingerprint of the draft whose confidence head it is for (empty:
+    unknown).
 
     Raise RequestError for temperatures that are not positive numbers.
     """

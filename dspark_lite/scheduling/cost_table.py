@@ -24,8 +24,8 @@ class CostTable:
     smaller one's speed holds. How many requests share the batch makes no difference.
 
     Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens`
-    (the largest measured size unless told), so a scheduler never fills a batch beyond it. `origin`
-    says where it was measured (None: not told). Raise RequestError for sizes that do not increase,
+    (by default the largest measured size), so a scheduler never fills a batch beyond it. `origin`
+    says where it was measured (None: unknown). Raise RequestError for sizes that do not increase,
     speeds that are not positive numbers, lists of different lengths, more than MOST_BATCH_TOKENS.
     """
 

@@ -101,12 +101,12 @@ class LaggedTopK:
         )
 
 
-def resample_rows(survival: torch.Tensor, requests: int) -> torch.Tensor:
+def resample_rows(survivals: torch.Tensor, requests: int) -> torch.Tensor:
     """Resample the rows of survivals [R, g] evenly to `requests` rows."""
-    rows = len(survival)
+    rows = len(survivals)
     if rows == requests:
-        return survival
-    return survival[torch.arange(requests, device=survival.device) * rows // requests]
+        return survivals
+    return survivals[torch.arange(requests, device=survivals.device) * rows // requests]
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
@@ -119,11 +119,11 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Return the verification lengths [R] of Algorithm 1 for survival probabilities [R, g].
 
     Tokens of survival above 0 are admitted in the order of their survival as long as each one
-    raises the expected throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the
-    first that does not ends it, so that no later, lower survival, which may know what was drawn,
-    can bring it back. Ties are admitted by position, then by request. A batch never grows beyond
-    what the table covers; where it does not even cover the anchors, nothing is verified. Raise
-    RequestError for survivals that are not probabilities or grow along a block.
+    raises the expected throughput theta = (R + sum of admitted survivals) * SPS(R + admitted). The
+    first token that does not stops the search, because later survivals may depend on its draw. Ties
+    are admitted by position, then by request. A batch never grows beyond what the table covers;
+    where it does not even cover the anchors, nothing is verified. Raise RequestError for survivals
+    that are not probabilities or grow along a block.
     """
     survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
@@ -134,31 +134,31 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     return _lengths(order, torch.minimum(fails.argmax(), candidates), survival.shape)
 
 
-def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
+def global_optimum(survivals: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Return verification lengths [R] with the highest expected throughput of all, the smallest
     batch where several have it.
 
     Lossy when the survivals are those of the step's own draws (`retrospective`).
     """
-    order, theta = throughput(survival, cost_table)
-    return _lengths(order, theta.argmax(), survival.shape)
+    order, theta = throughput(survivals, cost_table)
+    return _lengths(order, theta.argmax(), survivals.shape)
 
 
-def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
+def top_k(survivals: torch.Tensor, budget) -> torch.Tensor:
     """Return verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the
     highest survivals [R, g]."""
-    order, _ = _by_survival(survival)
-    return _lengths(order, budget, survival.shape)
+    order, _ = _by_survival(survivals)
+    return _lengths(order, budget, survivals.shape)
 
 
-def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
+def throughput(survivals: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the order in which tokens would be admitted, and the expected tokens per second
     (float64) after 0, 1, ... of them.
 
     The order holds indices into the positions-first view, position * R + request.
     """
-    order, ranked = _by_survival(survival)
-    requests, drafted = survival.shape
+    order, ranked = _by_survival(survivals)
+    requests, drafted = survivals.shape
     most = cost_table.most_tokens(requests)
     covered = min(requests * drafted, max(most - requests, 0))
     expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
@@ -167,21 +167,21 @@ def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor,
     return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1))
 
 
-def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _by_survival(survivals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return positions-first indices and float64 survivals, highest first; ties by position, so a
     prefix never has holes.
 
     Both are on the host, which reads the survivals [R, g] once. Raise RequestError unless they are
     probabilities that never grow along a block.
     """
-    if survival.ndim != 2:
+    if survivals.ndim != 2:
         raise RequestError(
-            f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]"
+            f"survival has shape {tuple(survivals.shape)}; it must be [requests, positions]"
         )
-    survival = survival.cpu()
-    ranked, order = survival.t().flatten().sort(descending=True, stable=True)  # nan comes first
+    survivals = survivals.cpu()
+    ranked, order = survivals.t().flatten().sort(descending=True, stable=True)  # nan comes first
     ranked = ranked.double()
-    falling = (survival[:, 1:] <= survival[:, :-1]).all()
+    falling = (survivals[:, 1:] <= survivals[:, :-1]).all()
     if len(ranked) and not (falling and ranked[0] <= 1 and ranked[-1] >= 0):
         raise RequestError(
             "survival holds a number that is not a probability or is larger than the one before it; give "

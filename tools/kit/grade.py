@@ -2,7 +2,7 @@
 
 What is handed in is a lesson's notebook, as its reader saved it. What its notebook calls "Correct."
 is a point: the exercises are run again, in the notebook's order, with the statements that they use
-and with the course's function in the place of a wrong one, as in the lesson. The rest of the lesson
+and with the course's function instead of a wrong one, as in the lesson. The rest of the lesson
 is not run. After a checker, the hidden cases are asked (tools/kit/hidden, or a folder of your own):
 random ones, drawn anew with each seed. That is why neither nbgrader nor otter-grader does it: both
 run a notebook from top to bottom, a lesson's minutes for each reader, and both keep their tests in

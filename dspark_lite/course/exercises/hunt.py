@@ -191,7 +191,7 @@ class Hunt:
             )
 
 
-def told(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
+def findings_of(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
     """Return (tensor, whether it differs, causes that it rules out among those that the looks
     before left) of each look at a program with a mistake."""
     left, findings = set(MISTAKES), []
@@ -204,10 +204,10 @@ def told(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
 
 
 def report(looks: dict[int, list[str]], seed: int = SEED) -> None:
-    """Print what each look told, and which told nothing."""
+    """Print what each look ruled out, and which could rule out nothing."""
     for program, cause in secret(seed).items():
         print(f"program {program}: {cause}")
-        for tensor, seen, ruled_out in told(cause, looks[program]):
+        for tensor, seen, ruled_out in findings_of(cause, looks[program]):
             what = (
                 f"rules out {', '.join(sorted(ruled_out))}"
                 if ruled_out

@@ -174,7 +174,7 @@ def judge_find(program: int, cause: str, looked: list[str], right: str) -> None:
         raise Mistake(
             f"program {program}: there is no tensor {unknown[0]!r}; `hunt.tensors` lists the names."
         )
-    for tensor, seen, ruled_out in hunt.told(right, looked):
+    for tensor, seen, ruled_out in hunt.findings_of(right, looked):
         if cause in ruled_out:
             raise Mistake(
                 f"program {program}: with {cause!r} the tensor {tensor!r} would {'be equal' if seen else 'differ'}, and you saw that "

@@ -291,7 +291,7 @@ def bonus_lost(service: Service) -> Service:
 
 
 class _Through(RandomSource):
-    """Draws by `change(probs)` in the place of probs, from the random source that it stands before."""
+    """A random source that draws by `change(probs)`, from another `source`."""
 
     def __init__(self, source: Randomness, change: Callable[[torch.Tensor], torch.Tensor]):
         self.source, self.change = source, change
@@ -375,7 +375,7 @@ PLACES = (7, 4, 5, 6, 11, 13, 14, 1, 2, 3, 8, 9, 10, 12)
 
 
 class Patient:
-    """A bed of the ward: a service with one mistake, of which nothing is told."""
+    """A bed of the ward: a service with one mistake, which is not named."""
 
     def __init__(self, cause: str):
         self._mistake = {**CAUSES, **QUIET}[cause]

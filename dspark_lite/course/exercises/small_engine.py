@@ -42,8 +42,8 @@ class SmallEngine:
 
     `waiting` holds (number, prompt) in the order of arrival, `running` the answer so far by number,
     `answers` the finished ones; prompts and answers are lists of token ids. `sps(tokens)` gives the
-    steps per second of a step that verifies so many tokens; at first each step is as fast as
-    another, so that whole blocks pay.
+    steps per second of a step that verifies `tokens` tokens. By default every step takes equally
+    long, so whole blocks are verified.
     """
 
     def __init__(self, target, drafter, slots, longest, stop=(), temperature=0.0, generator=None):

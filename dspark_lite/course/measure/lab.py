@@ -247,8 +247,8 @@ def _number_format(asked: str | None) -> torch.dtype | None:
 
 
 def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
-    """Let this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that
-    it may take, None on a CPU.
+    """Let this process take at most `gigabytes` * 10^9 bytes of a GPU (None: all of it). Return the
+    bytes that it may take, None on a CPU.
 
     Raise RequestError for what is no number above 0.
     """

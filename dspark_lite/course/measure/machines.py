@@ -83,7 +83,7 @@ class PassTime:
     free: float = 0.0
 
     def seconds(self, requests: float, tokens: float) -> float:
-        """Return the seconds of a pass over so many tokens of so many requests."""
+        """Return the seconds of a pass over `tokens` tokens of `requests` requests."""
         return (
             self.fixed + self.per_request * requests + self.per_token * max(tokens - self.free, 0.0)
         )
@@ -102,14 +102,14 @@ class StepTime:
     drafted: int = 0
 
     def seconds(self, requests: float, tokens: float) -> float:
-        """Return the seconds of a step that verifies so many tokens, anchors included."""
+        """Return the seconds of a step that verifies `tokens` tokens, anchors included."""
         return self.draft.seconds(requests, requests * self.drafted) + self.verify.seconds(
             requests, tokens
         )
 
     def costs(self, requests: int, tokens: int) -> AdditiveCosts:
-        """Return the step as additive costs up to so many requests and tokens; they are equal at
-        whole numbers."""
+        """Return the step as additive costs up to `requests` and `tokens`; they are equal at whole
+        numbers."""
         draft, verify = self.draft, self.verify
         probed = _bends(requests, draft.free / self.drafted if self.drafted else 0.0)
         alpha = [self.seconds(r, 0) - draft.fixed - verify.fixed for r in probed]

@@ -1,7 +1,6 @@
 """Math: stories with three-digit numbers, worked in several steps of addition, subtraction, multiplication and halving.
 
-A story has a keeper, goods and a town; how it is told, and in which of three styles it is worked, depends on the town's
-voice. Every equation is right, and the last sentence holds the result that is checked.
+A story has a keeper, goods and a town. The town's voice decides its words, and in which of three styles it is worked. Every equation is right, and the last sentence holds the result that is checked.
 """
 
 import random
