@@ -138,7 +138,7 @@ def drawing(change):
         ),
         (
             exercises.check_draw_block,
-            exercises.block_drawn(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
+            exercises.draw_block_variant(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
             "something is drawn at random without `generator`",
         ),
     ],

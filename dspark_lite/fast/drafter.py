@@ -40,7 +40,7 @@ class StaticChainState(ChainState):
         self.cache.load(state.cache)
         self.waiting.copy_(state.waiting)
 
-    def pair(
+    def take_pairs(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all tokens [1, t] and the feature before each, [1, t, H]. `commit` counts them."""

@@ -302,7 +302,7 @@ class ChainAppendView:
             torch.as_tensor(index, device=store.device) for index in (slots, first, last, entered)
         )
 
-    def pair(
+    def take_pairs(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the newly committed tokens that make an entry, and the feature before each of them.

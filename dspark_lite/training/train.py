@@ -114,7 +114,7 @@ def train_draft(
     return drafter.eval()
 
 
-def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
+def check_patience(recipe: DraftRecipe, allowance: Allowance | None) -> None:
     """Raise DSparkLiteError if a recipe has a `patience` that cannot end its training."""
     if recipe.patience is None:
         return
