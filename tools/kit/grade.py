@@ -171,8 +171,8 @@ def ask(lesson: Path, cells: list, rules: Rules) -> Findings:
 
     while True:
         ours, theirs = PROCESSES.Pipe()
-        told = [{"source": cell.source, "metadata": dict(cell.metadata)} for cell in cells]
-        task = {"lesson": str(lesson), "cells": told, "skipped": skipped, "seed": rules.seed}
+        sent = [{"source": cell.source, "metadata": dict(cell.metadata)} for cell in cells]
+        task = {"lesson": str(lesson), "cells": sent, "skipped": skipped, "seed": rules.seed}
         task |= {"known": findings.known(), "hidden": list(map(str, rules.hidden))}
         arguments = (theirs, json.dumps(task))
         process = PROCESSES.Process(target=serve, args=arguments, daemon=True)
@@ -192,19 +192,19 @@ def listen(pipe, findings: Findings, seconds: float) -> str | None:
     step, patience = "starting", STARTING
     while True:
         try:
-            told = json.loads(pipe.recv_bytes()) if pipe.poll(patience) else None
+            message = json.loads(pipe.recv_bytes()) if pipe.poll(patience) else None
         except (EOFError, ConnectionError):
-            told = None
-        if told is None and step == "starting":
+            message = None
+        if message is None and step == "starting":
             raise RequestError("the grader's own process did not start; see above")
-        if told is None:
+        if message is None:
             said = f"took longer than {seconds:g} seconds, or ended Python"
             if step.startswith("check_"):
                 findings.verdicts.setdefault(step.split()[0], {})[step] = False, f"it {said}"
             else:
                 findings.noticed.append((step, f"{said}; the statement was left out"))
             return step
-        kind, *rest = told
+        kind, *rest = message
         if kind in ("finished", "again"):
             return rest[0] if rest else None
         if kind == "begun":

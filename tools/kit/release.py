@@ -259,13 +259,13 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
     for path in lesson_paths():
         title = read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ")
         lessons.append(f"- [{title}](notebooks/{path.name})")
-    told = {
+    fields = {
         "title": REPOSITORY.split("/")[1],
         "version": VERSION,
         "lessons": "\n".join(lessons),
         "rule": RULE,
     }
-    write_text(out / "README.md", README.format(**told))
+    write_text(out / "README.md", README.format(**fields))
     commands = [name for name, (_, needs, *_) in COMMANDS.items() if (out / needs).exists()]
     write_text(out / "Makefile", MAKEFILE.format(commands=" ".join(commands)))
     files = sorted(path for path in out.rglob("*") if path.is_file())

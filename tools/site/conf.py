@@ -125,9 +125,9 @@ def describe(app, pagename, templatename, context, doctree):
     told = html.escape(told[:200])
     titled = html.escape(f"{context.get('title', project)} · {project}")
     context["metatags"] = context.get("metatags", "") + (
-        f'<meta name="description" content="{told}">'
+        f'<meta name="description" content="{about}">'
         f'<meta property="og:title" content="{titled}">'
-        f'<meta property="og:description" content="{told}">'
+        f'<meta property="og:description" content="{about}">'
         f'<meta property="og:image" content="{SHARED}">'
     )
 

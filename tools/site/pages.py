@@ -140,7 +140,7 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
         if any(is_wide(output) for output in told):  # the theme lets it have the margin, too
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), "full-width"]
         cell.outputs = [
-            shown for output in told if not is_stub(output) for shown in with_widget(output)
+            shown for output in seen if not is_stub(output) for shown in with_widget(output)
         ]
         if "exercise" in cell.metadata.get("tags", []):
             door = nbformat.v4.new_output("display_data", {"text/html": exercise_door(path)})

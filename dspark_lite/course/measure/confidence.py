@@ -216,16 +216,16 @@ def calibration_report(
     }
 
 
-def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
-    before = by_position(found.logits, found.accepted)
-    after = by_position(found.logits, found.accepted, sts.temperatures)
-    floor = [ece_floor(predicted) for predicted in survivals(found.logits, sts.temperatures).T]
+def _report_rows(domain: str, observed: Observations, sts: STS) -> list[dict]:
+    before = by_position(observed.logits, observed.accepted)
+    after = by_position(observed.logits, observed.accepted, sts.temperatures)
+    floor = [ece_floor(predicted) for predicted in survivals(observed.logits, sts.temperatures).T]
     return [
         {
             "domain": domain,
             "position": k + 1,
             "temperature": temperature,
-            "survived": float((found.accepted > k).mean()),
+            "survived": float((observed.accepted > k).mean()),
             "ece_floor": floor[k],
             **{f"{name}_before": before[name][k] for name in before},
             **{f"{name}_after": after[name][k] for name in after},

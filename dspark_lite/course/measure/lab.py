@@ -237,13 +237,13 @@ def setup(
     return Lab(profile, loaded, texts, seed, fast)
 
 
-def _number_format(asked: str | None) -> torch.dtype | None:
-    """Return the number format that is asked for (None: left to the device)."""
-    if asked not in (None, *NUMBER_FORMATS):
+def _number_format(name: str | None) -> torch.dtype | None:
+    """Return the number format called `name` (None: left to the device)."""
+    if name not in (None, *NUMBER_FORMATS):
         raise RequestError(
-            f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}"
+            f"the number format is {name!r}; it must be one of {', '.join(NUMBER_FORMATS)}"
         )
-    return asked and getattr(torch, asked)
+    return name and getattr(torch, name)
 
 
 def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
@@ -253,15 +253,15 @@ def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | Non
     Raise RequestError for what is no number above 0.
     """
     try:
-        asked = None if gigabytes is None else float(gigabytes)
+        cap = None if gigabytes is None else float(gigabytes)
     except (ValueError, TypeError):
-        asked = -1.0
-    if asked is not None and not asked > 0:
+        cap = -1.0
+    if cap is not None and not cap > 0:
         raise RequestError(f"the memory cap is {gigabytes!r} GB; it must be a number above 0")
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     total = torch.cuda.get_device_properties(device).total_memory
-    most = total if asked is None else int(min(total, 1e9 * asked))
+    most = total if cap is None else int(min(total, 1e9 * cap))
     torch.cuda.set_per_process_memory_fraction(
         most / total, torch.cuda.current_device() if device.index is None else device.index
     )

@@ -435,7 +435,7 @@ def held_loads(machine: Machine, loads=LOADS) -> list[int]:
 
 
 def compare(
-    found: dict[str, Replayed],
+    by_policy: dict[str, Replayed],
     load: int,
     domains: np.ndarray,
     against: dict[str, str] | None = None,
@@ -443,9 +443,9 @@ def compare(
     """Return a row for each policy replayed at a load: tokens a second in all and for each user,
     and `gains`, the fraction by which they are above those of the policies `against`, {name of
     the gain: policy}; a resample draws the same requests, domain by domain, for all policies."""
-    against, names = against or {}, list(found)
+    against, names = against or {}, list(by_policy)
     base = [names.index(policy) for policy in against.values()]
-    shares = np.stack([replayed.shares for replayed in found.values()], 1)  # [A, policies, 2]
+    shares = np.stack([replayed.shares for replayed in by_policy.values()], 1)  # [A, policies, 2]
 
     def rates_and_gains(groups):
         tokens, seconds = np.moveaxis(sum(group.sum(1) for group in groups), -1, 0)
@@ -457,7 +457,7 @@ def compare(
     [values] = rates_and_gains([group[None] for group in groups])
     ends = interval_of(rates_and_gains, groups)
     rows = {}
-    for index, (policy, replayed) in enumerate(found.items()):
+    for index, (policy, replayed) in enumerate(by_policy.items()):
         estimates = [Estimate(*map(float, three)) for three in zip(values[index], *ends[:, index])]
         rows[policy] = {
             "policy": policy,
