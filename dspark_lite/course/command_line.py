@@ -189,7 +189,8 @@ def _check_new_tokens(count: int) -> None:
 
 
 def _prompted_lab(options, prompts: int | None):
-    """The lab of a command that takes `prompts` prompts of each domain, of each benchmark or of the file that is named (None: 200, the paper's)."""
+    """Return the lab of a command that takes `prompts` prompts of each domain, or of each benchmark
+    or the file that is named (None: 200, as in the paper)."""
     from .measure import benchmarks
 
     names, seed = _benchmarks(options), options.seed

@@ -93,7 +93,8 @@ class RunningRequest:
 
     @property
     def draft_limit(self) -> int:
-        """The drafts of the next round that can count: the round draws the last token itself."""
+        """Return the drafts of the next round that can count: the round draws the last token
+        itself."""
         most = self.answer.request.num_speculative_tokens
         return self.lacking - 1 if most is None else min(self.lacking - 1, most)
 

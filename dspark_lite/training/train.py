@@ -68,7 +68,7 @@ def train_draft(
     are deleted first. Raise DSparkLiteError for a recipe that cannot be trained and for losses that
     are not finite.
     """
-    check_end(recipe, allowance)
+    check_patience(recipe, allowance)
     if recipe.micro_batch and processes().num_processes > 1:
         raise DSparkLiteError(
             f"recipe {recipe.name} has a micro_batch, which works in one process only; remove it, or run "

@@ -121,8 +121,8 @@ def describe(app, pagename, templatename, context, doctree):
     """Say in a page's head what it is about, for whoever shares or searches it."""
     if doctree is None:
         return
-    told = next(filter(None, map(words, doctree.findall(nodes.paragraph))), "")
-    told = html.escape(told[:200])
+    about = next(filter(None, map(words, doctree.findall(nodes.paragraph))), "")
+    about = html.escape(about[:200])
     titled = html.escape(f"{context.get('title', project)} · {project}")
     context["metatags"] = context.get("metatags", "") + (
         f'<meta name="description" content="{about}">'

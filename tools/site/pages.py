@@ -136,8 +136,8 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
             continue
         cell.metadata["mystnb"] = fold(cell)
         # without data: numbers for the text
-        told = [output for output in cell.outputs if output.get("data", True)]
-        if any(is_wide(output) for output in told):  # the theme lets it have the margin, too
+        seen = [output for output in cell.outputs if output.get("data", True)]
+        if any(is_wide(output) for output in seen):  # the theme lets it have the margin, too
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), "full-width"]
         cell.outputs = [
             shown for output in seen if not is_stub(output) for shown in with_widget(output)

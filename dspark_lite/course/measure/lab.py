@@ -89,7 +89,7 @@ class Lab:
 
     def encode(self, prompt: str | Prompt, *, enable_thinking: bool | None = None) -> torch.Tensor:
         """Return token ids [1, n] of a user's first turn, chat template applied, or of a prompt of
-        a file (`enable_thinking` None: as the lab); raises RequestError for what is no text."""
+        a file (`enable_thinking` None: as the lab). Raise RequestError for what is no text."""
         thinking = self.enable_thinking if enable_thinking is None else enable_thinking
         if isinstance(prompt, Prompt):
             ids = prompt.token_ids(self.tokenizer, enable_thinking=thinking)
