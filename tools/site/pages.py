@@ -72,9 +72,9 @@ def linked(text: str, page: str, pages: set[str]) -> str:
             return match[0]
         where = address(match[2], page, pages)
         kind = "external" if where.startswith("http") else "internal"
-        told = citations().get(where.partition(CITED)[2], "")
-        said = f' aria-description="{html.escape(told)}"' if told else ""
-        return f'<a class="reference {kind}" href="{where}"{said}>{match[1]}</a>'
+        citation = citations().get(where.partition(CITED)[2], "")
+        description = f' aria-description="{html.escape(citation)}"' if citation else ""
+        return f'<a class="reference {kind}" href="{where}"{description}>{match[1]}</a>'
 
     return LINK.sub(anchor, text)
 
