@@ -5,7 +5,7 @@ from functools import cached_property
 
 import torch
 
-# An answer that is wrong in one case of a hundred passes all of these with a chance below one per cent
+# An answer that is wrong in one case of a hundred passes them all with a chance below one per cent
 RANDOM_CASES = 500
 SEED = 55
 
