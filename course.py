@@ -34,7 +34,7 @@ TESTS = [
 ]
 # The slow tests, and every property test again with many more examples.
 SLOW_TESTS = [*PYTEST, "-m", "slow or hypothesis", "--hypothesis-profile", "thorough", "tests"]
-COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, what Python is told
+COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, the arguments of Python
     "lab": (
         "open the lessons in JupyterLab",
         "notebooks",
@@ -179,7 +179,7 @@ TABLES = (
     "drafts",
 )
 NEEDS = ["pyproject.toml", "requirements.txt"]
-STAMPS = {  # what is installed into an environment: the files that say what, and how pip is told
+STAMPS = {  # what is installed into an environment: the files that say what, and pip's arguments
     "course": (NEEDS, ["-e", ".", "-r", "requirements.txt"]),
     "tests": (NEEDS, ["-e", ".[dev]"]),
     "site": (NEEDS, ["-e", ".[site]"]),
@@ -208,14 +208,14 @@ def start(command: list[str], folder: str = ".", **variables: str) -> int:
     return subprocess.call(command, cwd=ROOT / folder, env=settings() | variables)
 
 
-def must(code: int, hint: str = "") -> None:
+def exit_on_failure(code: int, hint: str = "") -> None:
     """End this program with a program's exit code unless that is 0."""
     if code:
         print(hint, end="", file=sys.stderr)
         sys.exit(code)
 
 
-def asked(folder: Path, code: str) -> str:
+def python_output(folder: Path, code: str) -> str:
     """Return what an environment's Python prints, "" if there is none or it does not run."""
     try:
         return subprocess.run([python(folder), "-c", code], capture_output=True, text=True).stdout
@@ -225,11 +225,11 @@ def asked(folder: Path, code: str) -> str:
 
 def make_environment(folder: Path) -> None:
     """Make an environment unless it has a Python that runs and pip. Clear one whose Python is gone."""
-    runs = asked(folder, "print(1)")
-    if not runs or not asked(folder, "import pip; print(1)"):
+    runs = python_output(folder, "print(1)")
+    if not runs or not python_output(folder, "import pip; print(1)"):
         print(f"Installing the course into {folder.name} (about 1.5 GB on disk)", flush=True)
         anew = ["--clear"] if folder.exists() and not runs else []
-        must(start([sys.executable, "-m", "venv", *anew, str(folder)]))
+        exit_on_failure(start([sys.executable, "-m", "venv", *anew, str(folder)]))
 
 
 def constraints(folder: Path) -> str:
@@ -247,7 +247,7 @@ def digest(wanted: str, folder: Path) -> str:
     """Return a hash of all that decides what is installed: files, versions, Python, the repository's place."""
     files, arguments = STAMPS[wanted]
     texts = [(ROOT / file).read_text(encoding="utf-8") for file in files]
-    runs = asked(folder, "import sys; print(sys.version)")
+    runs = python_output(folder, "import sys; print(sys.version)")
     whole = "\0".join([*texts, *arguments, constraints(folder), runs, str(ROOT)])
     return hashlib.sha256(whole.encode()).hexdigest()
 
@@ -256,12 +256,12 @@ def digest(wanted: str, folder: Path) -> str:
 def cpu_builds() -> dict[str, str]:
     """Return the variable that has pip take PyTorch's CPU build too, {} where that is not wanted.
 
-    It is wanted on Linux without an NVIDIA GPU, unless the reader has told pip where to look, and
+    It is wanted on Linux without an NVIDIA GPU, unless the reader has set where pip looks, and
     where the index can be reached."""
-    told = {"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS"} & set(
+    chosen = {"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_FIND_LINKS"} & set(
         os.environ
     )
-    if told or (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+    if chosen or (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return {}
     if any(Path(driver).exists() for driver in NVIDIA):
         return {}
@@ -294,7 +294,7 @@ def install(wanted: str) -> None:
     hint = (
         "pip looked in wheelhouse/ alone: run python course.py wheelhouse, or delete that folder\n"
     )
-    must(
+    exit_on_failure(
         start([python(folder), *INSTALL, *STAMPS[wanted][1], "-c", str(pins)], **places),
         hint if offline else "",
     )
@@ -327,7 +327,7 @@ def main() -> None:
         for wanted in arguments or ["course"]:
             install(wanted)
     elif name == "wheelhouse" and not arguments:
-        must(
+        exit_on_failure(
             start(
                 [
                     sys.executable,
@@ -353,7 +353,7 @@ def main() -> None:
         tables = (ROOT / "tools" / "notebooks" / "readme.py").exists()
         if name in TABLES and tables and "--check" not in arguments:
             code = start([python(environment()), "-m", "tools.notebooks.readme"]) or code
-        must(code)
+        exit_on_failure(code)
     else:
         sys.exit(usage())
 

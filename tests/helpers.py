@@ -18,7 +18,7 @@ from dspark_lite.models.checkpoints import load_target, save_draft
 from dspark_lite.training.recipe import DraftRecipe, read_fields
 from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 
-# A pair of checkpoints -----------------------------------------------------------------------------------------------
+# A pair of checkpoints
 
 VOCAB, GAMMA = 11, 4
 PROMPT = torch.tensor([[1, 2, 3, 4, 1, 2]])
@@ -95,7 +95,7 @@ def shard(folder):
     )
 
 
-# The tiny lab --------------------------------------------------------------------------------------------------------
+# The tiny lab
 
 SHORT = 64  # tokens of an answer, where a test needs no more
 
@@ -120,7 +120,7 @@ def short_answers(monkeypatch):
     monkeypatch.setitem(NEW_TOKENS, "tiny", SHORT)
 
 
-# Wrong verification lengths -----------------------------------------------------------------------------------------
+# Wrong verification lengths
 
 # Policies for a step of four requests and blocks of four drafts: what each gives is refused, and with which words.
 BAD_LENGTHS = {
@@ -144,7 +144,7 @@ BAD_LENGTHS = {
 }
 
 
-# Recipes -------------------------------------------------------------------------------------------------------------
+# Recipes
 
 
 def recipe_of(fields, **changes):
@@ -157,7 +157,7 @@ def recipe_of(fields, **changes):
     return read_fields(DraftRecipe, {**fields, **changes, **inner}, "recipe")
 
 
-# Figures -------------------------------------------------------------------------------------------------------------
+# Figures
 
 
 def written(fig):
@@ -179,7 +179,7 @@ def drawn(axes):
     }
 
 
-# Commands ------------------------------------------------------------------------------------------------------------
+# Commands
 
 
 def refused(capfd, *arguments):
@@ -190,7 +190,7 @@ def refused(capfd, *arguments):
     return err
 
 
-# Recipes of a training that takes seconds ----------------------------------------------------------------------------
+# Recipes of a training that takes seconds
 
 LANGUAGE_MODEL = {
     "name": "mini",

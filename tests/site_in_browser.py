@@ -267,9 +267,8 @@ def test_a_round_is_whole_in_its_page_and_moves_only_where_motion_is_wanted(visi
         sheet = place.locator(".stage svg").bounding_box()
         assert sheet["x"] >= 0 and sheet["x"] + sheet["width"] <= SIZES[size]["width"]
         letters = []
-        for _ in range(
-            2
-        ):  # at the step that is shown first, which may have none, and at the first one
+        # At the step that is shown first, which may have none, and at the first one.
+        for _ in range(2):
             letters += place.locator(".stage text").evaluate_all(
                 "(texts) => texts.map((one) => one.getBoundingClientRect()).filter((one) => one.width)"
                 ".map((one) => [one.left, one.right, one.height])"

@@ -204,7 +204,7 @@ def _has_mask(indices) -> bool:
     return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
 
 
-# What is replaced ----------------------------------------------------------------------------------------------------
+# What is replaced
 
 
 class _Backend:

@@ -1,19 +1,21 @@
 """Bets: their questions, the verdict, the score, and that no reader's notebook shows an answer beforehand."""
 
 import json
+from importlib import import_module
 
 import nbformat
 import pytest
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
-from dspark_lite.course.bets import asking, score
+from dspark_lite.course.bets import score
 from dspark_lite.course.bets.questions import BELIEFS, by_lesson, is_right, question, questions
 from dspark_lite.course.exercises import progress
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.site import pages
 
+BET = import_module("dspark_lite.course.bets.bet")  # `bet` of the package is the function
 CHOICE = {
     "question": "Which?",
     "why": "So it is.",
@@ -38,14 +40,14 @@ def asked(monkeypatch):
     """A function that returns a shown bet on CHOICE or NUMBER, with what it displays as a list."""
 
     def make(which):
-        monkeypatch.setattr(asking, "question", lambda name: which)
+        monkeypatch.setattr(BET, "question", lambda name: which)
         shown = []
         monkeypatch.setattr(
             widgets, "display", lambda faces, raw, metadata: shown.append((faces, metadata))
         )
         noted = []
-        monkeypatch.setattr(asking, "note_bet", lambda *given: noted.append(given))
-        return asking.bet("00 x"), shown, noted
+        monkeypatch.setattr(BET, "note_bet", lambda *given: noted.append(given))
+        return BET.bet("00 x"), shown, noted
 
     return make
 

@@ -2,6 +2,7 @@
 shows a verdict."""
 
 import json
+from importlib import import_module
 from itertools import combinations
 
 import nbformat
@@ -11,8 +12,8 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets import score
 from dspark_lite.course.bets.questions import lessons_with_a_case
-from dspark_lite.course.cases import case, files, showing
-from dspark_lite.course.cases.files import read_case, scene
+from dspark_lite.course.cases import case, records
+from dspark_lite.course.cases.records import read_case, scene
 from dspark_lite.course.cases.own_file import SEED
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
@@ -20,6 +21,7 @@ from tools.measure import cases as measured
 from tools.measure.case_programs import Recorded
 from tools.site import pages
 
+CASE = import_module("dspark_lite.course.cases.case")  # `case` of the package is the function
 NUMBERS = lessons_with_a_case()
 LETTERS = 60  # of a line of a result, which a narrow page shows
 SMALL = {
@@ -41,7 +43,7 @@ SMALL = {
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_case_can_be_decided_and_every_part_says_something(number):
-    found = files.read_case(number)
+    found = records.read_case(number)
     measurements, suspects = found["measurements"], found["suspects"]
     assert found["title"] and found["story"].endswith(".") and found["why"].endswith(".")
     assert 4 <= len(measurements) <= 6 and 3 <= len(suspects) <= 5
@@ -55,10 +57,10 @@ def test_a_case_can_be_decided_and_every_part_says_something(number):
         )
     decisive = [
         chosen
-        for chosen in combinations(measurements, files.MOST)
-        if files.left(found, chosen) == [found["cause"]]
+        for chosen in combinations(measurements, records.MOST)
+        if records.left(found, chosen) == [found["cause"]]
     ]
-    assert 0 < len(decisive) < len(list(combinations(measurements, files.MOST)))
+    assert 0 < len(decisive) < len(list(combinations(measurements, records.MOST)))
     assert found["title"] not in found["cause"] and found["cause"] not in found["story"]
 
 
@@ -77,7 +79,7 @@ DEAR = {"00", "03", "04", "05", "06", "11"}  # whose programs run the tiny model
     ],
 )
 def test_what_is_recorded_is_what_the_faulty_code_gives(number):
-    found = files.read_case(number)
+    found = records.read_case(number)
     recorded = {name: m["result"] for name, m in found["measurements"].items()}
     assert measured.results(number) == recorded | (
         {"seen": found["seen"]} if "seen" in found else {}
@@ -109,7 +111,7 @@ def test_a_measurement_that_gives_the_same_for_a_suspect_cannot_speak_against_it
     ],
 )
 def test_an_accusation_is_answered_by_name_with_what_speaks_against_it(taken, suspect, said):
-    assert files.answer(SMALL, taken, suspect) == said
+    assert records.answer(SMALL, taken, suspect) == said
 
 
 @pytest.fixture
@@ -118,8 +120,8 @@ def played(monkeypatch):
 
     def make(with_widgets):
         noted = []
-        monkeypatch.setattr(files, "read_case", lambda number: SMALL)
-        monkeypatch.setattr(showing, "note_case", lambda *given: noted.append(given))
+        monkeypatch.setattr(records, "read_case", lambda number: SMALL)
+        monkeypatch.setattr(CASE, "note_case", lambda *given: noted.append(given))
         monkeypatch.setattr(widgets, "display", lambda *faces, **more: None)
         if not with_widgets:
             monkeypatch.setattr(widgets, "anywidget", None)
@@ -216,14 +218,14 @@ def test_a_lesson_shows_its_case_and_its_student_edition_no_verdict(number):
         ]
         (output,) = outputs
         text = output.data["text/markdown"]
-        assert (files.read_case(number)["why"] in text) is solved
+        assert (records.read_case(number)["why"] in text) is solved
         assert number == "14" or json.loads(output.metadata[WEB])["numbers"] == scene(number)
 
 
 def test_a_page_plays_every_case():
     places = pages.case_places()
     assert places.count("course-case") == len(NUMBERS)
-    assert all(json.dumps(files.read_case(number)["title"])[1:-1] in places for number in NUMBERS)
+    assert all(json.dumps(records.read_case(number)["title"])[1:-1] in places for number in NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -238,9 +240,9 @@ def test_case_14_is_measured_anew_unless_it_is_the_recorded_one(
     if own:
         file.write_text("")
     asked = []
-    monkeypatch.setattr(showing, "own_file", lambda: file)
+    monkeypatch.setattr(CASE, "own_file", lambda: file)
     monkeypatch.setattr(
-        showing, "own_file_case", lambda seed: asked.append(seed) or files.read_case("14")
+        CASE, "own_file_case", lambda seed: asked.append(seed) or records.read_case("14")
     )
-    showing.case("14", seed=seed)
+    CASE.case("14", seed=seed)
     assert asked == [seed] * measured

@@ -30,7 +30,7 @@ from dspark_lite.models.weights import target_weights
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import DraftRecipe, DraftShape
 
-# What fits -----------------------------------------------------------------------------------------------------------
+# What fits
 
 
 def test_a_saved_draft_loads_as_the_same_model_in_the_released_format(pair, target):
@@ -225,7 +225,7 @@ def test_logits_are_float32_whatever_the_weights(pair):
     assert proposal.fc.weight.dtype == torch.bfloat16
 
 
-# What does not -------------------------------------------------------------------------------------------------------
+# What does not
 
 
 @pytest.mark.parametrize(

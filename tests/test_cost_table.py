@@ -209,7 +209,7 @@ def test_the_command_writes_both_files(capsys, tmp_path):
     assert not (tmp_path / "never.json").exists()
 
 
-# Where it was measured -------------------------------------------------------------------------------------------------
+# Where it was measured
 
 
 def test_a_table_keeps_where_it_was_measured_beside_what_sglang_reads(tmp_path):

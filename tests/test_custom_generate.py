@@ -382,7 +382,7 @@ def test_every_answer_to_a_prompt_has_its_own_place_in_the_batch(model, dspark):
     ] == [True] * 4
 
 
-# Distributions -------------------------------------------------------------------------------------------------------
+# Distributions
 
 STEPS = 4
 
@@ -721,7 +721,7 @@ def test_an_answer_may_fill_the_last_learned_position(seed):
         )
 
 
-# Ends ----------------------------------------------------------------------------------------------------------------
+# Ends
 
 
 class RowsEndApart(StoppingCriteria):
@@ -849,7 +849,7 @@ def test_a_stop_string_ends_the_answer_where_it_ends_the_plain_one(tiny, stops):
     )
 
 
-# Models and drafters -------------------------------------------------------------------------------------------------
+# Models and drafters
 
 
 def test_the_model_keeps_its_modes_also_where_it_fails(pair):
@@ -939,7 +939,7 @@ def test_a_streamer_in_a_thread_shows_the_plain_text(tiny):
     assert shown == plain and dspark.answers[0].rounds
 
 
-# Batches -------------------------------------------------------------------------------------------------------------
+# Batches
 
 
 class Favours(LogitsProcessor):

@@ -327,7 +327,7 @@ def test_a_pass_stores_the_tapped_layers_alone_and_the_same_numbers(monkeypatch,
     assert all(state is not None for state in stored.pop().hidden_states)
 
 
-# Stop tokens ---------------------------------------------------------------------------------------------------------
+# Stop tokens
 
 
 def cut_at(rounds, tokens):
@@ -473,7 +473,7 @@ def test_stop_tokens_default_to_all_of_the_targets(plain, monkeypatch, ends):
         assert answer.token_ids == plain[0][:5], "ids that are given replace the target's"
 
 
-# Options -------------------------------------------------------------------------------------------------------------
+# Options
 
 
 def verifying_one(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -551,7 +551,7 @@ def test_no_option_of_generate_is_left_out():
     }
 
 
-# Sampling ------------------------------------------------------------------------------------------------------------
+# Sampling
 
 
 @pytest.mark.parametrize("name", [None, *DRAFTERS])
@@ -569,7 +569,7 @@ def test_a_sampled_text_repeats_with_its_seed(name):
     assert first == again != other
 
 
-# The host ------------------------------------------------------------------------------------------------------------
+# The host
 
 
 class HostQuestions(TorchFunctionMode):
@@ -619,7 +619,7 @@ def test_the_host_is_asked_once_a_round_and_once_more_by_a_policy(name, policy, 
     assert len(host.asked) == of_prompt + len(run.rounds) + of_policies, host.asked
 
 
-# Errors --------------------------------------------------------------------------------------------------------------
+# Errors
 
 
 @pytest.mark.parametrize(

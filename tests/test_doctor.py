@@ -65,7 +65,7 @@ def model(found, role):
     return next(row for row in found["models"] if row["role"] == role)
 
 
-# Without a network, without a GPU ------------------------------------------------------------------------------------
+# Without a network, without a GPU
 
 
 def test_offline_and_without_a_gpu_it_answers_from_what_is_known(offline, tmp_path, capsys):
@@ -123,7 +123,7 @@ def test_a_disk_without_room_is_told(offline, monkeypatch, capsys):
     assert "the disk has no room for it: set HF_HOME" in capsys.readouterr().out
 
 
-# GPUs ----------------------------------------------------------------------------------------------------------------
+# GPUs
 
 
 def test_a_t4_gets_float16_and_the_released_profile(offline, monkeypatch, capsys):
@@ -153,7 +153,7 @@ def test_a_gpu_that_is_taken_gets_the_tiny_profile_and_does_not_hold_the_pair(of
     assert "does not fit" in "\n".join(doctor.machine_report(found))
 
 
-# With a Hub ----------------------------------------------------------------------------------------------------------
+# With a Hub
 
 
 def test_a_model_that_is_not_whole_is_not_called_cached(served, tmp_path, monkeypatch):
@@ -172,7 +172,7 @@ def test_what_the_cache_holds_is_not_to_be_downloaded(offline, monkeypatch):
     assert "to download: 0 bytes" in "\n".join(doctor.machine_report(doctor.examine()))
 
 
-# One way to the Hub --------------------------------------------------------------------------------------------------
+# One way to the Hub
 
 
 def test_an_estimate_fetches_a_config_and_nothing_else_and_leaves_no_half_checkpoint(

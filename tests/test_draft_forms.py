@@ -135,7 +135,7 @@ def speculators(source: Path, folder: Path, layer=(), **fields) -> Path:
     return folder
 
 
-# Forms ---------------------------------------------------------------------------------------------------------------
+# Forms
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,10 +154,10 @@ def test_what_a_draft_leaves_out_is_the_targets(drafts, target, tmp_path, kind):
     )
 
 
-@pytest.mark.parametrize("lent", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_written_in_the_form_of_speculators_it_is_the_same_draft(
-    drafts, target, tmp_path, kind, lent
+    drafts, target, tmp_path, kind, shared
 ):
     command = export(str(drafts / kind), "speculators", tmp_path / "out", "org/target")
     assert (
@@ -178,7 +178,7 @@ def test_written_in_the_form_of_speculators_it_is_the_same_draft(
     )
     assert [layer - 1 for layer in taps] == list(read.config.target_layer_ids)
     assert config.get("num_nextn_predict_layers") == (1 if kind == "mtp" else None)
-    if lent:
+    if shared:
         set_tensors(tmp_path / "out", without_lent)
     assert_same(target, drafts / kind, tmp_path / "out")
 
@@ -344,7 +344,7 @@ def test_drafts_of_other_forms_are_not_exported(drafts, tmp_path, form, sentence
     )
 
 
-# Vocabularies --------------------------------------------------------------------------------------------------------
+# Vocabularies
 
 IDS = torch.tensor([2, 0])  # of three, in an order of their own
 
@@ -510,20 +510,20 @@ def assert_lossless_without_the_added_ids(target, drafter, known: int, gamma: in
 
 
 @pytest.mark.parametrize(
-    ("kind", "lent"),
+    ("kind", "shared"),
     [
-        pytest.param(kind, lent, marks=() if (kind, lent) in QUICK else ENUMERATED)
+        pytest.param(kind, shared, marks=() if (kind, shared) in QUICK else ENUMERATED)
         for kind in KINDS
-        for lent in (False, True)
+        for shared in (False, True)
     ],
 )
 def test_a_target_whose_vocabulary_has_grown_is_served_as_it_is_and_nothing_is_drafted_from_the_padding(
-    tmp_path, kind, lent
+    tmp_path, kind, shared
 ):
     small, drafters = toy_models(vocab_size=2, gamma=2)
     lend(small, drafters[kind])
     save_draft(tmp_path / "draft", drafters[kind], small)
-    if lent:
+    if shared:
         set_tensors(tmp_path / "draft", without_lent)
     target = grown(small, 1)
     drafter = load_drafter(str(tmp_path / "draft"), target)
@@ -576,7 +576,7 @@ def test_a_vocabulary_that_differs_by_more_than_padding_is_another_one(drafts, t
     assert load_drafter(str(drafts / "dspark"), grown(target, VOCAB)).gamma == GAMMA
 
 
-# Positions and caches ------------------------------------------------------------------------------------------------
+# Positions and caches
 
 
 @pytest.mark.parametrize(
@@ -745,7 +745,7 @@ def test_what_keeps_no_keys_and_values_of_its_own_is_no_target(model):
     assert_refused("is no causal model with a cache of keys and values", Target, model())
 
 
-# Targets in wrappers -------------------------------------------------------------------------------------------------
+# Targets in wrappers
 
 
 class Wrapper(nn.Module):
@@ -842,7 +842,7 @@ def shadow(model, part: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["input", "output"])
-def test_weights_that_are_no_plain_tensors_are_not_lent_and_train_no_draft(drafts, part):
+def test_weights_that_are_no_plain_tensors_are_not_shared_and_train_no_draft(drafts, part):
     target = load_target(str(drafts / "target"))
     recipe = DraftRecipe(
         "new", 0, 1, 1, 0.01, "float32", DraftShape(1, (0,), block_size=3, mask_token_id=1)
@@ -872,11 +872,11 @@ def test_an_offloaded_target_drafts_with_the_drafts_own_tables(drafts, tmp_path,
         drafted = CustomGenerate(name, model)
         text = model.generate(PROMPT, **options, custom_generate=drafted)
         assert torch.equal(text, whole.generate(PROMPT, **options))
-    lent = str(bare(drafts / "dspark", tmp_path / "bare"))
-    assert_refused("bare has no tensor .*, .* nor offloaded", CustomGenerate, lent, model)
+    shared = str(bare(drafts / "dspark", tmp_path / "bare"))
+    assert_refused("bare has no tensor .*, .* nor offloaded", CustomGenerate, shared, model)
 
 
-# Scale and soft cap --------------------------------------------------------------------------------------------------
+# Scale and soft cap
 
 
 def gemma(folder: Path, soft_cap: float | None) -> Target:

@@ -64,7 +64,7 @@ def assert_same(first, second):
         torch.testing.assert_close(first.confidence, second.confidence, atol=1e-5, rtol=0)
 
 
-# The protocols -------------------------------------------------------------------------------------------------------
+# The protocols
 
 
 def parameters(kind, method):
@@ -106,7 +106,7 @@ def test_contexts_and_policies_are_called_as_the_protocol_says():
             assert parameters(type(context), method) == parameters(Context, method)
 
 
-# Attention -----------------------------------------------------------------------------------------------------------
+# Attention
 
 
 @pytest.mark.parametrize("rows", [None, 1, 3])
@@ -132,7 +132,7 @@ def test_three_query_heads_share_each_key_head(rows):
         )
 
 
-# The context cache ---------------------------------------------------------------------------------------------------
+# The context cache
 
 
 def test_the_cache_grows_past_its_first_buffer():
@@ -227,7 +227,7 @@ def test_a_text_that_came_in_pieces_is_drafted_like_one_that_was_read_at_once(na
         assert_same(proposal_of(drafter, state, next_anchor), wanted)
 
 
-# Draft length and batch ----------------------------------------------------------------------------------------------
+# Draft length and batch
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -263,7 +263,7 @@ def test_a_batch_of_two_is_two_rows(name):
         )
 
 
-# Heads ---------------------------------------------------------------------------------------------------------------
+# Heads
 
 
 def expected_biases(kind, head, previous, hidden):
@@ -416,7 +416,7 @@ def test_dflash_draws_every_position_by_itself():
     assert proposal.confidence is None and drafter.name == "dflash"
 
 
-# Prompt lookup and the small LM --------------------------------------------------------------------------------------
+# Prompt lookup and the small LM
 
 
 @pytest.mark.parametrize(
@@ -589,7 +589,7 @@ def test_the_small_model_drafts_what_it_would_write_itself():
         text = torch.cat([text, logits.argmax(-1, keepdim=True)], 1)
 
 
-# Work ----------------------------------------------------------------------------------------------------------------
+# Work
 
 
 def tokens_through(module, work):

@@ -96,7 +96,7 @@ def test_a_round_reads_the_new_tokens_and_its_own_drafts_only(name, context):
     assert seen == [3] + [1] * drafter.gamma
 
 
-# Checkpoints ---------------------------------------------------------------------------------------------------------
+# Checkpoints
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_tensor_names_are_those_of_the_released_layout():
         assert set(DRAFTERS["eagle3"].state_dict()) == set(tensors.keys())
 
 
-# Training ------------------------------------------------------------------------------------------------------------
+# Training
 
 
 def training_batch(drafter):

@@ -158,7 +158,7 @@ def test_acceptance_is_totalled_by_position_as_an_evaluation_does():
     assert answers[0].acceptance.rounds == len(answers[0].rounds)
 
 
-# Texts ---------------------------------------------------------------------------------------------------------------
+# Texts
 
 
 @pytest.fixture(scope="module")

@@ -110,7 +110,7 @@ def test_macro_gain_compares_the_same_prompts():
     assert (gain.value, gain.low, gain.high) == pytest.approx((0.2, 0.2, 0.2))
 
 
-# On the tiny profile -------------------------------------------------------------------------------------------------
+# On the tiny profile
 
 HEADER = {
     "device",
@@ -305,7 +305,7 @@ def test_weights_stay_what_they_are_where_the_fast_path_lays_out_its_own(mode):
     assert made.drafter.layers[0].mlp.down_proj.weight.stride(0) == 1
 
 
-# Resuming --------------------------------------------------------------------------------------------------------------
+# Resuming
 
 FEW = {"max_new_tokens": 6}
 

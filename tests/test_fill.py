@@ -98,7 +98,7 @@ def said_by(capsys, *options):
     ]
 
 
-# What one build does ------------------------------------------------------------------------------------------------------
+# What one build does
 
 
 @pytest.mark.slow(reason="executes notebooks")
@@ -234,7 +234,7 @@ def test_values_of_a_cell_that_goes_join_those_of_the_cell_before():
     assert fill.recorded(notebook) == ({"a": 1, "b": 2}, [])
 
 
-# Without executing --------------------------------------------------------------------------------------------------------
+# Without executing
 
 
 def code_cell(source="x = 1", **values):
@@ -382,7 +382,7 @@ def test_what_would_compute_something_else_or_never_ran_is_not_written(
     assert committed == (built.read_bytes() if built.exists() else None)
 
 
-# What a lesson calls ------------------------------------------------------------------------------------------------------
+# What a lesson calls
 
 
 def test_glue_shows_nothing_outside_a_notebook(capsys):

@@ -202,6 +202,70 @@ def test_ruff_finds_nothing(command):
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
+# First words that are no verb in base form: articles and the like, question words, and endings of
+# third persons, participles and nouns. Other nouns get by.
+NO_VERB = re.compile(
+    "A|An|The|This|All|Both|Each|Every|One|Two|Three|Another|Other|Which|What|Whether|How|Why|Who|"
+    "By|For|From|In|Inside|Of|On|With|May|Never|True|.*([^s]s|[^be]ed|[^r]ing|ion|ity|al)"
+)
+
+
+def opens_with_a_verb(docstring: str) -> bool:
+    """Return whether the first word is capitalised, of letters alone, and not one of NO_VERB."""
+    word = docstring.split()[0].rstrip(",:")
+    return bool(re.fullmatch("[A-Z][a-z]+", word)) and not NO_VERB.fullmatch(word)
+
+
+def functions_docstrings(source: str):
+    """Yield the name and the docstring of every function of a source that has one."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+            yield node.name, ast.get_docstring(node)
+
+
+def test_docstrings_of_functions_begin_with_a_verb():
+    """The reader's file is not asked: its docstrings stand in the lessons as a reader writes them."""
+    found = [
+        f"{path.relative_to(ROOT)}: {name}: {docstring.splitlines()[0]}"
+        for folder in ("dspark_lite", "tools")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != "my_dspark.py"
+        for name, docstring in functions_docstrings(path.read_text(encoding="utf-8"))
+        if not opens_with_a_verb(docstring)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "right"),
+    [
+        ("Return the lengths [R].", True),
+        ("Draft, verify and commit one step.", True),
+        ("Toss a coin.", True),
+        ("The lengths [R].", False),
+        ("Whether a coin comes up.", False),
+        ("Returns the lengths [R].", False),
+        ("Survival [g] of a block.", False),
+        ("return the lengths [R].", False),
+        ("`verify` as a rule.", False),
+    ],
+)
+def test_a_docstring_that_begins_otherwise_is_found(docstring, right):
+    source = f'class Block:\n    def lengths(self):\n        """{docstring}"""\n'
+    ((name, found),) = functions_docstrings(source)
+    assert (name, opens_with_a_verb(found)) == ("lengths", right)
+
+
+def test_no_comment_stands_behind_a_closing_bracket():
+    """The formatter moves it there when a line gets too long; it belongs above the statement."""
+    found = {
+        name: re.findall(r"^ *[])}]+:?,? +# (?!fmt: )(.*)", text, flags=re.M)
+        for name, text in tracked_text().items()
+        if name.endswith(".py")
+    }
+    assert {name: comments for name, comments in found.items() if comments} == {}
+
+
 def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():
     row = {
         "drafter": "plain",

@@ -55,7 +55,7 @@ def folder(hub, model=TARGET, revision="main"):
     return hub.models[model][revision]
 
 
-# What is fetched -----------------------------------------------------------------------------------------------------
+# What is fetched
 
 
 def test_a_pair_loads_by_its_ids_and_writes_what_the_folders_write(hub, target):
@@ -126,17 +126,15 @@ def test_weights_of_other_formats_are_refused_and_stay_where_they_are(hub):
     assert sorted(hub.sent()) == NEEDED[:2]
 
 
-# A bad network -------------------------------------------------------------------------------------------------------
+# A bad network
 
 
 def test_a_transfer_that_fails_for_good_is_told_and_the_next_call_fetches_the_rest(
     hub, target, impatient
 ):
     hub.cuts[WEIGHTS] = [0] * 6
-    for name in (
-        "",
-        "@main",
-    ):  # at the first call nothing but small files comes; they are no whole checkpoint for the second
+    # The first call fetches small files only; they are no whole checkpoint for the second.
+    for name in ("", "@main"):
         assert_refused(
             rf"'{TARGET}{name}' is no folder here and could not be fetched .*; check the network and the disk and load it again",
             load_target,
@@ -191,7 +189,7 @@ def test_hashes_are_computed_once_and_again_for_a_file_that_is_fetched_anew(
     assert_refused("is not the file that the Hub lists", load_target, TARGET)
 
 
-# Answers of the Hub --------------------------------------------------------------------------------------------------
+# Answers of the Hub
 
 
 ANSWERS = {
@@ -270,7 +268,7 @@ def test_a_token_opens_a_gated_model_and_never_reaches_the_cdn(hub, target, monk
     assert {request.token for request in hub.requests if request.at == "cdn"} == {None}
 
 
-# Without a network ---------------------------------------------------------------------------------------------------
+# Without a network
 
 
 @pytest.mark.parametrize("lose", ["stop", "hangs_up", "down", "offline"])
@@ -324,10 +322,8 @@ def fresh_client(environment):
 def test_hf_endpoint_hf_home_hf_token_and_hf_hub_offline_are_honoured(tmp_path):
     """The released profile with embedded checkpoints in the place of the released ones; offline it may not ask the Hub."""
     models = {TARGET: {"main": EMBEDDED / "tiny-target"}, DRAFT: {"main": EMBEDDED / "tiny-dspark"}}
-    with (
-        Hub(models) as hub,
-        hub.used_here(tmp_path / "elsewhere"),
-    ):  # for what transformers would ask, which is nothing
+    # For what transformers would ask, which is nothing.
+    with Hub(models) as hub, hub.used_here(tmp_path / "elsewhere"):
         hub.gated = dict.fromkeys((TARGET, DRAFT), "hf_good")
         for others, tokens in (
             ({"HF_TOKEN": "hf_good"}, {"Bearer hf_good"}),

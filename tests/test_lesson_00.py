@@ -17,7 +17,7 @@ from dspark_lite.course.exercises import lesson_00 as exercises
 from dspark_lite.course.figures import lesson_00 as figures
 from dspark_lite.course.figures import race, token_boxes
 from dspark_lite.course.figures.style import ACCEPTED, NEXT
-from dspark_lite.losslessness.ties import parting, same_or_tied
+from dspark_lite.losslessness.ties import first_difference, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
 from tools.notebooks import build as notebooks
 
@@ -35,8 +35,8 @@ def test_the_map_links_to_every_lesson_there_is():
     "ours, theirs, at",
     [([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([], [], None)],
 )
-def test_parting_is_the_first_difference(ours, theirs, at):
-    assert parting(ours, theirs) == at
+def test_the_first_difference(ours, theirs, at):
+    assert first_difference(ours, theirs) == at
 
 
 def test_answers_that_differ_are_the_same_only_at_a_tie():

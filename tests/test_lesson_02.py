@@ -65,7 +65,7 @@ def test_the_ways_to_a_text_fill_its_probability(first, second):
     )
 
 
-# The tables of "Break it", and policies that look ahead -----------------------------------------------------------------
+# The tables of "Break it", and policies that look ahead
 
 TABLE, DRAFTED = torch.tensor([[0.7, 0.3], [0.4, 0.6]]), torch.tensor([[0.45, 0.55], [0.8, 0.2]])
 

@@ -33,7 +33,7 @@ def test_paper_refuses_what_it_does_not_have():
         paper.table1("Qwen3-4B", "mtp")
 
 
-# The exercises ----------------------------------------------------------------------------------------------------------
+# The exercises
 
 TOY, HIDDEN = exercises.TOY_DRAFT, exercises.ROUND_BASE
 
@@ -73,9 +73,9 @@ def test_a_block_drawn_wrongly_is_named_and_lossless(sentence, capsys):
     assert exercises.check_draw_block(wrong) is False and capsys.readouterr().out.endswith(
         f": {sentence}\n"
     )
-    if (
-        "most probable" not in sentence
-    ):  # the rule needs the distribution of the draw; here nothing was drawn
+    # The rule needs the distribution of the draw; where the most probable token is taken, nothing
+    # is drawn.
+    if "most probable" not in sentence:
         assert total_variation(exercises.blocks_and_texts(wrong, 0.5)[1], target_texts()) < EXACT
 
 
@@ -138,7 +138,7 @@ def drawing(change):
         ),
         (
             exercises.check_draw_block,
-            exercises.block_drawn(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
+            exercises.draw_block_variant(pick=lambda probs, path: int(torch.multinomial(probs, 1))),
             "something is drawn at random without `generator`",
         ),
     ],

@@ -104,7 +104,7 @@ def test_each_pass_reads_the_draft_and_the_output_of_the_pass_before():
     assert [said.count(f"output of pass {k}") for k in (1, 2, 3)] == [2, 2, 1]
 
 
-# Cells of the cache ---------------------------------------------------------------------------------------------------
+# Cells of the cache
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_the_solutions_compute_on_the_labs_device():
     assert all(loss.device.type == "meta" and loss.shape == () for loss in found)
 
 
-# The training of a whole drafter ----------------------------------------------------------------------------------------
+# The training of a whole drafter
 
 
 def test_the_exercises_mask_is_the_packages():
@@ -229,7 +229,7 @@ def test_the_recorded_training_is_its_recipes():
     assert run["device"] and run["versions"]["torch"] and run["commit"]
 
 
-# Figures ----------------------------------------------------------------------------------------------------------------
+# Figures
 
 
 def test_each_slot_has_its_label_one_place_on():

@@ -14,7 +14,7 @@ from dspark_lite.course.exercises.lesson_08 import check_hunt
 from dspark_lite.course.exercises.patients import Service
 from dspark_lite.course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
-from dspark_lite.losslessness.ties import Parting, parted
+from dspark_lite.losslessness.ties import Divergence, divergence
 from dspark_lite.course.measure import shapes
 from dspark_lite.course.measure import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
@@ -22,7 +22,7 @@ from dspark_lite.models.weights import memory_bytes
 from dspark_lite.course.measure import roofline
 
 
-# What is said of checkpoints ------------------------------------------------------------------------------------------
+# What is said of checkpoints
 
 
 @pytest.mark.parametrize("name", ["tiny-dspark", "tiny-dflash", "tiny-eagle3", "tiny-dspark-rnn"])
@@ -124,7 +124,7 @@ def test_the_public_run_is_the_issues_and_names_its_source():
     )
 
 
-# The hunt -----------------------------------------------------------------------------------------------------------
+# The hunt
 
 PROOFS = {  # of each mistake: looks that leave no other
     "taps one layer early": ["taps of the target"],
@@ -231,15 +231,15 @@ def test_the_lessons_hunt_has_the_engines_mistake_and_its_report_says_what_a_loo
     assert lines[-1].endswith("could tell nothing: whatever was left agrees here")
 
 
-# Ties ----------------------------------------------------------------------------------------------------------------
+# Ties
 
 
-def test_parted_says_where_and_how_near():
+def test_divergence_says_where_and_how_near():
     target = load_target("tiny-target")
     ids = torch.tensor([[5, 6, 7]])
-    assert parted(target, ids, [1, 2], [1, 2]) is None
-    assert parted(target, ids, [1], [1, 2]) == Parting(1, float("inf"), 0.0)
-    found = parted(target, ids, [1, 2, 3], [1, 4, 3])
+    assert divergence(target, ids, [1, 2], [1, 2]) is None
+    assert divergence(target, ids, [1], [1, 2]) == Divergence(1, float("inf"), 0.0)
+    found = divergence(target, ids, [1, 2, 3], [1, 4, 3])
     logits = target.prefill(torch.tensor([[5, 6, 7, 1]]))[0].logits[0, -1]
     assert found.at == 1 and found.gap == pytest.approx(float(logits.max() - logits[[2, 4]].min()))
     assert (
@@ -249,7 +249,7 @@ def test_parted_says_where_and_how_near():
     )
 
 
-# Figures -------------------------------------------------------------------------------------------------------------
+# Figures
 
 
 def test_drafts_are_judged_up_to_the_first_that_is_not_wanted():

@@ -37,7 +37,7 @@ def closed():
     plt.close("all")
 
 
-# The loop ------------------------------------------------------------------------------------------------------------
+# The loop
 
 
 def in_turn(device, host, steps):
@@ -154,7 +154,7 @@ def test_machines_are_counted_by_users_or_by_throughput():
     assert lesson_13.machines_for(curve, 1, 201.0) == math.inf
 
 
-# Calibration that lives ----------------------------------------------------------------------------------------------
+# Calibration that lives
 
 
 def blocks(seed, count, times=1.0, gamma=3):
@@ -233,7 +233,7 @@ def test_the_wrong_heads_of_the_model_begin_with_the_right_one():
     assert list(fitted) == list(found) and fitted != found
 
 
-# The pace of a device that is not here -------------------------------------------------------------------------------
+# The pace of a device that is not here
 
 
 class Nowhere:
@@ -256,7 +256,7 @@ def test_steps_are_replayed_at_the_pace_that_is_told():
     assert min(np.diff(begins)) >= 0.01
 
 
-# Figures -------------------------------------------------------------------------------------------------------------
+# Figures
 
 
 def lanes(gap):

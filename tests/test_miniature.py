@@ -69,9 +69,8 @@ def test_a_gain_over_seeds_is_that_of_their_mean_and_its_interval_is_wider_than_
     made,
 ):
     ours, theirs = studies.SEEDS["dspark"], studies.SEEDS["dflash"]
-    for seed, (run, acceptance) in enumerate(
-        zip(ours, (0.6, 0.75, 0.9))
-    ):  # trainings that differ much
+    # Trainings that differ much.
+    for seed, (run, acceptance) in enumerate(zip(ours, (0.6, 0.75, 0.9))):
         write_json(made / f"{run}.json", measurement(run, acceptance, seed))
     forget()
     for place in experiment_results.PLACES.values():

@@ -34,7 +34,7 @@ PROMPT, ANCHOR = torch.tensor([[1, 2, 3, 4, 5, 6, 1]]), torch.tensor([2])
 ORIGIN = Origin("a device", "a target")
 
 
-# Drafters ------------------------------------------------------------------------------------------------------------
+# Drafters
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_confidences_of_a_16_bit_drafter_are_float32():
     assert proposal.confidence_logits.dtype == proposal.probs.dtype == torch.float32
 
 
-# Costs ---------------------------------------------------------------------------------------------------------------
+# Costs
 
 
 def test_buckets_may_be_given_in_any_order():
@@ -175,7 +175,7 @@ def test_additive_costs_keep_their_origin_and_steps_may_come_in_any_order(tmp_pa
     assert AdditiveCosts(0.1, [1], [0.0], [1], [0.0]).origin is None
 
 
-# Calibration ---------------------------------------------------------------------------------------------------------
+# Calibration
 
 
 def observed(count=600, seed=0):
@@ -210,7 +210,7 @@ def test_measures_are_taken_at_the_temperatures_that_are_given():
     assert found == at_them != by_position(logits, accepted)
 
 
-# Completeness --------------------------------------------------------------------------------------------------------
+# Completeness
 
 # The options that have a test, here or in the files above.
 TESTED = {

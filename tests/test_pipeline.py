@@ -220,7 +220,7 @@ def test_a_lag_is_lossless_and_looking_ahead_is_not(policy_of, lossless):
     assert (total_variation(alone, found) < 1e-9) == lossless
 
 
-# Buckets -------------------------------------------------------------------------------------------------------------
+# Buckets
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=6), st.integers(0, 60))

@@ -57,7 +57,7 @@ def drafter(kind=V4Draft, **fields):
     return made.eval()
 
 
-# Experts -------------------------------------------------------------------------------------------------------------
+# Experts
 
 
 def test_routing_is_a_loop_over_tokens():
@@ -84,7 +84,7 @@ def test_experts_that_work_for_a_token_are_as_large_as_a_dense_network():
     assert drafter_sizes(drafter(experts=0))[0] == drafter_sizes(drafter(experts=0))[1]
 
 
-# Hyper-connections ---------------------------------------------------------------------------------------------------
+# Hyper-connections
 
 
 def test_rows_and_columns_sum_to_one_and_do_so_in_products():
@@ -124,7 +124,7 @@ def test_hyper_connections_begin_as_the_usual_residual():
     )
 
 
-# The window ----------------------------------------------------------------------------------------------------------
+# The window
 
 
 def test_a_windows_cache_is_full_attention_under_a_mask():
@@ -176,7 +176,7 @@ def test_packed_for_training_is_drafted_one_at_a_time(fields):
         )
 
 
-# Behind the protocol -------------------------------------------------------------------------------------------------
+# Behind the protocol
 
 
 TARGET, _ = toy_models(seed=1, vocab_size=11, gamma=3)

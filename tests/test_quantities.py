@@ -132,7 +132,7 @@ def measured(tmp_path, monkeypatch):
     forget()
 
 
-# Intervals -----------------------------------------------------------------------------------------------------------
+# Intervals
 
 
 def test_the_interval_leaves_out_two_and_a_half_percent_on_either_side():
@@ -188,7 +188,7 @@ def test_intervals_are_drawn_from_end_to_end_and_what_is_missing_is_left_out():
     plt.close("all")
 
 
-# Our results ---------------------------------------------------------------------------------------------------------
+# Our results
 
 
 def test_accepted_length_is_that_of_a_domains_rounds_and_its_mean():
@@ -221,7 +221,7 @@ def test_conditional_acceptance_is_of_the_rounds_that_came_so_far():
         at("math", "eagle3", 7).estimate()
 
 
-# What claims compare -------------------------------------------------------------------------------------------------
+# What claims compare
 
 
 def test_one_place_is_ahead_of_another():
@@ -363,7 +363,7 @@ def test_a_rise_leaves_the_least_that_both_intervals_allow(measured):
     assert confidence_results.Rise("math").estimate(PAPER) == exactly(0.925138 - 0.769092)
 
 
-# Confidence ----------------------------------------------------------------------------------------------------------
+# Confidence
 
 
 @pytest.fixture
@@ -481,7 +481,7 @@ def test_a_replay_ends_a_block_at_the_first_confidence_below_the_threshold():
     assert confidence.replay(recorded, said, 0.0) == ((3 + 1) / 2 + 1, (0 + 2) / 2)
 
 
-# Serving -------------------------------------------------------------------------------------------------------------
+# Serving
 
 
 def served(committed, seconds, **fields):
@@ -535,7 +535,7 @@ def test_the_models_steps_are_those_with_all_slots_taken(monkeypatch):
     assert serving_results.full_steps(None, 4, 7, None) == steps[1:3]
 
 
-# Multimodality -------------------------------------------------------------------------------------------------------
+# Multimodality
 
 
 def test_joint_probabilities_of_the_next_two_tokens():

@@ -81,7 +81,7 @@ def log(folder):
     return training.read_log(folder / "log.jsonl")
 
 
-# The shape -----------------------------------------------------------------------------------------------------------
+# The shape
 
 SHAPES = {  # field of the config: a value, and what the drafter then has
     "num_hidden_layers": (2, lambda drafter: len(drafter.layers)),
@@ -213,7 +213,7 @@ def test_passes_of_an_eagle3_and_what_each_weighs():
     assert found["none"] == pytest.approx(found[1]) and found[3][1] > found["half"][1] > found[1][1]
 
 
-# Rows and batches ----------------------------------------------------------------------------------------------------
+# Rows and batches
 
 
 def test_epochs_batch_steps_and_held_out_make_the_updates():
@@ -267,7 +267,7 @@ def test_a_seed_is_that_of_the_weights_the_batches_and_the_anchors():
         assert weights[0].equal(weights[1]) and not weights[0].equal(weights[2])
 
 
-# Weights as they begin -----------------------------------------------------------------------------------------------
+# Weights as they begin
 
 
 def test_the_deviations_are_the_targets_or_those_of_a_width():
@@ -345,7 +345,7 @@ def test_with_heads_alone_nothing_else_moves_and_it_is_held_in_the_targets_forma
         assert after[key].equal(value) != key.startswith(drafts.TRAINED_HEADS), key
 
 
-# Rates, precision, losses --------------------------------------------------------------------------------------------
+# Rates, precision, losses
 
 
 def test_adamws_rate_moves_each_number_by_itself_and_muons_a_matrix_along_an_orthogonal_one(
@@ -447,7 +447,7 @@ def test_positions_decay_by_the_draft_length_or_as_a_recipe_says():
     )
 
 
-# Answers and hidden states -------------------------------------------------------------------------------------------
+# Answers and hidden states
 
 
 def test_answers_are_drawn_as_the_data_says(monkeypatch):
@@ -548,7 +548,7 @@ def test_a_chunk_is_written_at_once(monkeypatch):
         assert found == {0: [5], 1: [5], 2: [5]} and len(asked) == calls
 
 
-# Language models -----------------------------------------------------------------------------------------------------
+# Language models
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)
 PROMPT = torch.tensor([[1, 2, 3]])
 
 
-# Forced rounds -------------------------------------------------------------------------------------------------------
+# Forced rounds
 
 
 @pytest.mark.parametrize("name", ["dspark", "dflash", "eagle3", "small_lm"])
@@ -85,7 +85,7 @@ def test_the_pattern_is_the_papers_and_the_same_for_a_seed():
         )
 
 
-# Random checkpoints --------------------------------------------------------------------------------------------------
+# Random checkpoints
 
 
 def test_random_checkpoints_load_as_released_ones_and_share_what_they_hold_in_common(
@@ -131,7 +131,7 @@ def test_a_tensor_is_the_same_for_its_name_and_embeddings_for_all():
     assert random_weights.random_tensor("proj.bias", torch.Size([1]), device).tolist() == [0]
 
 
-# The command ---------------------------------------------------------------------------------------------------------
+# The command
 
 
 def test_it_measures_tiny_shapes_on_a_cpu_and_labels_what_is_forced(capsys, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ def no_launches(monkeypatch):
     monkeypatch.setattr(roofline, "launches", lambda drafter: dict.fromkeys(ROUND_PARTS, 0))
 
 
-# Shapes and memory ---------------------------------------------------------------------------------------------------
+# Shapes and memory
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_unknown_role_is_told():
         shapes.memory("mtp")
 
 
-# Time ----------------------------------------------------------------------------------------------------------------
+# Time
 
 
 def test_a_plain_step_on_a_t4_reads_all_weights_once(no_launches):

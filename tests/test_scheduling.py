@@ -196,10 +196,8 @@ def test_where_blocks_end_in_zeros_both_admit_the_same_and_no_zero(family, seed,
     """Confidence 0 at position `alive` and wherever chance has it; the faster the larger the batch, or any of the tables."""
     survivals, table = family(seed)
     survivals[:, alive:] = 0
-    for costs in (
-        table,
-        CostTable(range(1, 73), torch.linspace(1, 2, 72)),
-    ):  # the second is the faster the larger the batch
+    # The second is the faster the larger the batch.
+    for costs in (table, CostTable(range(1, 73), torch.linspace(1, 2, 72))):
         lengths = schedule(survivals, costs)
         assert torch.equal(lengths, literal_schedule(survivals, costs))
         assert (lengths <= (survivals > 0).sum(1)).all()

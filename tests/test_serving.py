@@ -135,7 +135,7 @@ def alone(name, stop_token_ids=()):
     ]
 
 
-# Greedy answers ------------------------------------------------------------------------------------------------------
+# Greedy answers
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -144,11 +144,8 @@ def test_greedy_answers_and_rounds_are_those_of_generate(plain, name):
     answers, steps = serve(engine(name), requests())
     assert texts(answers) == plain
     assert list(map(counted, answers)) == alone(name)
-    if name not in (
-        None,
-        "mtp",
-        "eagle3",
-    ):  # those two draft too little, or too badly, to show both
+    # Plain decoding drafts nothing; MTP and Eagle3 draft too little, or too badly, to show both.
+    if name not in (None, "mtp", "eagle3"):
         accepted = {r.accepted for answer in answers for r in answer.rounds}
         assert 0 in accepted and max(accepted) > 0, (
             "no rejection or no acceptance, so equality says little"
@@ -287,7 +284,7 @@ def test_tiny_models_serve_what_plain_decoding_writes(lab, tiny_plain, name, pol
     assert_tiny_models_serve_plain_text(lab, tiny_plain, name, policy, slots, order)
 
 
-# Draws ---------------------------------------------------------------------------------------------------------------
+# Draws
 
 
 def test_per_request_draws_invert_the_distribution_function():
@@ -483,7 +480,7 @@ def test_the_recorded_sets_are_those_of_the_rule_and_uniform():
     assert kstest([one["p"] for one in RECORDED["sets"]], "uniform").pvalue > TOGETHER
 
 
-# Bookkeeping ---------------------------------------------------------------------------------------------------------
+# Bookkeeping
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -532,7 +529,7 @@ def test_a_policy_that_remembers_starts_anew_with_an_engine():
     assert len(policy.memory) == 0
 
 
-# Options -------------------------------------------------------------------------------------------------------------
+# Options
 
 
 def keeping_none(target_probs, draft_probs, draft_tokens, lengths, generator):
@@ -657,7 +654,7 @@ def test_a_policy_holds_from_the_next_step_on():
     assert proposed == [3, GAMMA, 1] and served.step().proposed == 2
 
 
-# Life and death of a request -----------------------------------------------------------------------------------------
+# Life and death of a request
 
 
 def test_arrivals_beyond_the_slots_wait_their_turn():

@@ -109,7 +109,7 @@ def test_budgets_and_mixes_are_as_named():
     assert policy_of("budget 2")(proposal).tolist() == [2, 0]
 
 
-# Reading what was measured -------------------------------------------------------------------------------------------
+# Reading what was measured
 
 
 def made_row(concurrency, drafter, policy, committed, seconds, verified=8, **fields):
@@ -243,7 +243,7 @@ def test_without_a_measurement_the_command_is_named(monkeypatch, tmp_path):
         serving_results.serving_run()
 
 
-# The script ----------------------------------------------------------------------------------------------------------
+# The script
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def record():
     return Record.of(list(observations().values()), stored_sts())
 
 
-# Costs ---------------------------------------------------------------------------------------------------------------
+# Costs
 
 
 def test_costs_are_what_was_measured_and_straight_in_between():
@@ -188,7 +188,7 @@ def test_beyond_what_was_measured_nothing_is_known():
         )
 
 
-# A lagged budget where requests come and go --------------------------------------------------------------------------
+# A lagged budget where requests come and go
 
 
 def test_old_survivals_stand_for_as_many_requests_as_there_are_now():
@@ -223,7 +223,7 @@ def test_a_lagged_budget_is_for_the_requests_of_now(before, now, seed):
     )
 
 
-# The record and the model --------------------------------------------------------------------------------------------
+# The record and the model
 
 
 MADE = Observations(

@@ -37,7 +37,7 @@ def new_store(flex=False, layers=TARGET.num_layers):
     return store
 
 
-# The layout and its mask ---------------------------------------------------------------------------------------------
+# The layout and its mask
 
 
 @st.composite
@@ -142,7 +142,7 @@ def test_a_layout_of_one_request_is_the_drafters_own_context(flex):
         cache.advance(count)
 
 
-# The target ----------------------------------------------------------------------------------------------------------
+# The target
 
 
 def check_step(store, texts, caches, slots, new, seed, taps=(0, 1)):
@@ -219,7 +219,7 @@ def test_a_cleared_slot_has_forgotten_what_was_not_finite():
     assert ragged_step(TARGET, random_ids(9, 2), short).logits.isfinite().all()
 
 
-# The drafters --------------------------------------------------------------------------------------------------------
+# The drafters
 
 
 def assert_rows(proposal, row, alone: Proposal):

@@ -52,7 +52,7 @@ def on_card():
         yield lambda function, *arguments: process.submit(function, CARD, *arguments).result()
 
 
-# Decoding ------------------------------------------------------------------------------------------------------------
+# Decoding
 
 VOCAB, GAMMA, NEW = 13, 4, 8  # NEW: tokens of an answer
 TABLE = CostTable(range(1, 61), [1 / (1 + size / 8 + size % 3) for size in range(1, 61)])
@@ -225,7 +225,7 @@ def test_a_step_of_the_engine_reads_once_and_answers_as_on_the_cpu(
     assert all(read <= most for read, most in counted), counted
 
 
-# Measuring, and transformers' own generate ---------------------------------------------------------------------------
+# Measuring, and transformers' own generate
 
 TINY = [
     "tiny-dspark",
@@ -309,7 +309,7 @@ def test_transformers_own_generate_writes_the_cpus_tokens(on_card, name, sampled
     assert on_card(generated, name, sampled) == (generated("cpu", name, sampled)[0], CARD)
 
 
-# Training ------------------------------------------------------------------------------------------------------------
+# Training
 
 ROWS = [
     (torch.randint(VOCAB, (length,), generator=torch.Generator().manual_seed(length)).tolist(), 3)

@@ -59,7 +59,7 @@ from dspark_lite.course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_t
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)
 
-# Anchors -------------------------------------------------------------------------------------------------------------
+# Anchors
 
 
 def test_anchors_are_distinct_supervised_positions_before_a_supervised_one():
@@ -185,7 +185,7 @@ def test_the_training_pass_scores_what_drafting_would_draw_from(text, name):
     ]
 
 
-# Losses --------------------------------------------------------------------------------------------------------------
+# Losses
 
 
 def logits_of(probs):
@@ -274,7 +274,7 @@ def test_a_training_weighs_the_terms_by_the_recipes_factors_and_lets_positions_d
         assert weight.item() == pytest.approx(2 * sum(math.exp(-k / decay) for k in range(GAMMA)))
 
 
-# The tokenizer -------------------------------------------------------------------------------------------------------
+# The tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +320,7 @@ def test_the_chat_template_is_qwens_with_thinking_off(tokenizer, tmp_path):
     assert chat_ids(AutoTokenizer.from_pretrained(tmp_path), "Hi there") == ids
 
 
-# The optimisation loop -----------------------------------------------------------------------------------------------
+# The optimisation loop
 
 
 class Stop(Exception):
@@ -654,7 +654,7 @@ def test_half_a_line_of_a_log_is_left_out_and_a_line_that_is_no_record_named(tmp
         training.read_log(path)
 
 
-# Recipes -------------------------------------------------------------------------------------------------------------
+# Recipes
 
 
 @pytest.fixture(scope="module")
@@ -1001,10 +1001,8 @@ def test_batches_hold_every_row_once_and_rows_of_similar_length_and_another_seed
     assert sum(max(alike) - min(alike) for alike in by_batch) / 400 < 10, (
         "of random batches it is 240"
     )
-    for size, apart in (
-        (64, 100),
-        (400, 40),
-    ):  # also not within the 64 batches whose rows are sorted together
+    # Also not within the 64 batches whose rows are sorted together.
+    for size, apart in ((64, 100), (400, 40)):
         first, second = (
             sum(map(sum, half)) / (2 * size)
             for half in (by_batch[: size // 2], by_batch[size // 2 : size])

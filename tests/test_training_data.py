@@ -31,7 +31,7 @@ def tokenizer():
     return train_tokenizer(400, seed=1, per_domain=40)
 
 
-# Prompts -------------------------------------------------------------------------------------------------------------
+# Prompts
 
 DATA = Data(prompts=20, seed=7, max_new_tokens=20, split="train", max_length=60)
 
@@ -259,7 +259,7 @@ def test_a_tokenizer_that_cannot_put_a_question_says_so(tokenizer, template, sen
         chat_ids(other, "Hi")
 
 
-# A server ------------------------------------------------------------------------------------------------------------
+# A server
 
 
 class Server:
@@ -558,7 +558,7 @@ def test_a_drafter_is_trained_for_a_target_folder_on_a_data_set_with_a_servers_a
     assert load_drafter(str(tmp_path / "draft"), target).gamma == 3
 
 
-# What it will take ---------------------------------------------------------------------------------------------------
+# What it will take
 
 
 def test_the_published_cache_of_qwen3_4b_is_explained():

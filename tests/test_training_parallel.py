@@ -237,7 +237,7 @@ def test_one_process_keeps_its_gradients_bit_for_bit():
         assert gradients[name].equal(parameter.grad), name
 
 
-# The training command ------------------------------------------------------------------------------------------------
+# The training command
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +309,7 @@ def test_the_training_command_on_two_processes_writes_answers_and_cache_once(min
     )
 
 
-# Masks and number formats --------------------------------------------------------------------------------------------
+# Masks and number formats
 
 
 def test_flex_attention_behind_the_sparse_mask_is_sdpa_behind_the_dense_one(monkeypatch):

@@ -23,11 +23,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 from urllib.parse import unquote
 
-LARGE = (
-    ".safetensors",
-    ".bin",
-    "tokenizer.json",
-)  # endings of what the real Hub keeps in its large-file store
+# Endings of the files that the real Hub keeps in its large-file store.
+LARGE = (".safetensors", ".bin", "tokenizer.json")
 MODEL = "([^/]+/[^/]+)"
 FETCHED = 100_001  # bytes of a safetensors file that the client fetches at first, as its header is mostly shorter
 
@@ -177,9 +174,8 @@ class Hub:
         ):
             if match := re.fullmatch(pattern, request.path):
                 model, revision = match.group(1), match.group(2) or "main"
-                if (
-                    model not in self.models
-                ):  # the real one does not tell a stranger whether a model is private or not there
+                # The real Hub does not tell a stranger whether a model is private or not there.
+                if model not in self.models:
                     return Reply(404 if request.token else 401, {"X-Error-Code": "RepoNotFound"})
                 folder = self._folder(model, revision)
                 return (

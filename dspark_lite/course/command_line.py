@@ -31,9 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.own_process = arguments is None
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(
-            stream, "reconfigure"
-        ):  # a console that cannot show every character shows the others
+        # A console that lacks a character shows another in its place.
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
         _check_results(options)
@@ -201,7 +200,8 @@ def _check_new_tokens(count: int) -> None:
 
 
 def _prompted_lab(options, prompts: int | None):
-    """The lab of a command that takes `prompts` prompts of each domain, of each benchmark or of the file that is named (None: 200, the paper's)."""
+    """Return the lab of a command that takes `prompts` prompts of each domain, or of each benchmark
+    or the file that is named (None: 200, as in the paper)."""
     from .measure import benchmarks
 
     names, seed = _benchmarks(options), options.seed
@@ -347,7 +347,7 @@ def _profile(options) -> dict:
 
 
 def _check_costs(options) -> dict:
-    """Whether a stored cost table is of this device, this target and these versions."""
+    """Check that a stored cost table is of this device, this target and these versions."""
     from dspark_lite.common.origin import why_stale
     from dspark_lite.scheduling.additive_costs import load_costs
     from .measure.journal import header
@@ -364,7 +364,8 @@ def _check_costs(options) -> dict:
 
 
 def _text_of(lab, names: list[str], folder: Path | None):
-    """Token ids [n] of the prompts of these benchmarks, one after the other; None where none is named."""
+    """Return the token ids [n] of the prompts of these benchmarks, one after the other; None where
+    none is named."""
     import torch
 
     from .measure.benchmarks import load_benchmark
@@ -682,9 +683,8 @@ def _lessons(options) -> None:
         "--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb",
         *options.arguments,
     ]
-    if (
-        os.name == "nt"
-    ):  # there execv would give the console back while JupyterLab still writes to it
+    # On Windows, execv would give the console back while JupyterLab still writes to it.
+    if os.name == "nt":
         sys.exit(subprocess.call(lab))
     os.execv(sys.executable, lab)
 

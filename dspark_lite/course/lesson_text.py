@@ -13,7 +13,7 @@ def glue(**values) -> None:
     """Name values for the text: where the source says `⟦name:.1f⟧`, the build writes the value into the sentence.
 
     A value is a number (a NumPy or PyTorch scalar will do) or a short string. Nothing is shown: the values travel in the metadata
-    of an output without data, as in MyST-NB's `glue`. Raises TypeError for anything else.
+    of an output without data, as in MyST-NB's `glue`. Raise TypeError for anything else.
     """
     plain = {name: _plain(name, value) for name, value in values.items()}
     if get_ipython() is not None:
@@ -21,7 +21,7 @@ def glue(**values) -> None:
 
 
 def _plain(name: str, value) -> int | float | str:
-    """The value as JSON has it; "nan" and "inf" as strings."""
+    """Return the value as JSON has it; "nan" and "inf" as strings."""
     value = value.item() if getattr(value, "ndim", None) == 0 else value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise TypeError(
@@ -31,7 +31,8 @@ def _plain(name: str, value) -> int | float | str:
 
 
 def building() -> bool:
-    """Whether this kernel makes the outputs that are committed (`python -m tools.notebooks.build` sets DSPARK_BUILD)."""
+    """Return whether this kernel makes the outputs that are committed (`python -m
+    tools.notebooks.build` sets DSPARK_BUILD)."""
     return bool(os.environ.get("DSPARK_BUILD"))
 
 

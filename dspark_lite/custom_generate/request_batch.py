@@ -6,8 +6,8 @@ join it: their texts run ahead of what the caller has seen, and wait in queues.
 
 If logits processors look at the text, they decide about a token when its turn comes. A row that
 runs ahead of them is a guess, which is verified like a draft: a token from the model's own
-distribution is kept with probability min(1, p / own), p being the processors'. So the rule is
-applied twice, and the result is the processors' distribution.
+distribution is kept with probability min(1, p / own). p: the processors' distribution, own:
+the model's. So the rule is applied twice, and the result is the processors' distribution.
 
 Shapes: B rows, R of them in a round, k drafts, V vocabulary.
 """
@@ -161,8 +161,8 @@ class Block:
 
 
 @dataclass(eq=False)
-class Position:
-    """A position of a row that the target has read: `logits` [V] for its token.
+class PendingToken:
+    """A token of a row that waits for its turn: `logits` [V] are the target's for it.
 
     `token` is a guess (None: none), drawn from `probs` [V] and kept if a `coin` says so. The guess
     is `settled` if the row goes on from it, and `drafted` if it is a draft of its `block`.
@@ -178,27 +178,27 @@ class Position:
 
 
 class Row:
-    """A row of a batch: its newest token, the positions that the target has read of it, in a
-    `queue`, and its answer. The row goes on after the answer has `ended`."""
+    """A row of a batch: its newest token, a `queue` of the tokens whose logits are there, and its
+    answer. The row goes on after the answer has `ended`."""
 
-    def __init__(self, number: int, prompt: torch.Tensor, first: Position):
+    def __init__(self, number: int, prompt: torch.Tensor, first: PendingToken):
         self.number, self.prompt_length, self.written = number, prompt.shape[1], 0
         self.newest, self.queue, self.head = None, deque([first]), first
         self.answer, self.ended = Generation(), False
 
     @property
     def settled(self) -> list[int]:
-        """The tokens that the row has beyond those that the caller has seen."""
-        return [position.token for position in self.queue if position.settled]
+        """Return the tokens that the row has beyond those that the caller has seen."""
+        return [pending.token for pending in self.queue if pending.settled]
 
     @property
     def anchor(self) -> int:
-        """The token that the row goes on from."""
+        """Return the token that the row goes on from."""
         return (self.settled or [self.newest])[-1]
 
     @property
     def cached(self) -> int:
-        """The number of tokens before the anchor."""
+        """Return the number of tokens before the anchor."""
         return self.prompt_length + self.written + len(self.settled) - 1
 
     def take(self, token: int, ended: bool) -> None:
@@ -296,7 +296,7 @@ class GenerateBatch:
             models = RequestRows(target, drafter, prompts, request, watch, gamma)
         begun = clock(target.device)
         rows = [
-            Row(number, prompt, Position(logits[-1]))
+            Row(number, prompt, PendingToken(logits[-1]))
             for number, (prompt, logits) in enumerate(zip(prompts, models.logits))
         ]
         for row in rows:
@@ -342,8 +342,6 @@ class GenerateBatch:
     def needs_no_logits(self, row: Row) -> bool:
         """Return whether nobody asks what the target makes of a row."""
         return self.padded(row) and not any(self.request.outputs)
-
-    # A round -------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def round(self, policy: Policy | None) -> None:
@@ -395,8 +393,8 @@ class GenerateBatch:
         )
 
     def runs_ahead(self, row: Row) -> bool:
-        """Settle a row that has tokens left, and return whether it joins a round before its turn:
-        if it is not a block ahead, and no EOS token waits in it.
+        """Settle a row that has tokens left. Return whether it joins the round early: it is at most
+        one block ahead, and no EOS token waits in it.
 
         Whether a row is settled must not depend on its drafts. It does not: only on earlier tokens.
         """
@@ -410,45 +408,45 @@ class GenerateBatch:
     def settle(self, row: Row) -> None:
         """Accept a prefix of the drafts that wait in a row, and draw a guess for the token after
         them, by the warpers alone."""
-        tail = [position for position in row.queue if not position.settled]
+        tail = [pending for pending in row.queue if not pending.settled]
         if not tail:
             return
-        logits = torch.stack([position.logits for position in tail])[None]  # [1, k+1, V]
-        tokens = torch.tensor([[position.token for position in tail[:-1]]], device=logits.device)
+        logits = torch.stack([pending.logits for pending in tail])[None]  # [1, k+1, V]
+        tokens = torch.tensor([[pending.token for pending in tail[:-1]]], device=logits.device)
         block = Proposal(tokens.long(), logits[:, :0], lengths=[len(tail) - 1])
         if self.request.sampled:
-            guessed = [position.probs for position in tail[:-1]]
+            guessed = [pending.probs for pending in tail[:-1]]
             block.probs = torch.stack([*guessed, torch.zeros_like(logits[0, 0])])[None, :-1]
         accepted, token = torch.stack(self.models.accept(block, logits)).flatten().tolist()
         coins = self._coins(1, accepted + 1)[0]
-        for position, coin in zip(tail, coins):
-            position.settled, position.coin = True, coin
+        for pending, coin in zip(tail, coins):
+            pending.settled, pending.coin = True, coin
             if self.request.sampled:
-                position.probs = self.request.distributions(position.logits[None])[0]
+                pending.probs = self.request.distributions(pending.logits[None])[0]
         tail[accepted].token, tail[accepted].drafted = token, False
         for _ in tail[accepted + 1 :]:
             row.queue.pop()
 
     def enqueue_settled(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> None:
-        """Append the positions that a verdict settles to the queues of the round's rows."""
+        """Append the tokens that a verdict settles to the queues of the round's rows."""
         taken, tokens = torch.stack(verdict).tolist()
         self._check(logits, block, taken)
         wanted = any(self.request.outputs)
         for (row, made), read, count, token in zip(self._blocks(block), logits, taken, tokens):
             for k, settled in enumerate([*made.drafts[:count], token]):
-                position = Position(read[k] if wanted else None, settled, settled=True)
-                position.drafted, position.block = k < count, made
-                row.queue.append(position)
+                pending = PendingToken(read[k] if wanted else None, settled, settled=True)
+                pending.drafted, pending.block = k < count, made
+                row.queue.append(pending)
 
     def enqueue_guesses(self, block: Proposal, logits: torch.Tensor) -> None:
-        """Append all positions of a round to the queues of its rows: each draft is a guess."""
+        """Append all tokens of a round to the queues of its rows: each draft is a guess."""
         coins = self._coins(*block.tokens.shape)
         for index, (row, made) in enumerate(self._blocks(block)):
             for k, token in enumerate(made.drafts):
-                position = Position(logits[index, k], token, drafted=True, block=made)
-                position.probs, position.coin = block.probs[index, k], coins[index][k]
-                row.queue.append(position)
-            row.queue.append(Position(logits[index, len(made.drafts)], block=made))
+                pending = PendingToken(logits[index, k], token, drafted=True, block=made)
+                pending.probs, pending.coin = block.probs[index, k], coins[index][k]
+                row.queue.append(pending)
+            row.queue.append(PendingToken(logits[index, len(made.drafts)], block=made))
 
     def _blocks(self, block: Proposal) -> list[tuple[Row, Block]]:
         """Return the rows of the round, each with its verified block."""
@@ -466,10 +464,10 @@ class GenerateBatch:
         tokens = self.request.padding.to(self.device).expand(len(rows), max(room))
         logits = self.models.verify(Proposal(tokens, logits_of_none(tokens), lengths=room))
         for row, count, read in zip(rows, room, logits):
-            for position in read[: count + 1]:
-                row.queue.append(Position(position, int(self.request.padding), settled=True))
-
-    # A step --------------------------------------------------------------------------------------
+            for token_logits in read[: count + 1]:
+                row.queue.append(
+                    PendingToken(token_logits, int(self.request.padding), settled=True)
+                )
 
     def step(self) -> torch.Tensor:
         """Add a token to every row and return them, [B]."""
@@ -509,13 +507,13 @@ class GenerateBatch:
             else:
                 row.take(token, ends)
 
-    def choose(self, heads: list[Position], scores, padded: list[bool]) -> list[int]:
+    def choose(self, heads: list[PendingToken], scores, padded: list[bool]) -> list[int]:
         """Return the next token of each row, by the processors' scores [B, V]."""
         if self.request.sampled:
             return self._choose_sampled(heads, scores, padded)
         return _choose_greedy(scores, padded)
 
-    def _choose_sampled(self, heads: list[Position], scores, padded: list[bool]) -> list[int]:
+    def _choose_sampled(self, heads: list[PendingToken], scores, padded: list[bool]) -> list[int]:
         """Return sampled tokens: a coin decides about a guess, and after a rejection or without a
         guess the token is drawn from the residual. Padded rows take part in the draws."""
         device = scores.device
@@ -526,7 +524,7 @@ class GenerateBatch:
                 torch.zeros_like(row) if head.probs is None else head.probs.to(device)
                 for head, row in zip(heads, scores)
             ]
-        )  # [B, V]
+        )
         probs = probabilities(scores, 1.0)  # [B, V]
         keep = _keep_probabilities(probs, guess_probs, guesses, coins)  # [B]
         if isinstance(self.request.generator, RandomSource):

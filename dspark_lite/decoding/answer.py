@@ -23,8 +23,8 @@ class Outcome(NamedTuple):
 
     @property
     def tokens(self) -> list[int]:
-        """The accepted drafts and the token after them. A stop token among them ends the answer:
-        `Generation.add` drops what is behind it."""
+        """Return the accepted drafts and the token after them. A stop token among them ends the
+        answer: `Generation.add` drops what is behind it."""
         return [*self.drafts[: self.accepted], self.next_token]
 
 
@@ -75,13 +75,13 @@ class Acceptance:
 
     @property
     def by_position(self) -> list[float | None]:
-        """The share of rounds that accepted the draft at each position, of those that reached it;
-        None where none did."""
+        """Return the share of rounds that accepted the draft at each position, of those that
+        reached it; None where none did."""
         return [kept / met if met else None for kept, met in zip(self.accepted, self.reached)]
 
     @property
     def accepted_length(self) -> float:
-        """Mean committed tokens per round, bonus included (tau); nan without a round."""
+        """Return the mean committed tokens per round, bonus included (tau); nan without a round."""
         return self.committed / self.rounds if self.rounds else float("nan")
 
 
@@ -116,14 +116,14 @@ class Generation:
 
     @property
     def accepted_length(self) -> float:
-        """Mean committed tokens per round, bonus included (tau); nan without a round."""
+        """Return the mean committed tokens per round, bonus included (tau); nan without a round."""
         if not self.rounds:
             return float("nan")
         return sum(r.committed for r in self.rounds) / len(self.rounds)
 
     @property
     def acceptance(self) -> Acceptance:
-        """The totals of its rounds, by position in the block."""
+        """Return the totals of its rounds, by position in the block."""
         totals = Acceptance()
         for played in self.rounds:
             totals.add(played)

@@ -45,10 +45,10 @@ def schedule_together(
 def play_round(sequences: list[Sequence], policy: Policy | None = None) -> list[Outcome]:
     """Play one round of every sequence and return what became of each row.
 
-    All blocks are drafted, then scheduled together, then verified: an element of `sequences` is
-    verified in one pass of the target, and `Rows` is an element of several rows. Raise RequestError
-    for wrong lengths of a policy and for draft probabilities that are not finite; nothing of that
-    element is committed then, and the policy forgets the round.
+    All blocks are drafted, then scheduled together, then verified. Each element of `sequences`
+    takes one pass of the target; a `Rows` element verifies several requests in it. Raise
+    RequestError for wrong lengths of a policy and for draft probabilities that are not finite;
+    nothing of that element is committed then, and the policy forgets the round.
     """
     with forgetting_failures(policy):
         blocks = [sequence.draft() for sequence in sequences]

@@ -27,12 +27,12 @@ class Proposal:
 
     @property
     def confidence(self) -> torch.Tensor | None:
-        """The probability [B, g] that a token survives given that its predecessors did; None
+        """Return the probability [B, g] that a token survives given that its predecessors did; None
         without a confidence head."""
         return None if self.confidence_logits is None else torch.sigmoid(self.confidence_logits)
 
     def cut(self, length: int) -> "Proposal":
-        """Return the first `length` positions; the block itself if it is no longer."""
+        """Return the first `length` positions; the block itself if it has at most `length` drafts."""
         if length >= self.tokens.shape[1]:
             return self
         logits = None if self.confidence_logits is None else self.confidence_logits[:, :length]

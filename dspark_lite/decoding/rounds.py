@@ -49,8 +49,8 @@ def generate(
 
     `policy(proposal) -> lengths` [1] chooses how many drafts to verify (None: all). `gamma` drafts
     fewer tokens than the drafter's block. `stop_token_ids` defaults to the target's. `rule`
-    replaces `sampling.accept` (at temperature 0 `accept_greedy`). `prepare(target, drafter, gamma)` returns the target, the drafter and
-    the accept rule that decode in the place of these; `fast_path` (fast/) compiles them. It writes
+    replaces `sampling.accept` (at temperature 0 `accept_greedy`). `prepare(target, drafter, gamma)`
+    returns the (target, drafter, rule) to decode with; `fast_path` (fast/) compiles them. It writes
     the same tokens and takes a minute to prepare; it refuses forward hooks, autocast and quantised
     weights.
 
@@ -86,7 +86,9 @@ class Sequence:
 
     `cache` and `state` cover every committed token except the newest, the `anchor` [B]. A round
     calls `draft`, `schedule`, `verify`, `accept` and `commit` in this order. Each runs inside
-    `observe(part)`, a context for whoever measures.
+    `observe(part)`, a context for whoever measures. `verify` sets what `commit` reads: `entering`
+    [B, k+1], the anchors and the drafts, and their `features` [B, k+1, taps * H] (None without
+    taps).
     """
 
     target: Target
@@ -102,12 +104,12 @@ class Sequence:
 
     @property
     def block_size(self) -> int:
-        """The number of drafts in a block."""
+        """Return the number of drafts in a block."""
         return draft_length(self.gamma, self.drafter.gamma) if self.drafter else 0
 
     @property
     def room(self) -> list[int]:
-        """For each sequence, the number of drafts in the next block that can still count."""
+        """Return, for each sequence, the number of drafts in the next block that can still count."""
         return [self.block_size] * len(self.anchor)
 
     def draft(self) -> Proposal:
@@ -184,7 +186,7 @@ class Sequence:
         return outcomes
 
     def propose(self, length: int) -> Proposal:
-        """The drafter's part of `draft`: a block [B, length]."""
+        """Do the drafter's part of `draft`: propose a block [B, length]."""
         return self.drafter.propose(
             self.state,
             self.anchor,
@@ -291,7 +293,7 @@ class RequestSequence(Sequence):
 
     @property
     def room(self) -> list[int]:
-        """One token less than the answer lacks: the round draws the last one itself."""
+        """Return one token less than the answer lacks: the round draws the last one itself."""
         return [self.max_new_tokens - len(self.answer.token_ids) - 1]
 
     def commit(self, block: Proposal, logits: torch.Tensor, verdict: Verdict) -> list[Outcome]:

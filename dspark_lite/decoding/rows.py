@@ -85,7 +85,7 @@ class Rows(Sequence):
 
     @property
     def room(self) -> list[int]:
-        """For each row, the number of drafts in the next block that can still count."""
+        """Return, for each row, the number of drafts in the next block that can still count."""
         return self.rooms
 
     def select(self, rows: list[int]) -> None:

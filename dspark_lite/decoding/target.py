@@ -101,7 +101,7 @@ class Target:
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """The ids that end an answer, from the generation config."""
+        """Return the ids that end an answer, from the generation config."""
         stop = self.model.generation_config.eos_token_id
         return () if stop is None else (stop,) if isinstance(stop, int) else tuple(stop)
 

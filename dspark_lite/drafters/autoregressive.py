@@ -28,7 +28,7 @@ class ChainState:
     cache: Context
     waiting: torch.Tensor
 
-    def pair(
+    def take_pairs(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the committed tokens [B, t] that have a feature before them, and these features.
@@ -82,7 +82,7 @@ class Autoregressive(Draft, Drafter):
 
     def extend(self, state: ChainState, token_ids: torch.Tensor, features: torch.Tensor) -> None:
         """Add committed tokens [B, t] with tapped hidden states [B, t, taps * H] to the cache."""
-        token_ids, before = state.pair(token_ids, self.project(features))
+        token_ids, before = state.take_pairs(token_ids, self.project(features))
         _, inputs = self.layer_input(token_ids, before)
         rope = self.rope(state.cache.positions(token_ids))
         state.cache.append(0, *self.layers[0].self_attn.keys_values(inputs, rope))

@@ -248,12 +248,10 @@ class DSpark(Backbone, Drafter):
         )
 
     def draw_block(self, hidden: torch.Tensor, anchor: torch.Tensor, temperature: float, generator):
-        """Draw tokens [B, g].
+        """Draw tokens [B, g]. Return them, their logits [B, g, V] and their probabilities [B, g, V].
 
-        Return them, their logits [B, g, V] and their probabilities [B, g, V].
-
-        With a sequential head, logits_k = base logits_k + transition bias of the token drawn at k -
-        1 (equation 5).
+        With a sequential head, logits_k = base logits_k + the transition bias of the token drawn
+        at k-1 (equation 5).
         """
         base_logits = self.lm_head(hidden)
         if self.markov_head is None:

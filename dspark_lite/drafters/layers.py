@@ -212,7 +212,7 @@ class ContextCache:
 
     @property
     def pairs(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The buffers of every layer: keys and values, with the room after them."""
+        """Return the buffers of every layer: keys and values, with the room after them."""
         return list(zip(self.keys, self.values))
 
     def positions(self, entering: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ class SmallLMState:
 
     @property
     def read(self) -> int:
-        """The number of committed tokens in the cache. Later entries are drafts."""
+        """Return the number of committed tokens in the cache. Later entries are drafts."""
         return self.committed - self.unread.shape[1]
 
 

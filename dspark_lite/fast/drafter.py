@@ -40,7 +40,7 @@ class StaticChainState(ChainState):
         self.cache.load(state.cache)
         self.waiting.copy_(state.waiting)
 
-    def pair(
+    def take_pairs(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all tokens [1, t] and the feature before each, [1, t, H]. `commit` counts them."""
@@ -59,6 +59,10 @@ class FastDrafter(Drafter):
     `make_static(state)` returns a copy of a drafter's state in static storage. The copy has a
     `context`, `load(state)` to copy another state into it, and a StaticContext's `begin_pass` and
     `commit`.
+
+    The first `begin` sets the storage that compiled passes read: `state`, `anchor` [1], `token_ids`
+    [1, slots], `features` [1, slots, taps * H]; and `extending`, the pass that fills the state.
+    `drafting` has a pass for each of the last KEPT_TEMPERATURES temperatures.
     """
 
     def __init__(self, drafter, make_static, gamma: int, backend: str):

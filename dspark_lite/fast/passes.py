@@ -82,7 +82,7 @@ def _compiled(method, backend: str):
 
 
 def column_major(model: torch.nn.Module) -> torch.nn.Module:
-    """On a CPU, return a copy of the model whose linear weights are column-major, which multiplies
+    """Return, on a CPU, a copy of the model whose linear weights are column-major, which multiplies
     few rows faster.
 
     All other tensors are shared, an LM head tied to the embedding too. On other devices return the

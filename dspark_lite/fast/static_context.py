@@ -17,9 +17,9 @@ MIN_CAPACITY = 2048  # entries; storage doubles from here on
 class StaticContext:
     """The keys and values [1, m, capacity, d] of one text in every layer.
 
-    The host counts its `length`.
-    It is the cache of a target's pass (transformers calls `update`) and the `Context` of a
-    drafter's. `like` gives the shapes: keys and values [1, m, n, d] of every layer.
+    The host counts its `length`. It is the cache of a target's pass (transformers calls `update`)
+    and the `Context` of a drafter's. `like` gives the shapes: keys and values [1, m, n, d] of every
+    layer.
     """
 
     def __init__(self, like: list[tuple[torch.Tensor, torch.Tensor]]):

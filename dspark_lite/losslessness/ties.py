@@ -7,7 +7,7 @@ import torch
 LOGIT_SLACK = 8  # rounding steps of the largest logit within which two logits count as tied
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """The position `at` which two greedy answers part, and the near-tie of the logits there.
 
     `gap` is the distance from the target's largest logit to the smaller logit of the two tokens
@@ -20,11 +20,11 @@ class Parting(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Return whether rounding explains the parting."""
+        """Return whether rounding explains the divergence."""
         return self.gap <= self.allowed
 
 
-def parting(ours: list[int], theirs: list[int]) -> int | None:
+def first_difference(ours: list[int], theirs: list[int]) -> int | None:
     """Return the first position at which two answers differ, or None if they are equal."""
     if ours == theirs:
         return None
@@ -33,28 +33,32 @@ def parting(ours: list[int], theirs: list[int]) -> int | None:
 
 
 @torch.inference_mode()
-def parted(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) -> Parting | None:
+def divergence(
+    target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]
+) -> Divergence | None:
     """Return where two greedy answers to input_ids [1, n] part, or None if they are equal.
 
     A block and a single token go through different kernels, which round differently. In float32
     this changes no answer. In 16 bits it can swap two logits within LOGIT_SLACK rounding steps.
     """
-    at = parting(ours, theirs)
+    at = first_difference(ours, theirs)
     if at is None:
         return None
     if at >= min(len(ours), len(theirs)):
-        return Parting(at, float("inf"), 0.0)
+        return Divergence(at, float("inf"), 0.0)
     prefix = torch.tensor([ours[:at]], dtype=torch.long, device=input_ids.device)
     step, _ = target.prefill(torch.cat([input_ids, prefix], 1))
     logits = step.logits[0, -1]
     allowed = LOGIT_SLACK * torch.finfo(target.dtype).eps * logits.abs().max()
-    return Parting(at, float(logits.max() - logits[[ours[at], theirs[at]]].min()), float(allowed))
+    return Divergence(
+        at, float(logits.max() - logits[[ours[at], theirs[at]]].min()), float(allowed)
+    )
 
 
 def same_or_tied(target, input_ids: torch.Tensor, ours: list[int], theirs: list[int]) -> bool:
     """Return whether two greedy answers to input_ids [1, n] are equal or part at a tie."""
-    difference = parted(target, input_ids, ours, theirs)
-    return difference is None or difference.tied
+    found = divergence(target, input_ids, ours, theirs)
+    return found is None or found.tied
 
 
 TENSOR_SLACK = 32  # rounding steps of the largest number within which two tensors count as equal

@@ -336,12 +336,12 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
     config = read_config(folder)
     if is_language_model(architecture_of(config)):
         drafter = _load_small_lm(name, target)
-        weaknesses = far_positions(drafter.model, target)
+        weaknesses = position_warnings(drafter.model, target)
     else:
         draft = read_draft(name, config, target.num_layers)
         check_pair(draft.kind, draft.config, target)
         drafter = _load(folder, draft, target)
-        weaknesses = far_positions(draft, target) + other_head(drafter, target)
+        weaknesses = position_warnings(draft, target) + head_warnings(drafter, target)
     for weakness in weaknesses:
         warnings.warn(f"{name} {weakness}", stacklevel=2)
     return drafter
@@ -451,7 +451,7 @@ def rotary_parameters(target) -> dict:
     return positions.get("full_attention", positions)
 
 
-def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
+def position_warnings(draft: PublishedDraft | Target, target) -> list[str]:
     """Return why a drafter is weaker than the target far into a text, a predicate each.
 
     The text is the target's all the same.
@@ -482,7 +482,7 @@ def far_positions(draft: PublishedDraft | Target, target) -> list[str]:
     return reasons
 
 
-def other_head(drafter, target) -> list[str]:
+def head_warnings(drafter, target) -> list[str]:
     """Return a warning if a block draft's LM head differs from its target's.
 
     Training copies and freezes that head.

@@ -176,12 +176,12 @@ class PublishedDraft(NamedTuple):
 
     @property
     def publisher(self) -> str:
-        """The publisher of its form: DEEPSPEC, SPECULATORS or Z_LAB."""
+        """Return the publisher of its form: DEEPSPEC, SPECULATORS or Z_LAB."""
         return self.form.publisher
 
     @property
     def kind(self) -> type:
-        """The class of the drafter."""
+        """Return the class of the drafter."""
         return self.form.kind
 
 
@@ -200,7 +200,7 @@ def read_draft(name: str, config: dict, num_target_layers: int | None = None) ->
 
 
 def _read(name: str, config: dict, num_target_layers: int | None) -> PublishedDraft:
-    """`read_draft`, with Python's own errors for fields of a wrong type."""
+    """Call `read_draft`; a field of a wrong type raises Python's own errors."""
     form = _form(name, config)
     if form.publisher == SPECULATORS:
         config = config | {LAYERS: _layer_fields(name, config.get(LAYERS) or {})}

@@ -24,8 +24,8 @@ def target_weights(target) -> dict[str, torch.Tensor]:
 
 def check_target_weights(target) -> None:
     """Raise CheckpointError unless a draft can be trained on a target's embedding and LM head."""
-    lent = target_weights(target)
-    for name in (name for name in SHARED_TENSORS if name not in lent):
+    shared = target_weights(target)
+    for name in (name for name in SHARED_TENSORS if name not in shared):
         raise CheckpointError(
             f"the {name.removesuffix('.weight')} of {target.name} is quantised or offloaded, and a draft is trained on "
             "the target's own: load the target with plain weights in memory"

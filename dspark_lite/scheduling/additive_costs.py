@@ -23,11 +23,11 @@ ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "th
 
 
 class AdditiveCosts:
-    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included); stands
-    for a CostTable in a policy.
+    """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included). A
+    policy takes it like a CostTable.
 
     alpha and theta are linear between their probes and constant outside; `origin` says where it was
-    measured (None: not told). Raises RequestError for probes that do not increase, seconds that are
+    measured (None: unknown). Raise RequestError for probes that do not increase, seconds that are
     not numbers, a bias or a sum that is not positive, lists of different lengths.
     """
 
@@ -79,8 +79,8 @@ class AdditiveCosts:
         return self.max_batch_tokens if requests <= self.bs_probes[-1] else 0
 
     def seconds(self, requests: int, tokens: float | range) -> float | torch.Tensor:
-        """Seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the last
-        probes."""
+        """Return the seconds of a step; float64 [n] for a range of n. Raise RequestError beyond the
+        last probes."""
         most = tokens[-1] if isinstance(tokens, range) else tokens
         if requests > self.bs_probes[-1] or most > self.max_batch_tokens:
             raise RequestError(
@@ -97,8 +97,8 @@ class AdditiveCosts:
 
     @classmethod
     def fit(cls, requests, tokens, seconds, origin: Origin | None = None) -> "AdditiveCosts":
-        """Return the sum nearest to measured steps: `seconds` [n] of steps of so many `requests`
-        [n] and `tokens` [n].
+        """Return the sum nearest to measured steps: `seconds` [n] of steps with `requests[i]`
+        requests and `tokens[i]` tokens.
 
         Least squares of the relative errors, with a probe at each number that occurs; neither more
         requests nor more tokens ever cost less, and the bias is at least LEAST_BIAS of the shortest
@@ -129,7 +129,7 @@ class AdditiveCosts:
         return cls(bias, bs_probes, alpha, m_probes, theta, origin)
 
     def relative_errors(self, requests, tokens, seconds) -> np.ndarray:
-        """How far the sum is from measured steps, as shares of their seconds [n]."""
+        """Return the errors of the sum against measured steps, as shares of their seconds [n]."""
         predicted = [self.seconds(int(r), float(m)) for r, m in zip(requests, tokens)]
         return np.array(predicted) / np.asarray(seconds, dtype=float) - 1
 
@@ -154,12 +154,12 @@ class AdditiveCosts:
 
 
 def load_costs(path: Path | str) -> CostTable | AdditiveCosts:
-    """Read a cost table of either form, told apart as SGLang does it. Raise CheckpointError as
-    their `load` do."""
+    """Read a cost table of either form, which a field decides, as in SGLang. Raise CheckpointError
+    as their `load` do."""
     return (AdditiveCosts if "bias_seconds" in read_object(Path(path)) else CostTable).load(path)
 
 
 def _rises(values: np.ndarray, probes: np.ndarray) -> np.ndarray:
-    """How much of the way from each probe to the next lies below a value, [n, probes - 1], each
-    from 0 to 1."""
+    """Return how much of the way from each probe to the next lies below a value, [n, probes - 1],
+    each from 0 to 1."""
     return np.clip((values[:, None] - probes[:-1]) / np.diff(probes), 0, 1)

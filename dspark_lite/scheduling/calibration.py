@@ -51,8 +51,8 @@ def check_confidence_head(drafter) -> None:
 
 
 def survivals(logits, temperatures=None) -> np.ndarray:
-    """Predicted survival [N, g] of prefixes from confidence logits [N, g], float64; temperatures
-    [g], 1 where None."""
+    """Return the predicted survival [N, g] of prefixes from confidence logits [N, g], float64;
+    temperatures [g], 1 where None."""
     logits = np.asarray(logits, dtype=np.float64)
     return expit(
         logits if temperatures is None else logits / np.asarray(temperatures, dtype=np.float64)
@@ -88,7 +88,7 @@ def ece(predicted, observed, bins: int = BINS) -> float:
 
 
 def ece_floor(predicted, bins: int = BINS, *, draws: int = 100, seed: int = 0) -> float:
-    """Mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for
+    """Return the mean ECE of a perfectly calibrated forecast on N samples (finite-sample bias), for
     predictions [N]."""
     rng, predicted = np.random.default_rng(seed), np.asarray(predicted, dtype=np.float64)
     return float(
@@ -118,7 +118,7 @@ def brier(predicted, observed) -> float:
 
 
 def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[str, list[float]]:
-    """{"ece", "auc", "brier"} of prefix survival at each position."""
+    """Return {"ece", "auc", "brier"} of prefix survival at each position."""
     check_observations(logits, accepted)
     predicted = survivals(logits, temperatures).T
     observed = survived(accepted, len(predicted)).T
@@ -132,10 +132,10 @@ def by_position(logits, accepted, temperatures=None, bins: int = BINS) -> dict[s
 @dataclass(frozen=True)
 class STS:
     """Sequential temperature scaling: one temperature a position, the ECE of survival before and
-    after the fit, and the fingerprint of the draft whose confidence head it is for (empty: not
-    told).
+    after the fit, and the fingerprint of the draft whose confidence head it is for (empty:
+    unknown).
 
-    Raises RequestError for temperatures that are not positive numbers.
+    Raise RequestError for temperatures that are not positive numbers.
     """
 
     temperatures: list[float]
@@ -215,9 +215,9 @@ def check_observations(logits, accepted) -> None:
 def fit_sts(
     logits, accepted, *, grid=None, bins: int = BINS, dataset: str = "", draft: str = ""
 ) -> STS:
-    """Sequential temperature scaling (section 3.2.1): position by position, with the earlier
-    temperatures fixed, the one of `grid` whose predicted survival has the least ECE, the earliest
-    where several have.
+    """Fit the temperatures by sequential temperature scaling (section 3.2.1). Position by position,
+    with the earlier temperatures fixed, choose the one of `grid` whose predicted survival has the
+    least ECE; of several, the earliest.
 
     logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raise
     RequestError for input of other shapes, values that are not finite, counts beyond the block.

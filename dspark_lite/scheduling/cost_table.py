@@ -24,8 +24,8 @@ class CostTable:
     smaller one's speed holds. How many requests share the batch makes no difference.
 
     Below the first measured size its speed holds too. Nothing is known above `max_batch_tokens`
-    (the largest measured size unless told), so a scheduler never fills a batch beyond it. `origin`
-    says where it was measured (None: not told). Raises RequestError for sizes that do not increase,
+    (by default the largest measured size), so a scheduler never fills a batch beyond it. `origin`
+    says where it was measured (None: unknown). Raise RequestError for sizes that do not increase,
     speeds that are not positive numbers, lists of different lengths, more than MOST_BATCH_TOKENS.
     """
 
@@ -74,11 +74,12 @@ class CostTable:
             )
 
     def most_tokens(self, requests: int) -> int:
-        """`max_batch_tokens`, however many requests there are."""
+        """Return `max_batch_tokens`, however many requests there are."""
         return self.max_batch_tokens
 
     def sps(self, requests: int, tokens: int | range) -> float | torch.Tensor:
-        """SPS(tokens); float64 [n] for a range of n. Raise RequestError beyond `max_batch_tokens`."""
+        """Return SPS(tokens); float64 [n] for a range of n. Raise RequestError beyond
+        `max_batch_tokens`."""
         first, last = (tokens[0], tokens[-1]) if isinstance(tokens, range) else (tokens, tokens)
         if first < 0 or last > self.max_batch_tokens:
             raise RequestError(
@@ -90,7 +91,7 @@ class CostTable:
         return self._by_size[tokens].item()
 
     def seconds(self, requests: int, tokens: int | range) -> float | torch.Tensor:
-        """Seconds of a step, 1 / SPS."""
+        """Return the seconds of a step, 1 / SPS."""
         return 1 / self.sps(requests, tokens)
 
     def monotone(self) -> "CostTable":
@@ -110,7 +111,7 @@ class CostTable:
         )
 
     def in_buckets(self, sizes) -> "CostTable":
-        """What an engine pays that fills each pass up to the next of these `sizes`: the speed of
+        """Return the table of an engine that pads each pass to the next of `sizes`: the speed of
         that size, for every batch up to the largest that the table covers."""
         sizes_covered = sorted({size for size in sizes if size <= self.max_batch_tokens})
         if not sizes_covered or sizes_covered[0] < 1:
@@ -160,7 +161,8 @@ class CostTable:
 
 
 def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Values at increasing x [N] of the largest convex curve that is nowhere above y [N]."""
+    """Return the values at increasing x [N] of the largest convex curve that is nowhere above y
+    [N]."""
     corners = []
 
     def slope(one, other):

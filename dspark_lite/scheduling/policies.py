@@ -2,9 +2,9 @@
 lengths.
 
 A policy (decoding/proposal.py) gives lengths [R], each from 0 to a whole block; what goes beyond the
-drafted length is cut. The proposal holds the blocks of all requests that share a step. It keeps the output distribution exact
-when the decision about position k of a request looks at nothing drawn at k or later (paper, section
-3.2.2 and Appendix A).
+drafted length is cut. The proposal holds the blocks of all requests that share a step. A policy
+keeps the output distribution exact if its decision about position k of a request looks at nothing
+drawn at k or later (paper, section 3.2.2 and Appendix A).
 """
 
 from typing import Protocol
@@ -20,7 +20,7 @@ LAG = 2
 
 class Costs(Protocol):
     """What a step costs, by the requests that share it and the tokens that it verifies, anchors
-    included: a number of tokens, or a range of them. Raises RequestError beyond what was measured.
+    included: a number of tokens, or a range of them. Raise RequestError beyond what was measured.
     A table of steps per second is one (cost_table.py), a fitted line another (additive_costs.py).
     """
 
@@ -75,23 +75,9 @@ def retrospective(cost_table: Costs) -> Policy:
 
 
 class LaggedTopK:
-    """The scheduler of the production system (section 5.2): how much to verify is decided from
-    confidences two steps old, so that the step can be prepared in time; what to verify, from the
-    current ones.
-
-    The budget is the optimum of the old survivals, found without an early stop; the draws of this
-    step take no part in it. The tokens with the highest current survival fill it. While there are
-    no old confidences, the budget is that of drafts which all survive. Where requests came or went
-    in between, the old survivals are taken as those of as many requests as there are now
-    (`resample_rows`).
-
-    SGLang, vLLM and TensorRT-LLM plan in this way, and none of them by Algorithm 1. Both are
-    lossless for one reason: no draw helps decide whether it is verified. Algorithm 1 stops at the
-    first token that does not pay, before it reads a confidence that this token's draw has shaped.
-    Here the budget is older than all draws of the step, and a later position never outranks an
-    earlier one of its block. Algorithm 1 sees what is drafted now and gives up whatever lies behind
-    a bump of the cost table; this policy crosses bumps and gives up what the last two steps would
-    have told it, such as that a request has just become easy.
+    """The scheduler of the production system (section 5.2): the optimum of the survivals `lag` steps
+    ago is the budget, and the tokens with the highest current survival fill it. Lossless, because
+    the budget is older than all draws of the step (docs/scheduling.md compares it to Algorithm 1).
     """
 
     def __init__(self, cost_table: Costs, lag: int = LAG):
@@ -115,12 +101,12 @@ class LaggedTopK:
         )
 
 
-def resample_rows(survival: torch.Tensor, requests: int) -> torch.Tensor:
+def resample_rows(survivals: torch.Tensor, requests: int) -> torch.Tensor:
     """Resample the rows of survivals [R, g] evenly to `requests` rows."""
-    rows = len(survival)
+    rows = len(survivals)
     if rows == requests:
-        return survival
-    return survival[torch.arange(requests, device=survival.device) * rows // requests]
+        return survivals
+    return survivals[torch.arange(requests, device=survivals.device) * rows // requests]
 
 
 def survival(confidence: torch.Tensor) -> torch.Tensor:
@@ -133,11 +119,11 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Return the verification lengths [R] of Algorithm 1 for survival probabilities [R, g].
 
     Tokens of survival above 0 are admitted in the order of their survival as long as each one
-    raises the expected throughput theta = (R + sum of admitted survivals) * SPS(R + admitted); the
-    first that does not ends it, so that no later, lower survival, which may know what was drawn,
-    can bring it back. Ties are admitted by position, then by request. A batch never grows beyond
-    what the table covers; where it does not even cover the anchors, nothing is verified. Raise
-    RequestError for survivals that are not probabilities or grow along a block.
+    raises the expected throughput theta = (R + sum of admitted survivals) * SPS(R + admitted). The
+    first token that does not stops the search, because later survivals may depend on its draw. Ties
+    are admitted by position, then by request. A batch never grows beyond what the table covers;
+    where it does not even cover the anchors, nothing is verified. Raise RequestError for survivals
+    that are not probabilities or grow along a block.
     """
     survival = survival.cpu()
     order, theta = throughput(survival, cost_table)
@@ -148,31 +134,31 @@ def schedule(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     return _lengths(order, torch.minimum(fails.argmax(), candidates), survival.shape)
 
 
-def global_optimum(survival: torch.Tensor, cost_table: Costs) -> torch.Tensor:
+def global_optimum(survivals: torch.Tensor, cost_table: Costs) -> torch.Tensor:
     """Return verification lengths [R] with the highest expected throughput of all, the smallest
     batch where several have it.
 
     Lossy when the survivals are those of the step's own draws (`retrospective`).
     """
-    order, theta = throughput(survival, cost_table)
-    return _lengths(order, theta.argmax(), survival.shape)
+    order, theta = throughput(survivals, cost_table)
+    return _lengths(order, theta.argmax(), survivals.shape)
 
 
-def top_k(survival: torch.Tensor, budget) -> torch.Tensor:
+def top_k(survivals: torch.Tensor, budget) -> torch.Tensor:
     """Return verification lengths [R] that give `budget` tokens, an int or a scalar tensor, to the
     highest survivals [R, g]."""
-    order, _ = _by_survival(survival)
-    return _lengths(order, budget, survival.shape)
+    order, _ = _by_survival(survivals)
+    return _lengths(order, budget, survivals.shape)
 
 
-def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
+def throughput(survivals: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the order in which tokens would be admitted, and the expected tokens per second
     (float64) after 0, 1, ... of them.
 
     The order holds indices into the positions-first view, position * R + request.
     """
-    order, ranked = _by_survival(survival)
-    requests, drafted = survival.shape
+    order, ranked = _by_survival(survivals)
+    requests, drafted = survivals.shape
     most = cost_table.most_tokens(requests)
     covered = min(requests * drafted, max(most - requests, 0))
     expected = torch.cat([ranked.new_tensor([requests]), ranked[:covered]]).cumsum(0)
@@ -181,21 +167,21 @@ def throughput(survival: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor,
     return order, expected * cost_table.sps(requests, range(requests, requests + covered + 1))
 
 
-def _by_survival(survival: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _by_survival(survivals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return positions-first indices and float64 survivals, highest first; ties by position, so a
     prefix never has holes.
 
     Both are on the host, which reads the survivals [R, g] once. Raise RequestError unless they are
     probabilities that never grow along a block.
     """
-    if survival.ndim != 2:
+    if survivals.ndim != 2:
         raise RequestError(
-            f"survival has shape {tuple(survival.shape)}; it must be [requests, positions]"
+            f"survival has shape {tuple(survivals.shape)}; it must be [requests, positions]"
         )
-    survival = survival.cpu()
-    ranked, order = survival.t().flatten().sort(descending=True, stable=True)  # nan comes first
+    survivals = survivals.cpu()
+    ranked, order = survivals.t().flatten().sort(descending=True, stable=True)  # nan comes first
     ranked = ranked.double()
-    falling = (survival[:, 1:] <= survival[:, :-1]).all()
+    falling = (survivals[:, 1:] <= survivals[:, :-1]).all()
     if len(ranked) and not (falling and ranked[0] <= 1 and ranked[-1] >= 0):
         raise RequestError(
             "survival holds a number that is not a probability or is larger than the one before it; give "

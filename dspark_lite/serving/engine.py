@@ -91,12 +91,12 @@ class Engine:
 
     @property
     def running(self) -> list[int]:
-        """The ids of the requests in slots."""
+        """Return the ids of the requests in slots."""
         return [request.answer.id for request in self.queue.running]
 
     @property
     def waiting(self) -> list[int]:
-        """The ids of the requests that have no slot yet."""
+        """Return the ids of the requests that have no slot yet."""
         return [answer.id for answer in self.queue.waiting]
 
     @property

@@ -21,7 +21,7 @@ class RequestQueue:
 
     @property
     def running(self) -> list[RunningRequest]:
-        """The running requests, by slot."""
+        """Return the running requests, by slot."""
         return [request for request in self.slots if request]
 
     @property

@@ -82,23 +82,25 @@ class RunningRequest:
 
     @property
     def anchor(self) -> int:
-        """The newest committed token, which neither model has read."""
+        """Return the newest committed token, which neither model has read."""
         return self.answer.token_ids[-1]
 
     @property
     def length(self) -> int:
-        """The committed tokens before the anchor: those that both models have in the slot."""
+        """Return the number of committed tokens before the anchor: those that both models have in
+        the slot."""
         return self.answer.request.input_ids.shape[1] + max(0, len(self.answer.token_ids) - 1)
 
     @property
     def draft_limit(self) -> int:
-        """The drafts of the next round that can count: the round draws the last token itself."""
+        """Return the drafts of the next round that can count: the round draws the last token
+        itself."""
         most = self.answer.request.num_speculative_tokens
         return self.lacking - 1 if most is None else min(self.lacking - 1, most)
 
     @property
     def lacking(self) -> int:
-        """The tokens that the answer may still get."""
+        """Return the tokens that the answer may still get."""
         return self.answer.request.max_new_tokens - len(self.answer.token_ids)
 
     def uniforms(self, count: int) -> torch.Tensor:

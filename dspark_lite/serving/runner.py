@@ -93,7 +93,7 @@ class RunningSequence(Sequence):
 
     @property
     def room(self) -> list[int]:
-        """For each request, the number of drafts in the next block that can count."""
+        """Return, for each request, the number of drafts in the next block that can count."""
         return self.draft_limits
 
     def target_probs(self, logits: torch.Tensor) -> torch.Tensor:

@@ -120,14 +120,14 @@ class Layout:
 
     @cached_property
     def mask(self) -> torch.Tensor:
-        """The diagonal blocks [R, L, S] of the mask: whether token l of a request sees key s of its
-        slot."""
+        """Return the diagonal blocks [R, L, S] of the mask: whether token l of a request sees key s
+        of its slot."""
         position = self.starts[:, None] + torch.arange(self.max_count, device=self.device)  # [R, L]
         return torch.arange(self.max_length, device=self.device) <= position[..., None]
 
     @cached_property
     def block_mask(self):
-        """The mask over the whole store, block-sparse, for FlexAttention."""
+        """Return the mask over the whole store, block-sparse, for FlexAttention."""
         # A slow import, needed on a GPU only
         from torch.nn.attention.flex_attention import (
             create_block_mask,
@@ -200,7 +200,7 @@ class Layout:
 def ragged_attention(
     module, query, key, value, attention_mask, *, scaling, layout: Layout, **options
 ):
-    """Attention of a step, as transformers' interface.
+    """Attend to a step's keys, as transformers' attention interface.
 
     query [1, n, N, d], key and value from `Layout.update`. Return [1, N, n, d] and no weights.
     """
@@ -302,7 +302,7 @@ class ChainAppendView:
             torch.as_tensor(index, device=store.device) for index in (slots, first, last, entered)
         )
 
-    def pair(
+    def take_pairs(
         self, token_ids: torch.Tensor, features: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the newly committed tokens that make an entry, and the feature before each of them.

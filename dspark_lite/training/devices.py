@@ -66,9 +66,8 @@ def operations_a_second(device: torch.device, dtype: torch.dtype) -> float:
     """Return the arithmetic operations a second of a model's pass: a share of those of a matrix
     product."""
     side = 4096 if device.type == "cuda" else 256
-    generator = torch.Generator(device).manual_seed(
-        0
-    )  # the caller's random numbers stay as they are
+    # A generator of its own: the caller's random numbers stay as they are.
+    generator = torch.Generator(device).manual_seed(0)
     matrix = torch.randn(side, side, generator=generator, device=device, dtype=dtype)
     return REACHED * 2 * side**3 / fastest(lambda: matrix @ matrix, device)
 

@@ -66,7 +66,7 @@ def train_draft(
     are deleted first. Raise DSparkLiteError for a recipe that cannot be trained and for losses that
     are not finite.
     """
-    check_end(recipe, allowance)
+    check_patience(recipe, allowance)
     if recipe.micro_batch and processes().num_processes > 1:
         raise DSparkLiteError(
             f"recipe {recipe.name} has a micro_batch, which works in one process only; remove it, or run "
@@ -112,7 +112,7 @@ def train_draft(
     return drafter.eval()
 
 
-def check_end(recipe: DraftRecipe, allowance: Allowance | None) -> None:
+def check_patience(recipe: DraftRecipe, allowance: Allowance | None) -> None:
     """Raise DSparkLiteError if a recipe has a `patience` that cannot end its training."""
     if recipe.patience is None:
         return
@@ -133,16 +133,7 @@ def _train_passes(run, plan: Plan, rows: TrainingRows, folder: Path, measure) ->
     `epochs` passes.
 
     `run(plan, folder)` trains the drafter, `measure()` returns its held-out losses. The drafter
-    ends as it was after the pass with the lowest loss; held_out.json lists the losses of all
-    passes.
-
-    Losses after different numbers of passes compare only if the rates have come down. With a
-    cosine, each number of passes would need a training of its own. So the rates of one trunk stay
-    constant, and after each pass a branch lets them fall linearly for DECAY_SHARE of a pass: it
-    ends where a training planned for this number of passes would end (warm-up, stable, decay: Hu et
-    al. 2024, MiniCPM; Hägele et al. 2024). Four passes cost five; trainings of 1, 2 and 4 passes
-    cost seven. Progress runs from 0 to 1 in the first pass, so the losses take their final form in
-    it.
+    ends as after the pass with the lowest loss. docs/training.md explains the trunk and its branches.
     """
     recipe, a_pass, losses = rows.recipe, rows.updates_a_pass, []
     decay = max(1, round(DECAY_SHARE * a_pass))

@@ -461,17 +461,17 @@ done = exercises.check_is_tie(is_tie)
 
 # %%
 from dspark_lite.course.world.tokenizer import chat_ids
-from dspark_lite.losslessness.ties import parted
+from dspark_lite.losslessness.ties import divergence
 
 two, differ, ties = tiny.prompts["chat"][1:3], {}, {}
 for name, dtype in {"float32": torch.float32, "bfloat16": torch.bfloat16}.items():
     rounded = load_target("tiny-target", device="cpu", dtype=dtype)
-    rounded_draft, partings = load_drafter("tiny-dspark", rounded), []
+    rounded_draft, divergences = load_drafter("tiny-dspark", rounded), []
     for text in two:
         question = torch.tensor([chat_ids(rounded.tokenizer, text)])
         drafted, plain = (dspark_lite.generate(rounded, chosen, question, max_new_tokens=24).token_ids for chosen in (rounded_draft, None))
-        partings.append(parted(rounded, question, drafted, plain))
-    differ[name], ties[name] = sum(one is not None for one in partings), sum(one is not None and one.tied for one in partings)
+        divergences.append(divergence(rounded, question, drafted, plain))
+    differ[name], ties[name] = sum(d is not None for d in divergences), sum(d is not None and d.tied for d in divergences)
     print(f"{name:9} {differ[name]} of {len(two)} answers differ from plain decoding's; {ties[name]} of these are ties")
 
 # %% tags=["claim"]

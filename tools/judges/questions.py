@@ -19,7 +19,7 @@ SAME = 1e-3  # between two programs' draft logits in float32
 
 
 def lab_of(options):
-    """Return the tiny lab with the prompts asked for. Raises DSparkLiteError if the result's file
+    """Return the tiny lab with the prompts asked for. Raise DSparkLiteError if the result's file
     cannot be written."""
     check_writable(options.out)
     return setup("tiny", prompts=options.prompts)

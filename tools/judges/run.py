@@ -35,7 +35,7 @@ JUDGES = {
 }
 
 
-def heard(name, lab, options):
+def rows_or_reason(name, lab, options):
     """Return the rows of a judge; one that could not be installed or broke down has a row with the
     reason."""
     try:
@@ -73,7 +73,9 @@ def main(arguments):
     for name in JUDGES:
         found = [row for row in earlier if row["judge"] == name]
         if name in options.only:
-            found = [{**row, "commit": made["commit"]} for row in heard(name, lab, options)]
+            found = [
+                {**row, "commit": made["commit"]} for row in rows_or_reason(name, lab, options)
+            ]
             print(*map(line, found), sep="\n", flush=True)
             agreed &= all("not_run" in row or row["agreed"] == row["of"] for row in found)
         rows += found or [{"judge": name, "not_run": "not asked yet", "commit": made["commit"]}]

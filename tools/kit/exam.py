@@ -34,7 +34,7 @@ def listed(values, digits: int = 2) -> str:
 
 
 def rule(rng):
-    """The accept rule on three tokens (lesson 02)."""
+    """Ask for the accept rule's results on three tokens."""
     p = q = shares(rng, 3)
     while p == q:
         q = shares(rng, 3)
@@ -50,7 +50,7 @@ def rule(rng):
 
 
 def speed(rng):
-    """The time of a token (lesson 01)."""
+    """Ask for the time of a token."""
     draft, check, plain, tau = (
         rng.randint(2, 9),
         rng.randint(22, 30),
@@ -68,7 +68,7 @@ def speed(rng):
 
 
 def caches(rng):
-    """What two caches forget (lesson 03)."""
+    """Ask what two caches forget."""
     gamma = rng.randint(5, 9)
     kept = rng.randint(1, gamma - 2)
     return (
@@ -80,7 +80,7 @@ def caches(rng):
 
 
 def collision(rng):
-    """Two slots that do not know of each other (lesson 04)."""
+    """Ask about two slots that do not know of each other."""
     share = rng.choice([0.2, 0.3, 0.4, 0.6, 0.7])
     both = share**2 + (1 - share) ** 2
     return (
@@ -93,7 +93,7 @@ def collision(rng):
 
 
 def block(rng):
-    """Survival and its sum (lesson 09)."""
+    """Ask for survival and its sum."""
     said = [rng.randint(5, 9) / 10 for _ in range(4)]
     alive = survival(torch.tensor([said]))[0]
     kept = torch.tensor(survived([rng.randint(0, 4) for _ in range(8)], 4)).float().mean(0)
@@ -107,7 +107,7 @@ def block(rng):
 
 
 def by_hand(rng):
-    """Algorithm 1 on two requests (lesson 10)."""
+    """Ask for Algorithm 1's lengths of two requests."""
     while True:  # until the first fall is not the end of the story
         said = torch.tensor([[rng.randint(4, 9) / 10 for _ in range(3)] for _ in range(2)])
         speeds = [100]
@@ -127,7 +127,7 @@ def by_hand(rng):
 
 
 def appendix(rng):
-    """Appendix A with other numbers (lesson 10)."""
+    """Ask for the example of Appendix A with other numbers."""
     share, drafted = rng.choice([(0.7, 0.4), (0.6, 0.4), (0.8, 0.6), (0.6, 0.3)])
     kept = min(share, drafted) + min(1 - share, 1 - drafted)
     drafter = ToyDrafter(
@@ -145,7 +145,7 @@ def appendix(rng):
 
 
 def ragged(rng):
-    """A ragged batch (lesson 11)."""
+    """Ask for the layout of a ragged batch."""
     starts, counts = [rng.randint(2, 9) for _ in range(3)], [rng.randint(1, 3) for _ in range(3)]
     position = [start + k for start, count in zip(starts, counts) for k in range(count)]
     request = [r for r, count in enumerate(counts) for _ in range(count)]
@@ -159,13 +159,22 @@ def ragged(rng):
     )
 
 
-QUESTIONS = [rule, speed, caches, collision, block, by_hand, appendix, ragged]
+QUESTIONS = {
+    "The accept rule on three tokens (lesson 02).": rule,
+    "The time of a token (lesson 01).": speed,
+    "What two caches forget (lesson 03).": caches,
+    "Two slots that do not know of each other (lesson 04).": collision,
+    "Survival and its sum (lesson 09).": block,
+    "Algorithm 1 on two requests (lesson 10).": by_hand,
+    "Appendix A with other numbers (lesson 10).": appendix,
+    "A ragged batch (lesson 11).": ragged,
+}
 
 
 def exam(seed: int) -> tuple[str, str]:
     """Return the sheet and its key."""
     rng = random.Random(seed)
-    pairs = [(question.__doc__, *question(rng)) for question in QUESTIONS]
+    pairs = [(title, *question(rng)) for title, question in QUESTIONS.items()]
     sheet = [f"**{number}.** {text}\n" for number, (_, text, _) in enumerate(pairs, 1)]
     key = [f"**{number}.** {of} {text}\n" for number, (of, _, text) in enumerate(pairs, 1)]
     marks = "Three points a question: two for the numbers, one for the reason.\n"

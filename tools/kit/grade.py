@@ -2,7 +2,7 @@
 
 What is handed in is a lesson's notebook, as its reader saved it. What its notebook calls "Correct."
 is a point: the exercises are run again, in the notebook's order, with the statements that they use
-and with the course's function in the place of a wrong one, as in the lesson. The rest of the lesson
+and with the course's function instead of a wrong one, as in the lesson. The rest of the lesson
 is not run. After a checker, the hidden cases are asked (tools/kit/hidden, or a folder of your own):
 random ones, drawn anew with each seed. That is why neither nbgrader nor otter-grader does it: both
 run a notebook from top to bottom, a lesson's minutes for each reader, and both keep their tests in
@@ -98,7 +98,7 @@ class Findings:
 
 def submissions(paths: list[Path]) -> list[Submission]:
     """Return what was handed in. In a folder the student is the name of the inner folder, or what
-    the file's name has before the lesson's. Raises RequestError if there is nothing."""
+    the file's name has before the lesson's. Raise RequestError if there is nothing."""
     found = []
     for path in paths:
         for file in sorted(path.rglob("*.ipynb")) if path.is_dir() else [path]:
@@ -135,7 +135,7 @@ def read(submission: Submission, asked: Path | None) -> None:
 
 
 def parsed(file: Path):
-    """Return a file's notebook. Raises RequestError with what is wrong with the file."""
+    """Return a file's notebook. Raise RequestError with what is wrong with the file."""
     try:
         text = file.read_text(encoding="utf-8")
         content = json.loads(text)
@@ -171,8 +171,8 @@ def ask(lesson: Path, cells: list, rules: Rules) -> Findings:
 
     while True:
         ours, theirs = PROCESSES.Pipe()
-        told = [{"source": cell.source, "metadata": dict(cell.metadata)} for cell in cells]
-        task = {"lesson": str(lesson), "cells": told, "skipped": skipped, "seed": rules.seed}
+        sent = [{"source": cell.source, "metadata": dict(cell.metadata)} for cell in cells]
+        task = {"lesson": str(lesson), "cells": sent, "skipped": skipped, "seed": rules.seed}
         task |= {"known": findings.known(), "hidden": list(map(str, rules.hidden))}
         arguments = (theirs, json.dumps(task))
         process = PROCESSES.Process(target=serve, args=arguments, daemon=True)
@@ -192,19 +192,19 @@ def listen(pipe, findings: Findings, seconds: float) -> str | None:
     step, patience = "starting", STARTING
     while True:
         try:
-            told = json.loads(pipe.recv_bytes()) if pipe.poll(patience) else None
+            message = json.loads(pipe.recv_bytes()) if pipe.poll(patience) else None
         except (EOFError, ConnectionError):
-            told = None
-        if told is None and step == "starting":
+            message = None
+        if message is None and step == "starting":
             raise RequestError("the grader's own process did not start; see above")
-        if told is None:
+        if message is None:
             said = f"took longer than {seconds:g} seconds, or ended Python"
             if step.startswith("check_"):
                 findings.verdicts.setdefault(step.split()[0], {})[step] = False, f"it {said}"
             else:
                 findings.noticed.append((step, f"{said}; the statement was left out"))
             return step
-        kind, *rest = told
+        kind, *rest = message
         if kind in ("finished", "again"):
             return rest[0] if rest else None
         if kind == "begun":
@@ -269,7 +269,7 @@ def noticed(findings: Findings, code: list, checker: str) -> str:
 
 
 def lesson_named(number: str | None) -> Path | None:
-    """Return the lesson of two digits, None for None. Raises RequestError if there is none."""
+    """Return the lesson of two digits, None for None. Raise RequestError if there is none."""
     found = [path for path in lesson_paths() if number and path.name[:2] == number]
     if number and not found:
         raise RequestError(f"there is no lesson {number}; a lesson's number has two digits")

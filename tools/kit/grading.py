@@ -54,12 +54,12 @@ class Again(BaseException):
 def hushed() -> Iterator[StringIO]:
     """Catch what is printed."""
     with (
-        redirect_stdout(StringIO()) as said,
+        redirect_stdout(StringIO()) as printed,
         redirect_stderr(StringIO()),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        yield said
+        yield printed
 
 
 class Ground:
@@ -71,21 +71,21 @@ class Ground:
     @staticmethod
     def now() -> dict[str, object]:
         """Return the functions and classes by name."""
-        found = {}
+        by_name = {}
         for name, module in list(sys.modules.items()):
             if name in ("torch", "torch.nn.functional", "builtins", "math", "inspect") or (
                 name.partition(".")[0] in OURS and module is not None
             ):
                 for key, value in vars(module).items():
                     if callable(value) and not key.startswith("__"):
-                        found[f"{name}.{key}"] = value
+                        by_name[f"{name}.{key}"] = value
                     if isinstance(value, type) and (value.__module__ == name or key == "Tensor"):
-                        found |= {
+                        by_name |= {
                             f"{name}.{key}.{method}": function
                             for method, function in vars(value).items()
                             if callable(function) and method not in ("__class__", "__doc__")
                         }
-        return found
+        return by_name
 
     def settle(self) -> None:
         """Take what there is now for what it should be."""
@@ -139,7 +139,7 @@ def hidden_cases(folder: Path, lesson: str) -> dict:
 def with_cases(check: Exercise, cases: list[list[tuple]]) -> Exercise:
     """Return the same exercise with other cases: a list for each of its steps."""
     steps = [
-        replace(step, cases=given) for step, given in zip(check.comparisons, cases, strict=True)
+        replace(step, cases=chosen) for step, chosen in zip(check.comparisons, cases, strict=True)
     ]
     return Exercise(check.reference, *steps, also_right=check.also_right, manner=check.manner)
 
@@ -149,20 +149,20 @@ def verdict(check, answers: tuple, hidden: list, seed: int) -> tuple[bool, str]:
     that it printed."""
     if any(str(getattr(answer, "__module__", "")).partition(".")[0] in OURS for answer in answers):
         return False, "this is the course's own function"
-    right, said = asked(check, answers)
+    right, line = ask_checker(check, answers)
     for draw in hidden if isinstance(check, Exercise) else []:
         if right:
             cases = draw(torch.Generator().manual_seed(seed))
-            right, said = asked(with_cases(check, cases), answers)
-            said = said if right else f"on hidden cases: {said}"
-    return right, said
+            right, line = ask_checker(with_cases(check, cases), answers)
+            line = line if right else f"on hidden cases: {line}"
+    return right, line
 
 
-def asked(check, answers: tuple) -> tuple[bool, str]:
+def ask_checker(check, answers: tuple) -> tuple[bool, str]:
     """Return whether a checker accepts the answers, and its line."""
-    with hushed() as said:
+    with hushed() as printed:
         right = check(*answers)
-    return right, (said.getvalue().strip() or "it said nothing").splitlines()[-1][:400]
+    return right, (printed.getvalue().strip() or "it said nothing").splitlines()[-1][:400]
 
 
 def courses_own(statement: Statement, answers: set[str]) -> set[str]:
@@ -192,8 +192,10 @@ class Marking:
         for at, cell in enumerate(cells, 1):
             remember(f"cell {at}", cell.source)
         program = statements(cells, lesson_statements(self.lesson))
-        called = {name for one in program for name in one.checkers}
-        uncalled = [one.arguments for one in self.exercises if one.checker not in called]
+        called = {name for statement in program for name in statement.checkers}
+        uncalled = [
+            exercise.arguments for exercise in self.exercises if exercise.checker not in called
+        ]
         names = {
             part.id
             for text in uncalled
@@ -220,17 +222,17 @@ class Marking:
             self.send("begun", call)
             drawn = [cases[name] for cases in self.hidden if name in cases]
             try:
-                right, said = verdict(getattr(self.module, name), answers, drawn, self.task["seed"])
+                right, line = verdict(getattr(self.module, name), answers, drawn, self.task["seed"])
                 self.ground.check()
             except Replaced as replaced:
-                right, said = False, f"it replaces {replaced} while it is checked"
+                right, line = False, f"it replaces {replaced} while it is checked"
                 self.send("noticed", call, f"replaces {replaced} while it is checked")
-                self.send("verdict", name, call, right, said)
+                self.send("verdict", name, call, right, line)
                 self.send("again", "")
                 raise Again from None
             except Exception as error:
-                right, said = False, f"the checker raised {type(error).__name__}: {error}"
-            self.send("verdict", name, call, right, said)
+                right, line = False, f"the checker raised {type(error).__name__}: {error}"
+            self.send("verdict", name, call, right, line)
             self.step = before
             self.send("begun", before)
             return right
@@ -259,11 +261,11 @@ class Marking:
             self.send("noticed", self.step, f"uses the course's own {name}")
         failed, before = execute(statement, self.scope), self.failed
         self.failed = failed or before
-        said = "; ".join(filter(None, [failed, before]))
+        line = "; ".join(filter(None, [failed, before]))
         for name in statement.checkers if failed else ():
             if self.calls.get(name, 0) == calls.get(name, 0):
                 self.calls[name] = calls.get(name, 0) + 1
-                self.send("verdict", name, f"{name} {self.calls[name]}", False, said)
+                self.send("verdict", name, f"{name} {self.calls[name]}", False, line)
                 self.scope[DONE] = False
         try:
             self.ground.check() if statement.readers else self.ground.settle()
@@ -278,9 +280,9 @@ class Marking:
         try:
             answers = eval(compile(exercise.arguments, self.step, "eval"), self.scope)
         except Exception as error:
-            said = f"{getattr(error, 'name', None) or error} is missing"
-            said += f"; {self.failed}" if self.failed else ""
-            return self.send("verdict", exercise.checker, self.step, False, said)
+            line = f"{getattr(error, 'name', None) or error} is missing"
+            line += f"; {self.failed}" if self.failed else ""
+            return self.send("verdict", exercise.checker, self.step, False, line)
         self.asking(exercise.checker)(*answers)
 
 
@@ -297,8 +299,10 @@ def serve(pipe, task: str) -> None:
     """Mark one submission and send what there is to say through the pipe, as JSON."""
     sys.stdin = open(os.devnull)
     torch.set_num_threads(1)
-    marking = Marking(json.loads(task), lambda *told: pipe.send_bytes(json.dumps(told).encode()))
-    sys.addaudithook(watching(lambda said: marking.send("noticed", marking.step, said)))
+    marking = Marking(
+        json.loads(task), lambda *message: pipe.send_bytes(json.dumps(message).encode())
+    )
+    sys.addaudithook(watching(lambda sentence: marking.send("noticed", marking.step, sentence)))
     with tempfile.TemporaryDirectory() as folder, suppress(Again):
         os.environ["DSPARK_MINE"] = os.path.join(folder, "my_dspark.py")
         marking.run()

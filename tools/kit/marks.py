@@ -36,7 +36,7 @@ afterwards, as in the lesson, so a mistake costs its own point and no other. The
 - A code exercise is also asked on cases with other numbers.
 - The course's own function, handed in as yours, is no answer.
 - The solutions are not there when a notebook is marked, and lines that replace parts of torch or of the course are left out.
-- What takes longer than the time limit, a minute unless you are told otherwise, is not waited for.
+- What takes longer than the time limit, by default a minute, is not waited for.
 
 A person reads answers in words. Write them below the exercise, where the notebook has a place for them."""
 
@@ -110,7 +110,7 @@ def table(rows: list[dict], columns: list[str]) -> str:
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict]]:
-    """Return the columns and rows of a CSV. Raises RequestError if it cannot be read."""
+    """Return the columns and rows of a CSV. Raise RequestError if it cannot be read."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)

@@ -4,7 +4,7 @@ cells the statements that these need.
 A lesson's notebook trains and measures for minutes, and hardly any of it decides what a checker
 says. So a statement runs if an exercise's cell, or another statement that runs, uses a name that it
 binds. That brings along a reader's helpers, wherever they stand, and the lines with which a lesson
-puts the course's function in the place of a wrong one.
+uses the course's function instead of a wrong one.
 """
 
 import ast
@@ -80,7 +80,7 @@ class Statement:
 
     @property
     def step(self) -> str:
-        """Return how a person is told which statement it is."""
+        """Return the cell and the line, for a person."""
         return f"cell {self.cell}, line {self.node.lineno}"
 
     @property
@@ -100,7 +100,7 @@ def root(node: ast.expr) -> str:
 
 
 def python(source: str) -> str:
-    """Return a cell's source as Python, its lines in their places. Raises SyntaxError."""
+    """Return a cell's source as Python, its lines in their places. Raise SyntaxError."""
     text = TransformerManager().transform_cell(TIMED.sub("", source).lstrip("\n") or "\n")
     ast.parse(text)
     return text

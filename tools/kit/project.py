@@ -270,7 +270,7 @@ GRADERS = {  # the names that a file must have, and who grades it
 
 
 def grade(kind: str, path: Path, seed: int) -> list[Finding]:
-    """Return the findings on a project's file. Raises RequestError if it cannot be graded."""
+    """Return the findings on a project's file. Raise RequestError if it cannot be graded."""
     names, grader = GRADERS[kind]
     if not path.is_file():
         raise RequestError(f"there is no {path}")

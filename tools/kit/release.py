@@ -118,7 +118,7 @@ Save its notebook and hand in that file.
 
 
 def tracked() -> list[str]:
-    """Return the files that git tracks, relative to the root. Raises RequestError outside a
+    """Return the files that git tracks, relative to the root. Raise RequestError outside a
     clone."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
@@ -259,13 +259,13 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
     for path in lesson_paths():
         title = read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ")
         lessons.append(f"- [{title}](notebooks/{path.name})")
-    told = {
+    fields = {
         "title": REPOSITORY.split("/")[1],
         "version": VERSION,
         "lessons": "\n".join(lessons),
         "rule": RULE,
     }
-    write_text(out / "README.md", README.format(**told))
+    write_text(out / "README.md", README.format(**fields))
     commands = [name for name, (_, needs, *_) in COMMANDS.items() if (out / needs).exists()]
     write_text(out / "Makefile", MAKEFILE.format(commands=" ".join(commands)))
     files = sorted(path for path in out.rglob("*") if path.is_file())

@@ -43,7 +43,7 @@ class Batches:
 
     @cached_property
     def drafted(self) -> CustomGenerate:
-        """The drafting loop; a process that decodes plainly does without."""
+        """Return the drafting loop; a process that decodes plainly does without."""
         return CustomGenerate("tiny-dspark", self.model)
 
     def padded(self, rows: int) -> dict[str, torch.Tensor]:

@@ -161,10 +161,8 @@ def loop_measured(program: Loop) -> dict[str, Rows]:
     doubt = program.noise * torch.randn(
         lab.target.vocab_size, generator=torch.Generator().manual_seed(0)
     )
-    right, rounds = (
-        0,
-        [],
-    )  # of a round: drafts kept, what it adds to each cache too much, whether the one before was whole
+    # Of a round: drafts kept, entries too many in each cache, whether the round before was whole.
+    right, rounds = 0, []
     for ids, wanted in zip(prompts, plain):
         answer, caches = [wanted[0]], [model.prefill(ids)[1] for model in models]
         unread, whole, before = answer[:], None, (0, 0)
@@ -302,12 +300,8 @@ def case_11() -> Recorded:
 
 # 07: a drafter that is shown its labels while it learns.
 
-STATES, SEEN, NEW, STEPS = (
-    8,
-    4000,
-    2000,
-    60,
-)  # tokens of a toy text, its length, of new text, steps of training
+# Tokens of a toy text, its length, that of a new text, steps of training.
+STATES, SEEN, NEW, STEPS = 8, 4000, 2000, 60
 
 
 class Training(NamedTuple):
@@ -806,7 +800,7 @@ def slots_measured(program) -> dict[str, Rows]:
 
 
 def one_slot_on(served: Service) -> Service:
-    """Each slot is read as the guess for the place before its own."""
+    """Read each slot as the guess for the place before its own."""
 
     def block_hidden(self, state, anchor):
         return DSpark.block_hidden(self, state, anchor).roll(-1, 1)
@@ -859,7 +853,7 @@ def head_measured(program) -> dict[str, Rows]:
 
 
 def biased_by_the_first(served: Service) -> Service:
-    """Every slot's bias is that of the anchor."""
+    """Give every slot the bias of the anchor."""
 
     def draw_block(self, hidden, anchor, temperature, generator):
         head, drafter = patients.altered(self.markov_head), patients.altered(self)
@@ -920,7 +914,7 @@ def chain_measured(program) -> dict[str, Rows]:
 
 
 def never_taken_back(eagle3):
-    """The cells of its own passes stay in the cache."""
+    """Leave the cells of its own passes in the cache."""
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         drawn = Eagle3.draw_chain(self, state, anchor, length, temperature, generator)
@@ -931,7 +925,8 @@ def never_taken_back(eagle3):
 
 
 def stale_feature(eagle3):
-    """Every pass reads the target's last feature, where later ones should read the pass before."""
+    """Let every pass read the target's last feature, where later ones should read the pass
+    before."""
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         waiting = state.waiting
@@ -947,7 +942,7 @@ def stale_feature(eagle3):
 
 
 def token_before(eagle3):
-    """Every pass but the first reads the token before the newest."""
+    """Let every pass but the first read the token before the newest."""
 
     def draw_chain(self, state, anchor, length, temperature, generator):
         seen = [anchor]
@@ -963,7 +958,7 @@ def token_before(eagle3):
 
 
 def blind(eagle3):
-    """The target's features are not handed over."""
+    """Leave out the target's features: they are not handed over."""
 
     def project(self, features):
         return 0 * Eagle3.project(self, features)

@@ -10,7 +10,7 @@ import sys
 from tools.errors import report_errors
 from tools.measure.case_programs import CASES, Rows
 from dspark_lite.common.files import write_json
-from dspark_lite.course.cases.files import FOLDER, read_case
+from dspark_lite.course.cases.records import FOLDER, read_case
 from dspark_lite.course.cases.own_file import own_file_case
 from dspark_lite.course.exercises.keep import EDITION
 

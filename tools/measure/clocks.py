@@ -14,7 +14,7 @@ from dspark_lite.course.measure.journal import check_writable, header
 from dspark_lite.course.measure.lab import setup
 from tools.errors import report_errors
 
-REPEATS = 30  # the least of so many times counts
+REPEATS = 30  # the least of these times counts
 # Several, so that a busy moment does not lengthen one drafter's times alone.
 RECORDINGS = 3
 

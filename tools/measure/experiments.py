@@ -40,9 +40,9 @@ def measure(name, prompts):
     losses = BUILD / recipe.name / "held_out.json"  # on the rows held out, after each pass
     # the engine holds no context of a second language model
     slots = SLOTS if recipe.kind == "draft" else 1
-    found = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
+    lengths = evaluate(lab, {name: folder}, lab.prompts, slots=slots, path=path)
     measured = {
-        **found,
+        **lengths,
         "recipe": without_nones(recipe),
         **({"held_out_losses": read_json(losses)} if losses.exists() else {}),
     }
@@ -63,7 +63,7 @@ def finished(name):
         made = [path, WORK / "checkpoints" / name, BUILD / recipe.name]
         raise DSparkLiteError(
             f"{path.name} was measured before assets/recipes/{run.recipe}.json was changed; to begin again, delete "
-            + ", ".join(str(one.relative_to(ROOT)) for one in made)
+            + ", ".join(str(path.relative_to(ROOT)) for path in made)
         )
     return measured
 

@@ -5,11 +5,10 @@ text, keep the outputs.
 notebooks/solutions/NN_name.ipynb for every notebooks/src/NN_name.py, and notebooks/more/name.ipynb,
 which has no exercises and one edition, for every notebooks/src/more/name.py
 (tools/notebooks/fill.py says how a text names numbers). The readers' notebooks come without the
-workshop: what checks and fills the text runs in the build and stands in the solutions alone. It
-tries every lesson, prints the sentences
-that are no longer true, and exits 1 if there is one. `--check` compares what is committed with its
-sources and executes nothing. `--inputs-only` rewrites text, comments and imports and keeps the
-outputs.
+workshop: what checks and fills the text runs in the build and stands in the solutions alone. The
+build tries every lesson, prints the sentences that are no longer true, and exits 1 if there is one.
+`--check` compares what is committed with its sources and executes nothing. `--inputs-only` rewrites
+text, comments and imports and keeps the outputs.
 """
 
 import argparse
@@ -110,7 +109,7 @@ def tags(cell):
 
 
 def read_cells(source):
-    """Return a source's cells. Raises LessonError unless they are one header (first), one setup,
+    """Return a source's cells. Raise LessonError unless they are one header (first), one setup,
     exercises each followed by its solution, and claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
     special = ("header", "setup", "exercise", "solution")
@@ -355,7 +354,7 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, al
     `environment` is the kernel's (default: this process's with KERNEL_SETTINGS); errors of the
     names `allowed` stop nothing. What another program has saved with the notebook is dropped first.
     Widget views and state are dropped afterwards: their ids are random, and each has a picture in
-    the same bundle, which stays. Raises LessonError with the lesson, the cell and the error, errors
+    the same bundle, which stays. Raise LessonError with the lesson, the cell and the error, errors
     inside widgets included.
     """
     strip(notebook)
@@ -451,7 +450,7 @@ def computation(cell):
 
 
 def with_outputs(notebook, source, solutions):
-    """Give a generated notebook the outputs of the committed one. Raises LessonError if a cell
+    """Give a generated notebook the outputs of the committed one. Raise LessonError if a cell
     computes something else."""
     path, lesson = notebook_path(source, solutions), edition(source, solutions)
     only = source.stem if is_beside(source) else source.name[:2]
@@ -469,7 +468,7 @@ def with_outputs(notebook, source, solutions):
 
 
 def write_notebook(path, notebook):
-    """Write an executed notebook to keep in git. Raises LessonError if it is too large for that."""
+    """Write an executed notebook to keep in git. Raise LessonError if it is too large for that."""
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     size = len(text.encode())
     if size >= SIZE_LIMIT:

@@ -32,7 +32,7 @@ def quotes(text):
 
 
 def shown(value, spec):
-    """Return a value in its format. Raises ValueError or TypeError if that is not possible."""
+    """Return a value in its format. Raise ValueError or TypeError if that is not possible."""
     if spec in ("words", "Words"):
         number = round(value)
         word = WORDS[number] if 0 <= number < len(WORDS) else f"{number:,}"

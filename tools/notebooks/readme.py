@@ -59,10 +59,12 @@ def judges():
     lines, named = ["| judge | asked | agreed |", "|---|---|---|"], set()
     for row in recorded("judges")["rows"]:
         judge = f"{row['judge']} {row.get('version', '')}".strip()
-        said = (
+        result = (
             f"not run: {row['not_run']}" if "not_run" in row else f"{row['agreed']} of {row['of']}"
         )
-        lines.append(f"| {'' if judge in named else judge} | {row.get('compared', '')} | {said} |")
+        lines.append(
+            f"| {'' if judge in named else judge} | {row.get('compared', '')} | {result} |"
+        )
         named.add(judge)
     return "\n".join(lines)
 
@@ -70,14 +72,14 @@ def judges():
 def forms():
     """Return the forms of drafts that were loaded, as recorded, as a markdown table: a line a
     form."""
-    said, lines = recorded("judges")["rows"], []
-    asked = {
+    rows, lines = recorded("judges")["rows"], []
+    confirmed = {
         row["compared"].partition(",")[0]
-        for row in said
+        for row in rows
         if row["judge"] == "speculators" and "not_run" not in row
     }
     for row in recorded("drafts")["forms"]:
-        too = row["form"].startswith("speculators") and row["drafter"] in asked
+        too = row["form"].startswith("speculators") and row["drafter"] in confirmed
         equal = (f"{row[how]} of {row['of']}" for how in ("greedy", "sampled"))
         judge = "the drafter itself" + ", speculators" * too
         lines.append([row["drafter"], row["form"], *equal, judge])

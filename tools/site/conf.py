@@ -68,9 +68,8 @@ viewcode_follow_imported_members = False
 def as_text(app, what, name, obj, options, lines):
     """Escape what reStructuredText would read as markup in a docstring: asterisks, bars,
     underscores."""
-    if lines and lines[0].startswith(
-        "Alias for field number"
-    ):  # of a named tuple: its docstring says what the fields are
+    # The fields of a named tuple, which its docstring explains.
+    if lines and lines[0].startswith("Alias for field number"):
         lines.clear()
     lines[:] = [
         "`".join(
@@ -122,13 +121,13 @@ def describe(app, pagename, templatename, context, doctree):
     """Say in a page's head what it is about, for whoever shares or searches it."""
     if doctree is None:
         return
-    told = next(filter(None, map(words, doctree.findall(nodes.paragraph))), "")
-    told = html.escape(told[:200])
+    about = next(filter(None, map(words, doctree.findall(nodes.paragraph))), "")
+    about = html.escape(about[:200])
     titled = html.escape(f"{context.get('title', project)} · {project}")
     context["metatags"] = context.get("metatags", "") + (
-        f'<meta name="description" content="{told}">'
+        f'<meta name="description" content="{about}">'
         f'<meta property="og:title" content="{titled}">'
-        f'<meta property="og:description" content="{told}">'
+        f'<meta property="og:description" content="{about}">'
         f'<meta property="og:image" content="{SHARED}">'
     )
 

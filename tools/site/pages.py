@@ -21,7 +21,7 @@ from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets.questions import lessons_with_a_case
 from dspark_lite.course.bets.score import score_numbers
-from dspark_lite.course.cases.files import scene
+from dspark_lite.course.cases.records import scene
 from dspark_lite.course.exercises.checking import NOT_DONE
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
@@ -72,9 +72,9 @@ def linked(text: str, page: str, pages: set[str]) -> str:
             return match[0]
         where = address(match[2], page, pages)
         kind = "external" if where.startswith("http") else "internal"
-        told = citations().get(where.partition(CITED)[2], "")
-        said = f' aria-description="{html.escape(told)}"' if told else ""
-        return f'<a class="reference {kind}" href="{where}"{said}>{match[1]}</a>'
+        citation = citations().get(where.partition(CITED)[2], "")
+        description = f' aria-description="{html.escape(citation)}"' if citation else ""
+        return f'<a class="reference {kind}" href="{where}"{description}>{match[1]}</a>'
 
     return LINK.sub(anchor, text)
 
@@ -136,11 +136,11 @@ def lesson_page(notebook, path: str, pages: set[str]) -> None:
             continue
         cell.metadata["mystnb"] = fold(cell)
         # without data: numbers for the text
-        told = [output for output in cell.outputs if output.get("data", True)]
-        if any(is_wide(output) for output in told):  # the theme lets it have the margin, too
+        seen = [output for output in cell.outputs if output.get("data", True)]
+        if any(is_wide(output) for output in seen):  # the theme lets it have the margin, too
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), "full-width"]
         cell.outputs = [
-            shown for output in told if not is_stub(output) for shown in with_widget(output)
+            shown for output in seen if not is_stub(output) for shown in with_widget(output)
         ]
         if "exercise" in cell.metadata.get("tags", []):
             door = nbformat.v4.new_output("display_data", {"text/html": exercise_door(path)})

@@ -1,6 +1,6 @@
 """Bets: what a reader expects before something is measured, what the measurement says, and the score."""
 
-from .asking import bet
+from .bet import bet
 from .score import show_score
 
 __all__ = ["bet", "show_score"]

@@ -53,7 +53,7 @@ function draw(place, scene, chosen, choose) {
 /** The suspects that no measurement taken speaks against. */
 const left = (suspects, taken) => Object.keys(suspects).filter((name) => !taken.some((measured) => measured in suspects[name]));
 
-/** What the measurements say of an accused suspect, in cases/files.py's words. */
+/** What the measurements say of an accused suspect, in cases/records.py's words. */
 function answerTo({ suspects, cause, why }, taken, name) {
   if (name !== cause) {
     const said = taken.filter((measured) => measured in suspects[name]).map((measured) => `${measured}: ${suspects[name][measured]}`);

@@ -1,5 +1,5 @@
 """Cases: a silent failure a lesson, to be found with at most three measurements."""
 
-from .showing import case
+from .case import case
 
 __all__ = ["case"]

@@ -38,7 +38,7 @@ from dspark_lite.training.devices import processes, training_device
 from dspark_lite.training.drafts import class_and_loss, draft_config, for_target, new_draft
 from dspark_lite.training.recipe import Data, DraftRecipe, without_nones, read_fields
 from dspark_lite.training.plan import Allowance
-from dspark_lite.training.train import check_end, held_out_losses, train_draft
+from dspark_lite.training.train import check_patience, held_out_losses, train_draft
 from ..world.examples import MAKERS
 from ..world.tokenizer import train_tokenizer
 from .answers import answered_rows
@@ -97,7 +97,7 @@ def _train_draft(
     allowance: Allowance | None,
 ) -> None:
     """Train a drafter and write its checkpoint to `out`: config.json, and weights in bfloat16."""
-    check_end(recipe, allowance)
+    check_patience(recipe, allowance)
     target = load_target(recipe.target, device=device, dtype=default_dtype(device))
     recipe = for_target(recipe, target)
     cache = recipe_states(recipe, target, saves.parent, endpoint, allowance)

@@ -75,7 +75,7 @@ def finished(value):
 
 
 def as_function(answer):
-    """Return the learner's function; raises Mistake for a value in its place."""
+    """Return the learner's function; raise Mistake for a value in its place."""
     if not callable(finished(answer)):
         raise Mistake(
             f"the checker takes the function itself, not a value of type {type(answer).__name__}."
@@ -100,7 +100,7 @@ def one_number(answer):
 
 
 def as_truth(answer):
-    """True or False of a Python truth value or a tensor that holds one."""
+    """Return True or False of a Python truth value or a tensor that holds one."""
     if not isinstance(answer, (bool, int, np.bool_, torch.Tensor)):
         raise TypeError
     return bool(answer)
@@ -184,9 +184,8 @@ class Comparison:
     def result(self, function, case: tuple):
         """Return what `function` gives for a case; an exception that it raises is a result as well."""
         try:
-            answer = function(
-                *copy.deepcopy(case)
-            )  # a function that changes its arguments changes its own only
+            # A function that changes its arguments changes copies only.
+            answer = function(*copy.deepcopy(case))
         except (Unfinished, NotImplementedError):
             raise
         except Exception as error:
@@ -215,7 +214,7 @@ class Comparison:
         return answers
 
     def differing(self, answers: list, function) -> Iterator[tuple]:
-        """(case, answer, what `function` gives) of the cases in which the two are not the same."""
+        """Return (case, answer, what `function` gives) of the cases in which the two differ."""
         for answer, case in zip(answers, self.cases):
             other = self.result(function, case)
             if not same(answer, other):

@@ -31,7 +31,7 @@ class Served(NamedTuple):
 class Device:
     """An engine as the device of lesson 13's loop.
 
-    `start(budget)` begins a step that verifies at most so many drafts (None: whole blocks), and
+    `start(budget)` begins a step that verifies at most `budget` drafts (None: whole blocks), and
     `finish()` carries it out and returns the survivals [R, g] of its blocks. The steps that had a
     request are collected in `steps`.
     """

@@ -22,14 +22,14 @@ PROMPT = "Please recommend a quiet place for lunch."
 
 
 def context_norm_left_out(service: Service) -> Service:
-    """The context's vectors enter without their norm."""
+    """Let the context's vectors enter without their norm."""
     drafter = altered(service.drafter)
     drafter.hidden_norm = torch.nn.Identity()
     return Service(service.target, drafter)
 
 
 def key_norms_left_out(service: Service) -> Service:
-    """The context's keys enter the cache without their norm."""
+    """Let the context's keys enter the cache without their norm."""
 
     def extend_context(self, cache, features):
         norms = [layer.self_attn.k_norm for layer in self.layers]
@@ -43,7 +43,7 @@ def key_norms_left_out(service: Service) -> Service:
 
 
 def context_late(service: Service) -> Service:
-    """The context's positions begin at 1; the block's are right."""
+    """Begin the context's positions at 1; the block's are right."""
 
     def extend_context(self, cache, features):
         late = altered(self, rope=lambda self, positions: DSpark.rope(self, positions + 1))
@@ -191,7 +191,7 @@ class Hunt:
             )
 
 
-def told(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
+def findings_of(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
     """Return (tensor, whether it differs, causes that it rules out among those that the looks
     before left) of each look at a program with a mistake."""
     left, findings = set(MISTAKES), []
@@ -204,10 +204,10 @@ def told(cause: str, looks: list[str]) -> list[tuple[str, bool, set[str]]]:
 
 
 def report(looks: dict[int, list[str]], seed: int = SEED) -> None:
-    """Print what each look told, and which told nothing."""
+    """Print what each look ruled out, and which could rule out nothing."""
     for program, cause in secret(seed).items():
         print(f"program {program}: {cause}")
-        for tensor, seen, ruled_out in told(cause, looks[program]):
+        for tensor, seen, ruled_out in findings_of(cause, looks[program]):
             what = (
                 f"rules out {', '.join(sorted(ruled_out))}"
                 if ruled_out

@@ -38,11 +38,8 @@ from .lesson_13 import RUNS, judge_run
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 RANDOM_CASES = 200
 MOST_TOKENS = 96  # of an answer that is compared
-JAGGED = [
-    9.0,
-    4.5,
-    4.2,
-]  # steps per second of 1, 2, 3 tokens: a second draft may pay where the first alone does not
+# Steps per second of 1, 2, 3 tokens: a second draft may pay where the first alone does not.
+JAGGED = [9.0, 4.5, 4.2]
 
 
 class Finding(NamedTuple):
@@ -54,7 +51,7 @@ class Finding(NamedTuple):
 
 
 def load(path: Path):
-    """Return the reader's file as a module; raises RequestError where it is missing or cannot be
+    """Return the reader's file as a module; raise RequestError where it is missing or cannot be
     run."""
     if not path.is_file():
         raise RequestError(
@@ -153,8 +150,8 @@ def answered(asked: str, check: Callable[[], str]) -> Finding:
 
 
 def _speculates(mine) -> str:
-    """Random tables as models: the text is the big one's own, in as many of its passes as a first
-    difference allows."""
+    """Check on random tables as models that the text is the big one's own, in as many of its passes
+    as a first difference allows."""
     generator, reference, passes = torch.Generator().manual_seed(0), load(EDITION), 0
     for case in range(20):
         big, little = torch.rand(2, 5, 5, generator=generator)
@@ -172,8 +169,8 @@ def _speculates(mine) -> str:
 
 
 def _speculated(module, tables, start, gamma: int):
-    """12 tokens after `start` by a module's `speculate`, with tables as big and little model; and
-    the big one's passes."""
+    """Return 12 tokens after `start` by a module's `speculate`, with tables as big and little
+    model, and the number of the big one's passes."""
     passes = []
 
     def big(ids):
@@ -224,17 +221,15 @@ def _lossless(mine, speeds: list[float] | None) -> str:
 
 def _schedules(mine) -> str:
     generator = torch.Generator().manual_seed(0)
-    if any(
-        mine.algorithm_1(torch.tensor([[0.5, 0.5]]), {1: 1.5, 2: 1.0, 3: 1.0}.get)
-    ):  # 1 * 1.5 against 1.5 * 1.0
+    # 1 * 1.5 against 1.5 * 1.0.
+    if any(mine.algorithm_1(torch.tensor([[0.5, 0.5]]), {1: 1.5, 2: 1.0, 3: 1.0}.get)):
         raise Mistake(
             "a token that leaves the throughput as it is was admitted; each one must raise it"
         )
     for case in range(RANDOM_CASES):
         requests, gamma = torch.randint(1, 5, (2,), generator=generator).tolist()
-        survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(
-            1
-        )  # many are equal, across requests too
+        # Many survivals are equal, across requests too.
+        survivals = (torch.randint(1, 5, (requests, gamma), generator=generator) / 4).cumprod(1)
         seconds = torch.rand(requests * (gamma + 1), generator=generator).cumsum(0)
         seconds += (1, 8, 32, 128)[case % 4]  # a token more costs much, or hardly anything
         table = CostTable(range(1, len(seconds) + 1), 1 / seconds)
@@ -296,8 +291,8 @@ def _admits(mine) -> str:
 
 
 def _shares(mine) -> str:
-    """Two requests that share steps, whose draft pays only if it is likely, against the target's
-    own distribution."""
+    """Check two requests that share steps, whose draft pays only if it is likely, against the
+    target's own distribution."""
     (target, drafters), prompts = toy_models(gamma=1), ((0,), (1, 0))
 
     def served(path):

@@ -87,7 +87,7 @@ def decoding(
 
 
 def model_case(generator):
-    """Other models, starts, lengths and blocks."""
+    """Draw other models, starts, lengths and blocks."""
     start = numbers(generator, number(generator, 1, 4), 0, VOCABULARY - 1)
     return number(generator, 100, 10**6), start, number(generator, 1, 6), number(generator, 1, 4)
 
@@ -177,11 +177,10 @@ check_speculate = Exercise(
 
 
 def example_answers() -> list[Generation]:
-    """Two answers, one of four rounds and one of two; the end of the first cut its last round."""
-    outcomes = [
-        [(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)],
-        [(7, 2, 3), (7, 1, 2)],
-    ]  # proposed, accepted, committed
+    """Return two answers, one of four rounds and one of two; the end of the first cut its last
+    round."""
+    # Of each round: proposed, accepted, committed.
+    outcomes = [[(7, 5, 6), (7, 0, 1), (7, 7, 8), (7, 3, 3)], [(7, 2, 3), (7, 1, 2)]]
     rounds = [
         [Round(*outcome, [0] * outcome[0], [0] * outcome[2]) for outcome in answer]
         for answer in outcomes
@@ -190,7 +189,7 @@ def example_answers() -> list[Generation]:
 
 
 def answers_case(generator):
-    """Two to five answers, the last round of each cut short now and then."""
+    """Draw two to five answers, the last round of each cut short now and then."""
 
     def answer():
         rounds = []

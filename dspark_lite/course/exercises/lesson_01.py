@@ -32,6 +32,7 @@ def data_sheet(generator):
     return int(k), weights, width, bandwidth, operations
 
 
+# In milliseconds, because `same` compares to five places.
 check_pass_seconds = Exercise(
     pass_seconds,
     Comparison(
@@ -79,7 +80,7 @@ check_pass_seconds = Exercise(
         "the longer one counts",
         read=lambda seconds: 1e3 * seconds,
     ),
-)  # milliseconds: `same` compares to five places
+)
 
 
 def speedup(tau, draft, verify, plain):

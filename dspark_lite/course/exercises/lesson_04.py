@@ -179,7 +179,8 @@ def open_mask(draft):
 
 
 def passing(ids=block_ids, start=lambda draft: draft.length, mask=open_mask, kind=torch.bool):
-    """`block_pass` with other tokens, another start, another mask or a mask of another `kind`."""
+    """Run `block_pass` with other tokens, another start, another mask or a mask of another
+    `kind`."""
 
     def pass_over(draft, anchor):
         first = start(draft)

@@ -87,12 +87,10 @@ check_transition_bias = Exercise(
 
 # The block: drawn in another way it is repaired by the rule, if its q is its own, and costs only length. So blocks are compared
 # first, then the texts that the rule of lesson 02 commits.
-ROUND_BASE = torch.tensor(
-    [[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6], [0.4, 0.1, -0.2]]
-)  # base logits [g, V]; the first favourite is not the anchor
-ROUND_TABLE = torch.tensor(
-    [[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]]
-)  # the bias after each token, [V, V]
+# Base logits [g, V]. The first favourite is not the anchor.
+ROUND_BASE = torch.tensor([[0.0, -0.5, 0.5], [-0.3, 0.2, 0.6], [0.4, 0.1, -0.2]])
+# The bias after each token, [V, V].
+ROUND_TABLE = torch.tensor([[0.2, 1.0, -0.6], [-0.8, 0.1, 0.9], [0.7, -0.5, 0.0]])
 TOY_DRAFT = SimpleNamespace(
     w={LM_HEAD: torch.eye(3), W1: torch.eye(3), W2: ROUND_TABLE.T.contiguous()},
     gamma=len(ROUND_BASE),
@@ -100,7 +98,7 @@ TOY_DRAFT = SimpleNamespace(
 TEMPERATURES = (1.0, 0.5)
 
 
-def block_drawn(
+def draw_block_variant(
     before=lambda k, anchor, drafts, base: drafts[-1] if k else anchor,
     pick=draw,
     scale=lambda temperature: temperature,
@@ -147,38 +145,40 @@ def most_likely(probs, generator):
     return int(probs.argmax())
 
 
-draw_block = block_drawn()
+draw_block = draw_block_variant()
 WRONG_BLOCKS = {  # the texts would still be the target's own, for the rule repairs any block
-    "no bias reached the block; slot k is drawn after the bias of the token before it": block_drawn(
+    "no bias reached the block; slot k is drawn after the bias of the token before it": draw_block_variant(
         before=lambda k, anchor, drafts, base: None
     ),
-    "every slot is biased by the anchor; after each draw the token just drawn becomes the previous one": block_drawn(
+    "every slot is biased by the anchor; after each draw the token just drawn becomes the previous one": draw_block_variant(
         before=lambda k, anchor, drafts, base: anchor
     ),
-    "every slot after the first is biased by the first draft, drafts[0]; the token before slot k is the newest, drafts[-1]": block_drawn(
+    "every slot after the first is biased by the first draft, drafts[0]; the token before slot k is the newest, drafts[-1]": draw_block_variant(
         before=lambda k, anchor, drafts, base: drafts[0] if k else anchor
     ),
     "the biases of all tokens before a slot add up; it has that of the token just before it alone": adding_up,
-    "the first slot has no bias; its previous token is the anchor": block_drawn(
+    "the first slot has no bias; its previous token is the anchor": draw_block_variant(
         before=lambda k, anchor, drafts, base: drafts[-1] if k else None
     ),
-    "slot k is biased by the favourite of the base logits at k - 1, not by the token that was drawn there": block_drawn(
+    "slot k is biased by the favourite of the base logits at k - 1, not by the token that was drawn there": draw_block_variant(
         before=lambda k, anchor, drafts, base: int(base[k - 1].argmax()) if k else anchor
     ),
-    "the bias is subtracted; it is added to the base logits": block_drawn(sign=-1),
-    "the drafts are the most probable tokens; draw them with `draw`": block_drawn(pick=most_likely),
-    "the temperature is not used; probabilities(logits, temperature) takes it": block_drawn(
+    "the bias is subtracted; it is added to the base logits": draw_block_variant(sign=-1),
+    "the drafts are the most probable tokens; draw them with `draw`": draw_block_variant(
+        pick=most_likely
+    ),
+    "the temperature is not used; probabilities(logits, temperature) takes it": draw_block_variant(
         scale=lambda temperature: 1.0
     ),
 }
 WRONG_ROWS = {
-    "you return the q of the base logits; the rule needs the one that the token was drawn from, after the bias": block_drawn(
+    "you return the q of the base logits; the rule needs the one that the token was drawn from, after the bias": draw_block_variant(
         kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k], -1)
     ),
-    "every row of q has the anchor's bias; the rule needs the one that the token was drawn from, after the token before it": block_drawn(
+    "every row of q has the anchor's bias; the rule needs the one that the token was drawn from, after the token before it": draw_block_variant(
         kept=lambda k, anchor, drafts, base, bias, row: torch.softmax(base[k] + bias(anchor), -1)
     ),
-    "q holds logits; the rule compares probabilities, so each row needs a softmax": block_drawn(
+    "q holds logits; the rule compares probabilities, so each row needs a softmax": draw_block_variant(
         kept=lambda k, anchor, drafts, base, bias, row: (
             base[k] + bias(drafts[k - 1] if k else anchor)
         )
@@ -187,8 +187,9 @@ WRONG_ROWS = {
 
 
 def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple[dict, dict, float]:
-    """Probability of each block that a learner's `draw_block` drafts, and of each text of a round's full length once the rule of lesson
-    02 has judged it, what is missing drawn from the target; mean tokens per round."""
+    """Return the probability of each block that a learner's `draw_block` drafts; of each text of a
+    round's full length by the rule of lesson 02, its missing tokens drawn from the target; and the
+    mean tokens per round."""
     rounds = list(outcomes(lambda path: _judged(learners, temperature, path, block)))
     blocks = summed((drafts, probability) for (drafts, _), probability in rounds)
     return blocks, *verifying.texts_of(
@@ -197,7 +198,8 @@ def blocks_and_texts(learners, temperature: float, block: int = DRAFTS) -> tuple
 
 
 def long_blocks(learners, temperature: float) -> dict[tuple[int, ...], float]:
-    """Probability of each block of all slots: with two, the first draft is the newest as well."""
+    """Return the probability of each block of all slots: with two, the first draft is the newest as
+    well."""
     return summed(
         (tuple(drafts), probability)
         for (drafts, _), probability in outcomes(
@@ -273,7 +275,8 @@ def judge_at(temperature: float, learners) -> None:
 
 
 def block_case(generator):
-    """Another draft, hidden states of one to six slots, an anchor, a temperature, and what the draws are seeded with."""
+    """Draw another draft, hidden states of one to six slots, an anchor, a temperature, and the seed
+    of the draws."""
     vocab, rank, hidden_size = (number(generator, low, 7) for low in (3, 1, 2))
     weights = {
         LM_HEAD: torch.randn(vocab, hidden_size, generator=generator),

@@ -102,7 +102,8 @@ def draft_chain(one_pass, choose, cache, anchor, waiting, gamma):
 
 
 def in_a_row(drafted):
-    """Drafted tokens [g], from a list of them or from a tensor that holds them one after the other."""
+    """Return drafted tokens [g], from a list of them or from a tensor that holds them one after the
+    other."""
     parts = [torch.as_tensor(token).flatten() for token in drafted]
     return torch.cat(parts) if parts else torch.zeros(0)
 
@@ -152,9 +153,10 @@ def given(grown, cache):
 
 
 _numbers = torch.Generator().manual_seed(43)
+# Embeddings of tokens, a matrix, a head.
 EMBEDDED, MIXED, HEAD = (
     torch.randn(shape, generator=_numbers) for shape in ((11, 4), (4, 4), (4, 11))
-)  # of tokens, a matrix, a head
+)
 
 
 def small_pass(cache, token, feature):

@@ -229,12 +229,12 @@ COUNTED = torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [0] * 7]).bool()
 
 
 def text_loss(log_q, p, labels):
-    """Cross-entropy [K, g] with the text."""
+    """Return the cross-entropy [K, g] with the text."""
     return -log_q.gather(-1, labels[..., None])[..., 0]
 
 
 def target_loss(log_q, p, labels):
-    """L1 distance [K, g] to the target."""
+    """Return the L1 distance [K, g] to the target."""
     return distance(p, log_q.exp())
 
 
@@ -547,11 +547,12 @@ check_refusals = Exercise(
 # A head alone, on a backbone that is a constant.
 
 HEAD_TABLE = torch.randn(5, 5, generator=torch.Generator().manual_seed(8))
+# Base, wanted, tokens, counted.
 HEAD_BATCH = (
     *LOSS_CASE[:2],
     torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(9)),
     COUNTED,
-)  # base, wanted, tokens, counted
+)
 
 
 def losing_head(

@@ -153,7 +153,8 @@ HUNT_FORM = "`causes` is a dictionary, {1: cause, 2: cause, 3: cause}, and `look
 
 @checker
 def check_hunt(causes, looks, seed=hunt.SEED):
-    """`causes`: {program: mistake} of three programs, proven by `looks`: {program: [tensors]}, six of each at most."""
+    """Check `causes`: {program: mistake} of three programs, proven by `looks`: {program:
+    [tensors]}, six of each at most."""
     if not isinstance(finished(causes), dict) or not isinstance(finished(looks), dict):
         raise Mistake(HUNT_FORM)
     for program, right in hunt.secret(seed).items():
@@ -173,7 +174,7 @@ def judge_find(program: int, cause: str, looked: list[str], right: str) -> None:
         raise Mistake(
             f"program {program}: there is no tensor {unknown[0]!r}; `hunt.tensors` lists the names."
         )
-    for tensor, seen, ruled_out in hunt.told(right, looked):
+    for tensor, seen, ruled_out in hunt.findings_of(right, looked):
         if cause in ruled_out:
             raise Mistake(
                 f"program {program}: with {cause!r} the tensor {tensor!r} would {'be equal' if seen else 'differ'}, and you saw that "
@@ -188,15 +189,14 @@ def judge_find(program: int, cause: str, looked: list[str], right: str) -> None:
 
 
 def is_tie(logits, ours, theirs, allowed):
-    """May rounding make the target choose either of two tokens?"""
+    """Return whether rounding may make the target choose either of two tokens."""
     return logits.max() - min(logits[ours], logits[theirs]) <= allowed
 
 
 NEAR, CLEAR = torch.tensor([10.0, 9.95, 9.9, 3.0, 2.98]), torch.tensor([10.0, 5.0, 4.0, 3.0, 2.0])
 CROWDED = torch.tensor([10.0, 9.99, 9.98, 3.0, 2.0])
-BELOW = torch.tensor(
-    [10.0, 9.95, 9.94, 3.0, 2.0]
-)  # two tokens near the top, whose distances add up to more than 0.08
+# Two tokens near the top, whose distances add up to more than 0.08.
+BELOW = torch.tensor([10.0, 9.95, 9.94, 3.0, 2.0])
 FLAT = torch.tensor([0.2, 0.0, 0.0, 0.0, 0.0])  # probabilities 0.04 apart, logits 0.2
 EXACT = torch.tensor([10.0, 9.5, 9.0, 3.0, 2.0])  # gaps that binary numbers hold exactly
 TIES = [
@@ -214,7 +214,8 @@ TIES = [
 
 
 def logits_case(generator):
-    """Three of six logits near the top, and any two of the six; all in sixteenths, so that some are just as far as is allowed."""
+    """Draw three of six logits near the top, and any two of the six; all in sixteenths, so that
+    some are just as far as is allowed."""
     sixteenths = torch.cat(
         [
             160 - torch.randint(4, (3,), generator=generator),
@@ -325,7 +326,7 @@ NOT_THIS = {  # (symptom, cause): why it cannot be
 
 @checker
 def check_diagnosis(diagnosis):
-    """`diagnosis`: {"A": cause, ...} for four symptoms."""
+    """Check `diagnosis`: {"A": cause, ...} for four symptoms."""
     if not isinstance(finished(diagnosis), dict):
         name = type(diagnosis).__name__
         raise Mistake(

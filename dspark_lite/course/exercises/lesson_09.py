@@ -23,8 +23,9 @@ def surviving(
     order=lambda hidden, before: torch.cat([hidden, before], -1),
     bias=1.0,
 ):
-    """Survival [g] with one of its parts made in another way: `rule` makes it of the confidence logits [g], the head reads the hidden
-    states and the rows of W1 of `tokens` in an `order`, and adds `bias` times its bias."""
+    """Return a function for the survival [g] with one of its parts made in another way: `rule`
+    makes it of the confidence logits [g], the head reads the hidden states and the rows of W1 of
+    `tokens` in an `order`, and adds `bias` times its bias."""
 
     def survival(draft, hidden, anchor, drafts):
         return rule(
@@ -105,7 +106,7 @@ def of_gaps(rule):
 
 
 def calibration_error(predicted, observed, count):
-    """ECE of bins [m]."""
+    """Return the ECE of bins [m]."""
     return np.sum(count * np.abs(predicted - observed)) / np.sum(count)
 
 
@@ -197,7 +198,7 @@ def carrying(update, start=1.0):
 
 
 def alive(logits, k, temperatures):
-    """Survival [N] of the first k positions at these temperatures."""
+    """Return the survival [N] of the first k positions at these temperatures."""
     return (
         expit(logits[:, :k] / np.array([temperatures[:k]])).prod(1) if k else np.ones(len(logits))
     )
@@ -258,9 +259,8 @@ def head_case(generator):
     return logits, survived(accepted, right.shape[1]), grid, ece
 
 
-GRID = np.geomspace(
-    0.25, 4, 9
-)  # upwards and downwards: a fit that says nothing takes the first, whichever it is
+# Upwards and downwards: a fit that says nothing takes the first value, whichever it is.
+GRID = np.geomspace(0.25, 4, 9)
 check_sequential = Exercise(
     sequential,
     Comparison(

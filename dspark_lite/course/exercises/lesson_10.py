@@ -10,7 +10,7 @@ from .random_cases import Cases, between, number
 
 
 def expected_throughput(admitted, requests, cost_table):
-    """theta for the survivals `admitted`, a list."""
+    """Return theta for the survivals `admitted`, a list."""
     return (requests + sum(admitted)) * cost_table.sps(requests, requests + len(admitted))
 
 
@@ -31,7 +31,7 @@ def table_of(generator, tokens: int) -> CostTable:
 
 
 def admitted_case(generator):
-    """Up to five survivals, one to five requests, and a table."""
+    """Draw up to five survivals, one to five requests, and a table."""
     survivals = torch.rand(number(generator, 0, 5), generator=generator).tolist()
     return survivals, number(generator, 1, 5), table_of(generator, 12)
 
@@ -90,7 +90,8 @@ check_theta = Exercise(
 
 
 def speeds(*steps_per_second):
-    """SPS as a function of the tokens in the batch: the first number is that of an empty batch, which nobody should ask for."""
+    """Return SPS as a function of the tokens in the batch. The first number is that of an empty
+    batch, which nobody should ask for."""
     return lambda batch: steps_per_second[int(batch)]
 
 

@@ -18,13 +18,13 @@ def through(counts):
 
 
 def alternating(starts, counts):
-    """Requests take turns, token by token."""
+    """Let requests take turns, token by token."""
     request = through(counts) % len(counts)
     return request, starts[request] + through(counts) // len(counts)
 
 
 def one_number_per_token(answer):
-    """Two tensors of whole numbers."""
+    """Raise Mistake unless the answer is two tensors of whole numbers, one number per token."""
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         raise Mistake("return two tensors, request and position.")
     if not all(isinstance(part, torch.Tensor) for part in answer):

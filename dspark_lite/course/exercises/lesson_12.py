@@ -32,7 +32,7 @@ THEIRS = np.array([[36.0, 10.0], [30.0, 12.0], [9.0, 2.0]])
 
 
 def tallies_case(generator):
-    """Two drafters on two to eight prompts, and a resample of these."""
+    """Draw two drafters on two to eight prompts, and a resample of these."""
     prompts = number(generator, 2, 8)
 
     def tally():

@@ -10,8 +10,8 @@ from .random_cases import Cases, number, numbers
 
 
 def lag_needed(draft, verify, host, ahead):
-    """Return how many steps old the newest confidences are that set a budget in time. A step drafts
-    and then verifies, for so many milliseconds; its confidences are there after the draft, a search
+    """Return how many steps old the newest confidences are that set a budget in time. A step takes
+    `draft` and then `verify` milliseconds; its confidences are there after the draft, a search
     takes `host`, and its deadline is `ahead` before the step begins."""
     return math.ceil((draft + host + ahead) / (draft + verify))
 
@@ -146,7 +146,7 @@ def check_pipeline(learners):
 
 
 def judge_run(learners, steps: int) -> None:
-    """Raise Mistake unless a function like `pipelined` runs so many steps as it should."""
+    """Raise Mistake unless a function like `pipelined` runs `steps` steps as it should."""
     device = Device()
     learners(device, device.host, steps)
     if not device.budgets:
@@ -176,9 +176,8 @@ def judge_run(learners, steps: int) -> None:
 
 
 def machines_for(curve, users, promise):
-    """Return how many machines give so many users a promised speed, from the frontier [n, 2] of
-    one, rows (speed of each user, throughput); inf where a single user of a machine does not get
-    it."""
+    """Return how many machines give `users` users the speed `promise`, from the frontier [n, 2] of
+    one machine, rows (speed of each user, throughput); inf where a single user does not get it."""
     served = throughput_at(curve, promise) / promise
     return math.inf if served < 1 else math.ceil(users / served)
 

@@ -10,7 +10,8 @@ from .random_cases import Cases, distributions, number, numbers
 
 
 def by_round(answers):
-    """Mean accepted drafts of round 1, 2, ..., from a list of accepted counts for each answer."""
+    """Return the mean accepted drafts of round 1, 2, ..., from a list of accepted counts for each
+    answer."""
     longest = max(map(len, answers))
     return [
         sum(some) / len(some)
@@ -101,7 +102,7 @@ def pieced(
 
 
 def one_state(drafter, features, anchor, cut):
-    """Both ways in one state: the pieces are read after the whole."""
+    """Go both ways in one state: read the pieces after the whole."""
     state = drafter.begin(None, features)
     at_once = drafter.block_hidden(state, anchor)
     drafter.extend(state, None, features[:, :cut])
@@ -111,7 +112,8 @@ def one_state(drafter, features, anchor, cut):
 
 
 def memory_cases():
-    """(drafter, features [1, 9, taps * H], anchor [1], cut) of a healthy toy and of patients that remember rightly or wrongly."""
+    """Return (drafter, features [1, 9, taps * H], anchor [1], cut) of a healthy toy and of patients
+    that remember rightly or wrongly."""
     target, drafters = toy_models(seed=4, vocab_size=11, gamma=4)
     ids, anchor = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5]]), torch.tensor([7])
     features = target.prefill(ids, drafters["dspark"].taps)[0].features.clone()
@@ -219,7 +221,8 @@ check_same_block = Exercise(
 
 
 def excess(p, wrong, draws):
-    """By how much a mistake raises the chi-square of so many draws on average: draws times the sum of (wrong - p)^2 / p."""
+    """Return by how much a mistake raises the chi-square of `draws` draws on average: draws times
+    the sum of (wrong - p)^2 / p."""
     return draws * ((wrong - p) ** 2 / p).sum()
 
 
@@ -315,25 +318,26 @@ WOULD = {  # cause: what the chart or a test would show of it
 }
 
 
-FIRST_BEDS = range(
-    1, 8
-)  # of the lesson's ward: each of the round's six points decides one of them, and bed 1 is worked out
+# Beds of the lesson's ward: each of the round's six points decides one of them, and bed 1 is worked
+# out.
+FIRST_BEDS = range(1, 8)
 
 
 @checker
 def check_first_beds(diagnosis):
-    """`diagnosis`: {bed: (cause, evidence)} for the first beds of the lesson's ward."""
+    """Check `diagnosis`: {bed: (cause, evidence)} for the first beds of the lesson's ward."""
     _judge(diagnosis, {bed: cause for bed, cause in patients.ward().items() if bed in FIRST_BEDS})
 
 
 @checker
 def check_diagnosis(diagnosis, seed: int = patients.SEED):
-    """`diagnosis`: {bed: (cause, evidence)} for a ward, the one of the lesson unless its seed is told."""
+    """Check `diagnosis`: {bed: (cause, evidence)} for a ward, by default that of the lesson."""
     _judge(diagnosis, patients.ward(seed))
 
 
 def _judge(diagnosis, beds: dict[int, str]) -> None:
-    """Says how many of these beds, {bed: its cause}, are right, and what is wrong with the first that is not."""
+    """Raise Mistake unless all of these beds, {bed: its cause}, are right: how many are, and what is
+    wrong with the first that is not."""
     if not isinstance(finished(diagnosis), dict):
         raise Mistake(
             f"the diagnosis is a dictionary, {{bed: (cause, evidence)}}, not a value of type {type(diagnosis).__name__}."

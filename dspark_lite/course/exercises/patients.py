@@ -40,7 +40,8 @@ class Service:
 
 
 def altered(model, **methods):
-    """A copy of a drafter or a target with other methods; it shares the weights, and what is set on it stays its own."""
+    """Return a copy of a drafter or a target with other methods. It shares the weights; what is set
+    on it stays its own."""
     other = copy.copy(model)
     if isinstance(model, torch.nn.Module):
         other._modules = dict(model._modules)
@@ -48,18 +49,18 @@ def altered(model, **methods):
     return other
 
 
-# What the draft reads ---------------------------------------------------------------------------------------------------
+# What the draft reads
 
 
 def taps_early(service: Service) -> Service:
-    """The draft reads each tapped layer one too early."""
+    """Let the draft read each tapped layer one too early."""
     drafter = altered(service.drafter)
     drafter.taps = tuple(max(layer - 1, -1) for layer in drafter.taps)
     return replace(service, drafter=drafter)
 
 
 def features_late(service: Service) -> Service:
-    """Each token enters with the features of the token before it."""
+    """Let each token enter with the features of the token before it."""
 
     def extend_context(self, cache, features):
         late = torch.cat([getattr(cache, "newest", features[:, :1]), features[:, :-1]], 1)
@@ -70,7 +71,7 @@ def features_late(service: Service) -> Service:
 
 
 def embedding_empty(service: Service) -> Service:
-    """The target's embedding was not handed over: the draft's is empty."""
+    """Leave the draft's embedding empty: the target's was not handed over."""
     return replace(
         service,
         drafter=altered(service.drafter, embed=lambda self, ids: 0 * DSpark.embed(self, ids)),
@@ -78,7 +79,7 @@ def embedding_empty(service: Service) -> Service:
 
 
 def mask_for_anchor(service: Service) -> Service:
-    """The block begins with a mask in the place of the anchor."""
+    """Begin the block with a mask instead of the anchor."""
     return replace(
         service,
         drafter=altered(
@@ -91,7 +92,7 @@ def mask_for_anchor(service: Service) -> Service:
 
 
 def thinking_on(service: Service) -> Service:
-    """The chat template leaves thinking on; the draft has learned answers without."""
+    """Leave thinking on in the chat template; the draft has learned answers without."""
     tokenizer, device = service.target.tokenizer, service.target.device
 
     def encode(prompt: str) -> torch.Tensor:
@@ -107,7 +108,8 @@ def thinking_on(service: Service) -> Service:
 
 
 def target_scaled(service: Service) -> Service:
-    """The target's positions are scaled for long texts (YaRN, factor 4); the draft was trained without."""
+    """Scale the target's positions for long texts (YaRN, factor 4); the draft was trained
+    without."""
     rotary, plain = service.target.model.model.rotary_emb, service.target.config
     config = copy.deepcopy(plain)
     config.rope_parameters |= {
@@ -127,32 +129,32 @@ def target_scaled(service: Service) -> Service:
     return replace(service, target=altered(service.target, read=read))
 
 
-# How the draft computes -------------------------------------------------------------------------------------------------
+# How the draft computes
 
 
 def other_layout(service: Service) -> Service:
-    """Slot k is read as the guess for its own place, not for the next one."""
+    """Read slot k as the guess for its own place, not for the next one."""
     drafter = altered(service.drafter)
     drafter.first_slot, drafter.gamma = 1, drafter.gamma - 1
     return replace(service, drafter=drafter)
 
 
 def norm_missing(service: Service) -> Service:
-    """The norm before the LM head is left out."""
+    """Leave out the norm before the LM head."""
     drafter = altered(service.drafter)
     drafter.norm = torch.nn.Identity()
     return replace(service, drafter=drafter)
 
 
 def rotary_base(service: Service) -> Service:
-    """The draft turns its queries and keys by another base than it was trained with."""
+    """Let the draft turn its queries and keys by another base than it was trained with."""
     drafter = altered(service.drafter)
     drafter.config = replace(drafter.config, rope_theta=100 * drafter.config.rope_theta)
     return replace(service, drafter=drafter)
 
 
 def positions_restart(service: Service) -> Service:
-    """Every pass of the draft counts its positions from 0."""
+    """Let every pass of the draft count its positions from 0."""
     return replace(
         service,
         drafter=altered(
@@ -163,8 +165,8 @@ def positions_restart(service: Service) -> Service:
 
 
 def as_in_the_engine(drafter):
-    """The drafter, which shares its weights, with the mistake that stood in an engine: the context's keys of every layer are normed with
-    the first layer's weight."""
+    """Return the drafter, which shares its weights, with the mistake that stood in an engine: the
+    context's keys of every layer are normed with the first layer's weight."""
 
     def extend_context(self, cache, features):
         norms = [layer.self_attn.k_norm for layer in self.layers]
@@ -178,12 +180,12 @@ def as_in_the_engine(drafter):
 
 
 def key_norms(service: Service) -> Service:
-    """The engine's mistake of lesson 08."""
+    """Make the engine's mistake of lesson 08."""
     return replace(service, drafter=as_in_the_engine(service.drafter))
 
 
 def head_left_out(service: Service) -> Service:
-    """The sequential head was not loaded: its bias is zero."""
+    """Load no sequential head: its bias is zero."""
     drafter, head = altered(service.drafter), altered(service.drafter.markov_head)
     head.step = lambda previous, hidden, state: (
         0 * type(service.drafter.markov_head).step(head, previous, hidden, state)[0],
@@ -193,11 +195,11 @@ def head_left_out(service: Service) -> Service:
     return replace(service, drafter=drafter)
 
 
-# What the draft remembers ----------------------------------------------------------------------------------------------
+# What the draft remembers
 
 
 def block_kept(service: Service) -> Service:
-    """The draft's own block stays in its cache after every round."""
+    """Keep the draft's own block in its cache after every round."""
 
     def block_hidden(self, state, anchor):
         hidden = DSpark.block_hidden(self, state, anchor)
@@ -208,7 +210,7 @@ def block_kept(service: Service) -> Service:
 
 
 def refused_kept(service: Service) -> Service:
-    """The features of refused drafts enter the draft's cache with the others."""
+    """Let the features of refused drafts enter the draft's cache with the others."""
 
     def verify(self, *given):
         step = Target.verify(self, *given)
@@ -225,7 +227,7 @@ def refused_kept(service: Service) -> Service:
 
 
 def leaks(service: Service) -> Service:
-    """A request finds the draft's cache as the request before has left it."""
+    """Let a request find the draft's cache as the request before has left it."""
 
     def begin(self, prompt_ids, features):
         if hasattr(self, "left"):
@@ -238,7 +240,7 @@ def leaks(service: Service) -> Service:
 
 
 def reads_again(service: Service) -> Service:
-    """The draft's cache is thrown away after every round, and the whole text is read again."""
+    """Throw away the draft's cache after every round, and read the whole text again."""
 
     def extend(self, state, token_ids, features):
         state.read = torch.cat([state.read, features], 1)
@@ -253,24 +255,24 @@ def reads_again(service: Service) -> Service:
     return replace(service, drafter=altered(service.drafter, extend=extend, begin=begin))
 
 
-# How the service decides -----------------------------------------------------------------------------------------------
+# How the service decides
 
 
 def other_calibration(service: Service) -> Service:
-    """The confidence is divided by the temperatures of another draft, which was too sure."""
+    """Divide the confidence by the temperatures of another draft, which was too sure."""
     drafter = altered(service.drafter)
     drafter.temperatures = torch.full((drafter.gamma,), 2.5)
     return replace(service, drafter=drafter)
 
 
 def stale_costs(service: Service) -> Service:
-    """The cost table is that of a full server: each token costs as much as many passes of this one."""
+    """Take the cost table of a full server: each token costs as much as many passes of this one."""
     sizes = service.costs.batch_tokens
     return replace(service, costs=CostTable(sizes, 1 / (1 + DEAR * sizes)))
 
 
 def bonus_lost(service: Service) -> Service:
-    """The token that a whole accepted block earns is thrown away."""
+    """Throw away the token that a whole accepted block earns."""
 
     def rule(target_probs, draft_probs, draft_tokens, lengths, generator):
         verdict = accept(target_probs, draft_probs, draft_tokens, lengths, generator)
@@ -285,11 +287,11 @@ def bonus_lost(service: Service) -> Service:
     return replace(service, rule=rule)
 
 
-# What is not lossless --------------------------------------------------------------------------------------------------
+# What is not lossless
 
 
 class _Through(RandomSource):
-    """Draws by `change(probs)` in the place of probs, from the random source that it stands before."""
+    """A random source that draws by `change(probs)`, from another `source`."""
 
     def __init__(self, source: Randomness, change: Callable[[torch.Tensor], torch.Tensor]):
         self.source, self.change = source, change
@@ -299,7 +301,8 @@ class _Through(RandomSource):
 
 
 def _drawing(service: Service, change) -> Service:
-    """The service whose drafts are drawn by `change(probs)` and claimed to be drawn by probs."""
+    """Return the service whose drafts are drawn by `change(probs)` and claimed to be drawn by
+    probs."""
 
     def propose(self, state, anchor, *, gamma=None, temperature, generator):
         return DSpark.propose(
@@ -315,7 +318,8 @@ def _drawing(service: Service, change) -> Service:
 
 
 def summed_in_16_bits(probs: torch.Tensor) -> torch.Tensor:
-    """What is drawn by probs [..., V] if their running sum, in which a random number is looked up, is kept in 16 bits."""
+    """Return what is drawn by probs [..., V] if their running sum, in which a random number is
+    looked up, has 16 bits."""
     return (
         probs.cumsum(-1)
         .bfloat16()
@@ -326,12 +330,13 @@ def summed_in_16_bits(probs: torch.Tensor) -> torch.Tensor:
 
 
 def sixteen_bits(service: Service) -> Service:
-    """Drafts are drawn by a running sum of probabilities in 16 bits, and accepted by the exact ones."""
+    """Draw drafts by a running sum of probabilities in 16 bits, and accept them by the exact
+    ones."""
     return _drawing(service, summed_in_16_bits)
 
 
 def best_claimed_drawn(service: Service) -> Service:
-    """The most probable token is drafted, and claimed to be drawn."""
+    """Draft the most probable token, and claim that it was drawn."""
     return _drawing(
         service,
         lambda probs: torch.nn.functional.one_hot(probs.argmax(-1), probs.shape[-1]).float(),
@@ -370,18 +375,18 @@ PLACES = (7, 4, 5, 6, 11, 13, 14, 1, 2, 3, 8, 9, 10, 12)
 
 
 class Patient:
-    """A bed of the ward: a service with one mistake, of which nothing is told."""
+    """A bed of the ward: a service with one mistake, which is not named."""
 
     def __init__(self, cause: str):
         self._mistake = {**CAUSES, **QUIET}[cause]
 
     def service(self, healthy: Service) -> Service:
-        """The patient as it comes in, nothing left in it from an earlier answer."""
+        """Return the patient as it comes in, nothing left in it from an earlier answer."""
         return self._mistake(healthy)
 
     def distance(self, tokens: int = 3) -> float:
-        """Total variation between its texts of so many tokens and the target's own, by enumeration: the same mistake in random
-        models of two tokens."""
+        """Return the total variation between its texts of `tokens` tokens and the target's own, by
+        enumeration: the same mistake in random models of two tokens."""
         target, drafters = toy_models()
         healthy = Service(target, drafters["dspark"], costs=CostTable([1, 2, 3], [1.0, 0.9, 0.8]))
 
@@ -407,11 +412,11 @@ class Patient:
 
 
 def ward(seed: int = SEED) -> dict[int, str]:
-    """Which cause lies in which bed, 1 to BEDS, drawn by the seed."""
+    """Draw which cause lies in which bed, 1 to BEDS, by the seed."""
     drawn = random.Random(seed).sample(sorted(CAUSES), BEDS)
     return {bed: drawn[place - 1] for bed, place in enumerate(PLACES, start=1)}
 
 
 def admit(seed: int = SEED) -> dict[int, Patient]:
-    """The patients of a ward by bed."""
+    """Return the patients of a ward by bed."""
     return {bed: Patient(cause) for bed, cause in ward(seed).items()}

@@ -90,7 +90,7 @@ def exercises() -> dict[str, list[str]]:
 
 
 def progress() -> list[tuple[str, int, int]]:
-    """(lesson, exercises passed, exercises with a checker)."""
+    """Return (lesson, exercises passed, exercises with a checker) for each lesson."""
     done = passed()
     return [
         (lesson, len({*done.get(lesson, [])} & {*names}), len(names))

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import torch
 
-# An answer that is wrong in one case of a hundred passes so many with a chance below one per cent
+# An answer that is wrong in one case of a hundred passes them all with a chance below one per cent
 RANDOM_CASES = 500
 SEED = 55
 
@@ -24,7 +24,7 @@ class Cases(Sequence):
 
     @cached_property
     def drawn(self) -> list[tuple]:
-        """The random cases."""
+        """Draw the random cases."""
         return drawn(self.draw, self.count, SEED)
 
     def __len__(self) -> int:
@@ -61,6 +61,6 @@ def between(generator: torch.Generator, low: float, high: float) -> float:
 
 
 def distributions(generator: torch.Generator, *shape: int) -> torch.Tensor:
-    """Float32 distributions [..., V] in which no token is impossible."""
+    """Draw float32 distributions [..., V] in which no token is impossible."""
     values = 0.05 + torch.rand(shape, generator=generator)
     return values / values.sum(-1, keepdim=True)

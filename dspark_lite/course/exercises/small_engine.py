@@ -17,7 +17,7 @@ from .verifying import draw, verify
 
 
 def index_tensors(starts, counts):
-    """(request [N], position [N]) of a step's tokens."""
+    """Return (request [N], position [N]) of a step's tokens."""
     request = torch.repeat_interleave(torch.arange(len(counts)), counts)
     return request, starts[request] + torch.cat([torch.arange(count) for count in counts])
 
@@ -33,7 +33,7 @@ def before(position, key_position):
 
 
 def may_see(request, position, key_request, key_position):
-    """Which keys [N, K] each token sees, bool."""
+    """Return which keys [N, K] each token sees, bool."""
     return own(request, key_request) & before(position, key_position)
 
 
@@ -42,8 +42,8 @@ class SmallEngine:
 
     `waiting` holds (number, prompt) in the order of arrival, `running` the answer so far by number,
     `answers` the finished ones; prompts and answers are lists of token ids. `sps(tokens)` gives the
-    steps per second of a step that verifies so many tokens; at first each step is as fast as
-    another, so that whole blocks pay.
+    steps per second of a step that verifies `tokens` tokens. By default every step takes equally
+    long, so whole blocks are verified.
     """
 
     def __init__(self, target, drafter, slots, longest, stop=(), temperature=0.0, generator=None):
@@ -56,9 +56,8 @@ class SmallEngine:
         self.waiting, self.running, self.answers = [], {}, {}
         self.sps, self.chances, self.passes, self.prompts = lambda tokens: 1.0, {}, [], {}
         self.cache, self.states, self.entered = DynamicCache(config=target.config), {}, {}
-        self.keys = torch.zeros(
-            2, 0, dtype=torch.long, device=target.device
-        )  # request and position of what is cached
+        # Request and position of each cached token.
+        self.keys = torch.zeros(2, 0, dtype=torch.long, device=target.device)
 
     def read(self, tokens):
         """Read tokens {number: list of k} in one pass, each after what its request has read. Return
@@ -113,8 +112,8 @@ class SmallEngine:
         return proposal.tokens[0].tolist(), proposal.probs[0]
 
     def survivals(self):
-        """Survival probabilities [R, g] of the blocks just drafted, a row for each request, in the
-        order of `running`."""
+        """Return the survival probabilities [R, g] of the blocks just drafted, a row for each
+        request, in the order of `running`."""
         return torch.stack([self.chances[number] for number in self.running])
 
     def surplus(self, number):
@@ -184,7 +183,7 @@ class WatchedEngine(SmallEngine):
 
 
 def step(engine):
-    """One step: admit, draft, schedule, verify all in one pass, commit, evict."""
+    """Run one step: admit, draft, schedule, verify all in one pass, commit, evict."""
     fill(engine)
     commit(engine)
 
@@ -239,7 +238,7 @@ def variant(row=-1, **changed):
 
 
 def keeping_no_block(engine):
-    """Never calls keep after a block."""
+    """Commit without a call of `keep` after a block."""
     fill(engine)
     engine.keep = lambda number, count: None
     commit(engine)
@@ -323,7 +322,7 @@ def plain_answers(prompts=PROMPTS) -> dict[int, list[int]]:
 
 
 def judge_answers(step, drafter_of, right: dict, sps=None) -> int:
-    """Return the number of steps; raises Mistake unless the answers are the `right` ones."""
+    """Return the number of steps; raise Mistake unless the answers are the `right` ones."""
     answers, taken = served(step, drafter_of, sps=sps)
     if set(answers) != set(right):
         raise Mistake(f"{len(answers)} of {len(right)} requests are answered; each of them once")

@@ -13,12 +13,10 @@ from .checking import Mistake, as_function, checker, finished
 from .random_cases import SEED, distributions, drawn
 
 DRAFTS = 2
-TARGET = torch.tensor(
-    [[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]]
-)  # the next token after each last one, [V, V]
-DRAFTER = torch.tensor(
-    [[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]]
-)  # after a 0 two tokens are owed, 0 and 1
+# Distributions of the next token after each last one, [V, V].
+TARGET = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.15, 0.6]])
+# After a 0 two tokens are owed, 0 and 1.
+DRAFTER = torch.tensor([[0.3, 0.2, 0.5], [0.6, 0.1, 0.3], [0.3, 0.3, 0.4]])
 TABLES = TARGET, DRAFTER
 IN_WORDS = {1: "one", 3: "three"}
 BLOCKS = 1, 3  # other lengths of a block; with two drafts, the second row is the last one as well
@@ -54,7 +52,7 @@ def verify(p, q, drafts, generator):
 
 
 def as_accept(verify):
-    """`verify` in the form in which `generate` calls its rule: a batch of one request."""
+    """Return `verify` in the form in which `generate` calls its rule: a batch of one request."""
 
     def accept(target_probs, draft_probs, draft_tokens, lengths, generator) -> Verdict:
         tokens = verify(target_probs[0], draft_probs[0], draft_tokens[0].tolist(), generator)
@@ -101,7 +99,7 @@ def without_bonus(p, q, drafts, generator):
 
 
 def going_on(p, q, drafts, generator):
-    """Has no `return` after a refusal: replaces every refused draft, and draws the bonus."""
+    """Replace every refused draft and draw the bonus, for want of a `return` after a refusal."""
     tokens = [
         x if toss(p[k, x] / q[k, x], generator) else draw(residual(p[k], q[k]), generator)
         for k, x in enumerate(drafts)
@@ -110,13 +108,13 @@ def going_on(p, q, drafts, generator):
 
 
 def going_on_to_the_end(p, q, drafts, generator):
-    """Replace every refused draft, and draws the bonus where there is none."""
+    """Replace every refused draft, and draw the bonus where there is none."""
     tokens = going_on(p, q, drafts, generator)
     return tokens if tokens[:-1] == drafts else tokens[:-1]
 
 
 def last_refusal(p, q, drafts, generator):
-    """Has no `return` after a refusal: a later one overwrites what was kept before the first."""
+    """Let a later refusal overwrite what was kept before the first, for want of a `return`."""
     tokens = []
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
@@ -125,7 +123,7 @@ def last_refusal(p, q, drafts, generator):
 
 
 def without_effect(p, q, drafts, generator):
-    """Draw the replacement and throws it away."""
+    """Draw the replacement and throw it away."""
     for k, x in enumerate(drafts):
         if not toss(p[k, x] / q[k, x], generator):
             draw(residual(p[k], q[k]), generator)
@@ -229,7 +227,7 @@ def judged(verify, drafts: list[int], path, tables=TABLES) -> list[int]:
 
 
 def well_formed(tokens, drafts: list[int], decided: bool) -> list[int]:
-    """Return the returned tokens as whole numbers; raises Mistake where they cannot be a round's."""
+    """Return the returned tokens as whole numbers; raise Mistake where they cannot be a round's."""
     if isinstance(finished(tokens), torch.Tensor):
         tokens = tokens.tolist()
     if not isinstance(tokens, (list, tuple)):
@@ -350,7 +348,7 @@ check_verify = checker(judge_verify)  # prints its verdict and returns it
 
 
 def random_tables(generator, vocab: int = 3):
-    """Another target and another drafter, as tables [V, V]."""
+    """Draw another target and another drafter, as tables [V, V]."""
     return tuple(distributions(generator, 2, vocab, vocab))
 
 
@@ -364,8 +362,8 @@ def target_texts(block: int = DRAFTS, target=TARGET) -> dict[tuple[int, ...], fl
 
 
 def visited(distributions, learners):
-    """`distributions` of the learner's function over all outcomes; raises Mistake where it is none
-    or needs a real generator."""
+    """Return `distributions` of the learner's function over all outcomes. Raise Mistake where it is
+    none or needs a real generator."""
     try:
         return distributions(as_function(learners))
     except TypeError as error:

@@ -26,7 +26,8 @@ def accept_block(
     lengths: torch.Tensor | None,
     generator: Randomness,
 ) -> Verdict:
-    """`sampling.accept` by block verification: the same arguments, the same distribution of the text, longer prefixes."""
+    """Accept by block verification: the arguments of `sampling.accept`, the same distribution of
+    the text, longer prefixes."""
     ends, weights, drafted = block_ends(target_probs, draft_probs, draft_tokens, lengths)
     accepted = draw(ends, generator)  # [B]
     row = torch.arange(len(accepted), device=accepted.device)
@@ -43,8 +44,8 @@ def block_ends(
     draft_tokens: torch.Tensor,
     lengths: torch.Tensor | None,
 ):
-    """The chance [B, g+1] that so many drafts of a block are kept; the prefixes' weights [B, g+1]; and the draft's
-    distributions [B, g+1, V], zero where nothing was drafted or verified."""
+    """Return the chance [B, g+1] that 0 to g drafts of a block are kept; the prefixes' weights [B,
+    g+1]; and the draft's distributions [B, g+1, V], zero where nothing was drafted or verified."""
     batch, gamma = draft_tokens.shape
     weights = prefix_weights(target_probs, draft_probs, draft_tokens)  # [B, g+1]
     if lengths is None:
@@ -66,7 +67,8 @@ def block_ends(
 def prefix_weights(
     target_probs: torch.Tensor, draft_probs: torch.Tensor, draft_tokens: torch.Tensor
 ) -> torch.Tensor:
-    """w_0 .. w_g [B, g+1] of a block's prefixes: how much of the draft's mass the target takes over, at most all of it."""
+    """Return w_0 .. w_g [B, g+1] of a block's prefixes: how much of the draft's mass the target
+    takes over, at most all of it."""
     ratios = probability_ratios(target_probs, draft_probs, draft_tokens)  # [B, g]
     weights = [torch.ones(len(ratios), device=ratios.device)]
     for ratio in ratios.unbind(1):
@@ -75,6 +77,7 @@ def prefix_weights(
 
 
 def longest_kept(kept: torch.Tensor) -> torch.Tensor:
-    """The chance [B, g+1] that each prefix is the longest whose coin, true with probability `kept` [B, g+1], comes up."""
+    """Return the chance [B, g+1] that each prefix is the longest whose coin, true with probability
+    `kept` [B, g+1], comes up."""
     none_after = (1 - kept[:, 1:]).flip(1).cumprod(1).flip(1)
     return kept * F.pad(none_after, (0, 1), value=1.0)

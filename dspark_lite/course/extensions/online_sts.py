@@ -13,7 +13,7 @@ class OnlineSTS:
     further blocks, and where a fresh fit would do better (calibration.check_calibration) it takes their place as `sts`.
 
     Blocks must be verified whole, and chosen by lot: a service takes one in a few for it. Those that a scheduler itself verified
-    whole are blocks that were trusted, and a head that trusts too little would never hear of it. Raises RequestError for a
+    whole are blocks that were trusted, and a head that trusts too little would never hear of it. Raise RequestError for a
     window that is not at least `every` blocks long.
     """
 
@@ -27,7 +27,8 @@ class OnlineSTS:
         self._fresh = 0  # blocks since the last check
 
     def observe(self, logits, accepted) -> bool:
-        """Takes in blocks, raw logits [N, g] and accepted drafts [N], in their order; whether the temperatures have changed."""
+        """Record blocks, raw logits [N, g] and accepted drafts [N], in their order. Return whether
+        the temperatures have changed."""
         before = self.refits
         for row, count in zip(np.asarray(logits), np.asarray(accepted)):
             self._logits.append(row)

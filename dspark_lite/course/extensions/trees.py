@@ -26,7 +26,8 @@ class Tree(NamedTuple):
     parents: list[int]
 
     def lines(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Whether a node sees another, itself and those that lead to it, bool [N + 1, N + 1], and each one's depth [N + 1]."""
+        """Return whether a node sees another, itself and those that lead to it, bool [N + 1, N +
+        1], and each one's depth [N + 1]."""
         seen = torch.eye(len(self.parents) + 1, dtype=torch.bool)
         for node, parent in enumerate(self.parents, start=1):
             seen[node] |= seen[parent]
@@ -34,8 +35,9 @@ class Tree(NamedTuple):
 
 
 def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
-    """The `nodes` most probable continuations of the anchor [1] by a block drafter: best first, a node's chance being the product of
-    those on the way to it. Raises RequestError for a drafter without blocks."""
+    """Grow the tree of the `nodes` most probable continuations of the anchor [1] by a block
+    drafter. The best come first; a node's chance is the product of those on the way to it. Raise
+    RequestError for a drafter without blocks."""
     if not hasattr(drafter, "block_hidden"):
         raise RequestError(
             f"{drafter.name} drafts no block whose positions could branch; grow trees with DSpark or DFlash"
@@ -45,7 +47,7 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
     tokens, parents = [], []
 
     def branch(node: int, token: torch.Tensor, depth: int, chance: float, memory) -> None:
-        """Puts the most probable children of a node among those that wait."""
+        """Put the most probable children of a node among those that wait."""
         if depth == drafter.gamma:
             return
         bias, memory = head.step(token, hidden[:, depth], memory) if head else (0.0, None)
@@ -68,8 +70,9 @@ def grow(drafter, state, anchor: torch.Tensor, nodes: int) -> Tree:
 def follow(
     target_probs: torch.Tensor, tree: Tree, generator: Randomness
 ) -> tuple[list[int], torch.Tensor]:
-    """The nodes that the target's own draws lead through, the anchor first, and the token [1] drawn after them, which the tree does
-    not have. target_probs [N + 1, V] of the anchor and of each node."""
+    """Return the nodes that the target's own draws lead through, the anchor first, and the token
+    [1] drawn after them, which the tree does not have. target_probs [N + 1, V] are those of the
+    anchor and of each node."""
     children = {
         (parent, token): node
         for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens.tolist()), start=1)
@@ -84,8 +87,9 @@ def follow(
 
 
 def verify_tree(target, cache, entering: torch.Tensor, tree: Tree, taps=()):
-    """One pass of the target over the anchor and all nodes, `entering` [1, N + 1], each at the position of its depth and seeing the
-    context and its own branch: logits [1, N + 1, V] and features."""
+    """Run one pass of the target over the anchor and all nodes, `entering` [1, N + 1], each at the
+    position of its depth and seeing the context and its own branch. Return logits [1, N + 1, V] and
+    features."""
     length, (seen, depth) = cache.get_seq_length(), tree.lines()
     context = torch.ones(len(seen), length, dtype=torch.bool)
     mask = additive_mask(torch.cat([context, seen], 1), target.dtype).to(target.device)
@@ -99,7 +103,7 @@ def verify_tree(target, cache, entering: torch.Tensor, tree: Tree, taps=()):
 
 
 def keep_path(target, cache, path: list[int], nodes: int) -> None:
-    """Leaves the nodes of a path in the cache, side by side, and forgets the other branches."""
+    """Leave the nodes of a path in the cache, side by side, and forget the other branches."""
     begin = cache.get_seq_length() - nodes - 1
     rows = torch.tensor(path, device=target.device) + begin
     for layer in cache.layers:
@@ -120,8 +124,9 @@ def generate_with_tree(
     stop_token_ids=None,
     generator: Randomness = None,
 ) -> Generation:
-    """Decodes one request [1, n] with a tree of `nodes` drafts in each round; the rest as `generate`. The output is exactly the
-    target's: all its tokens are the target's own draws. Raise RequestError for a target with sliding windows or recurrent states."""
+    """Decode one request [1, n] with a tree of `nodes` drafts in each round; the rest as
+    `generate`. The output is exactly the target's: all its tokens are the target's own draws. Raise
+    RequestError for a target with sliding windows or recurrent states."""
     check_models(target, drafter)
     if target.has_windows or target.has_states:  # a branch's mask is that of every layer
         raise RequestError(

@@ -32,14 +32,14 @@ def drafter_game():
     others = "; ".join(
         f"{name} {len(scene['words']) / len(ends):.2f}" for name, ends in scene["others"].items()
     )
-    told = f"“{' '.join(scene['given'])} …” How many of the next seven words can you guess?"
+    question = f"“{' '.join(scene['given'])} …” How many of the next seven words can you guess?"
     reached = f"Words a round over the next {len(scene['words'])} words: {others}."
-    face = f"> {told}\n>\n> {scene['source']}\n\n{reached}"
+    face = f"> {question}\n>\n> {scene['source']}\n\n{reached}"
     return play(
         DrafterGame,
         "drafter_game",
         scene,
-        {"text/markdown": face, "text/plain": f"{told} {reached}"},
+        {"text/markdown": face, "text/plain": f"{question} {reached}"},
     )
 
 

@@ -22,7 +22,7 @@ class Lane(NamedTuple):
 
 
 def lanes_figure(lesson: str, lanes: list[Lane], tokens: int, device: str, places: bool):
-    """Draw the lanes: how long a decoder takes to write so many `tokens`, cut into its rounds.
+    """Draw the lanes: how long a decoder takes to write `tokens` tokens, cut into its rounds.
 
     With `places` a column says how many tokens the target reads for each one that is committed. A
     lane whose text is not plain decoding's has no boxes.

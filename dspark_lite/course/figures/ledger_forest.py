@@ -23,11 +23,12 @@ PANELS = {  # title: (what its margins are multiplied by, linear within, ticks),
     ),
     "tokens": (1, 2, (0, 0.5, 1, 1.5, 2)),
 }
+# {one of ledger.SECTIONS: its title}
 PARTS = {
     "drafts": "Sections 4.2 to 4.3.2: drafts that are accepted longer",
     "confidence": "Section 4.3.3: confidence",
     "serving": "Section 5 and Appendix A: serving",
-}  # one of ledger.SECTIONS: its title
+}
 VERDICTS = {
     ledger.REPLICATES: ("✓ replicates", GREEN),
     ledger.DOES_NOT: ("✗ does not hold", RED),

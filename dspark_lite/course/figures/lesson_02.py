@@ -31,14 +31,12 @@ def overlap_panel(axes, p, q, names) -> None:
         label=f"owed: {owed.sum():.2f}",
     )
     axes.hlines(p, x - 0.45, x + 0.45, color=GREY, linewidth=4, label="p, target")
-    axes.hlines(
-        q, x - 0.45, x + 0.45, color=BLACK, linestyle=":", linewidth=2, label="q, drafter"
-    )  # seen on p where both agree
+    # Drawn on p, so that both are seen where they agree.
+    axes.hlines(q, x - 0.45, x + 0.45, color=BLACK, linestyle=":", linewidth=2, label="q, drafter")
     top = 1.4 * max(p.max(), q.max())
     axes.set(xticks=x, xticklabels=names, xlabel="token", ylabel="probability", ylim=(0, top))
-    axes.set_yticks(
-        [tick for tick in axes.get_yticks() if 0 <= tick <= min(top, 1.01)]
-    )  # no probability is above 1
+    # No probability is above 1.
+    axes.set_yticks([tick for tick in axes.get_yticks() if 0 <= tick <= min(top, 1.01)])
     axes.legend(ncols=2, loc="upper right")
     axes.set_title(f"kept {common.sum():.2f}; refused {refused.sum():.2f} = owed {owed.sum():.2f}")
 

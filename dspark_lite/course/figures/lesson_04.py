@@ -73,9 +73,8 @@ def block_marginals(lab, probs, anchor: str):
     values, tokens = probs.float().cpu().topk(count, -1)  # [g, count]
     slots = len(values)
     fig, axes = figure(width=1.15 * slots + 0.9, height=0.42 * count + 0.9)
-    axes.imshow(
-        values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto"
-    )  # so that figures can be compared
+    # One scale of colours, so that figures can be compared.
+    axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for k in range(slots):
         for rank, label in enumerate(token_labels(lab, tokens[k])):
             if values[k, rank] >= 0.005:

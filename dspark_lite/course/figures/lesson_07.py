@@ -164,9 +164,8 @@ def loss_curves(log: list[dict]):
         means = np.convolve(values, np.ones(window) / window, "valid")
         axes.plot(steps, values, color=SKY, linewidth=0.8, alpha=0.7, label="each step")
         axes.plot(steps[len(log) - len(means) :], means, color=BLUE, label=f"mean of {window}")
-        highest = max(
-            1.2 * np.quantile(values, 0.98), 1.05 * means[0]
-        )  # single steps may be far off
+        # Single steps may be far off.
+        highest = max(1.2 * np.quantile(values, 0.98), 1.05 * means[0])
         axes.set_title(
             f"{name.replace('_', '-').replace('l1', 'L1')}: from {means[0]:.2f} to {means[-1]:.2f}",
         )
@@ -203,9 +202,8 @@ def loss_comparison(losses: dict[str, list[float]], lengths: dict[str, float], d
                 annotation_clip=False,
             )
     every = np.concatenate(list(losses.values()))
-    axes.set(
-        xlabel="step", ylabel="loss", ylim=(0, 1.2 * np.quantile(every, 0.95))
-    )  # the first steps are far off
+    # The first steps are far off.
+    axes.set(xlabel="step", ylabel="loss", ylim=(0, 1.2 * np.quantile(every, 0.95)))
     left = {
         name: sum(losses[name][-10:]) / sum(losses[name][:10])
         for name in ("stopped early", "off by one")

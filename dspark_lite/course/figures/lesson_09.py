@@ -442,9 +442,8 @@ def threshold_explorer(
     right.set_title(
         f"{requests} request{'s' * (requests > 1)} per step: {max(0, now / cost.min() - 1):.0%} above the least",
     )
-    right.legend(
-        loc="upper left", frameon=True, framealpha=1, edgecolor="none"
-    )  # hides the dotted line
+    # The frame hides the dotted line.
+    right.legend(loc="upper left", frameon=True, framealpha=1, edgecolor="none")
     for axes in (left, right):
         axes.axvline(least, color=BLACK, linestyle=":")
     measured_on(

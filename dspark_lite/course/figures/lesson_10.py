@@ -160,9 +160,10 @@ def draw_theta(axes, theta) -> None:
     theta = np.asarray(theta)
     seen = min(stopping_place(theta) + 1, len(theta) - 1)
     dots = {"marker": "o", "markersize": 4} if len(theta) < 40 else {}
+    # Algorithm 1 has looked at the last dot of this line, too.
     axes.plot(
         range(seen + 1), theta[: seen + 1], color=BLACK, zorder=2.5, label="looked at", **dots
-    )  # its last dot was looked at, too
+    )
     axes.plot(
         range(seen, len(theta)),
         theta[seen:],

@@ -35,10 +35,8 @@ from .style import (
 from .lesson_10 import MACHINE_LOOKS
 from .token_boxes import arrow, draw_box
 
-SERIES = {
-    "MTP-1": "mtp",
-    "DSpark-5": "lagged",
-}  # the paper's name in Figures 7 and 8: the style that it has here
+# {the paper's name in Figures 7 and 8: the style that it has here}
+SERIES = {"MTP-1": "mtp", "DSpark-5": "lagged"}
 PAPER_MODELS = ("DeepSeek-V4-Flash", "DeepSeek-V4-Pro")
 PAPER_LINES = ("--", ":")
 UNDER_WAY = "requests under way"

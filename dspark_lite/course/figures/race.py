@@ -125,9 +125,8 @@ def _panel(
 
 def save_race(run: dict, file) -> None:
     """Write the animation as a GIF that runs for ever."""
-    palette = race_frame(run, 1, 1).quantize(
-        24
-    )  # has every colour; one palette for all frames makes the file small
+    # This frame has every colour. One palette for all frames makes the file small.
+    palette = race_frame(run, 1, 1).quantize(24)
     frames = [
         frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in race_frames(run)
     ]

@@ -65,11 +65,11 @@ def draw_time(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
     for k in range(tokens):
         moves = {at.read: {"opacity": 1, "ms": 60, "wait": 260 * (k + 1)}} | leaves
         stage.rect(EDGE + k * sliver, y + 20, sliver - 0.5, 16, "refused", at=moves, opacity=0)
-    told = f"multiplied for {tokens} tokens: {tokens * MULTIPLYING:.3f} ms, on the same scale"
+    label = f"multiplied for {tokens} tokens: {tokens * MULTIPLYING:.3f} ms, on the same scale"
     stage.text(
         EDGE + tokens * sliver + 6,
         y + 32,
-        told,
+        label,
         appear(at.read, wait=2100) | leaves,
         size=11,
         opacity=0,

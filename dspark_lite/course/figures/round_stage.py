@@ -81,7 +81,7 @@ class Stage:
 
 
 def fitted(text: str, pixels: float, letter: float = LETTER) -> str:
-    """Return a token's text, cut to so many pixels."""
+    """Return a token's text, cut to `pixels` pixels."""
     seen, most = word(text), int(pixels / letter)
     return seen if len(seen) <= most else seen[: most - 1] + "…"
 

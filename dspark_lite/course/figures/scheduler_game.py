@@ -38,7 +38,7 @@ def scheduler_game():
         f"| {number} | {' · '.join(f'{chance:.2f}' for chance in alive)} | {length} |"
         for number, (alive, length) in enumerate(zip(first["alive"], first["lengths"]), start=1)
     ]
-    told = (
+    question = (
         f"A step lasts {MACHINE} ms and 1 ms for each token, anchors included. Which drafts would you send? "
         "The number of each is the chance that it and all before it are kept."
     )
@@ -47,7 +47,7 @@ def scheduler_game():
         SchedulerGame,
         "scheduler_game",
         scene,
-        {"text/markdown": "\n".join([told, "", *head, *rows]), "text/plain": told},
+        {"text/markdown": "\n".join([question, "", *head, *rows]), "text/plain": question},
     )
 
 

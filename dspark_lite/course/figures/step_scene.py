@@ -25,7 +25,7 @@ def survivals(rounds: list[RecordedRound]) -> torch.Tensor:
 
 
 class Sheet(Stage):
-    """The shapes of a step on a page of so many pixels; `height` is set when they are all there."""
+    """The shapes of a step on a page `width` pixels wide; `height` is set when they are all there."""
 
     def __init__(self, width: int):
         self.width, self.height, self.shapes = width, 0, []

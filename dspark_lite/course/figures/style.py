@@ -1,6 +1,6 @@
 """The style sheet of all figures: a drafter, a domain and a policy have one colour and one marker each, and letters three sizes.
 
-Colours are Okabe and Ito's, wine is Tol's, all told apart by colour-blind readers; markers and line styles say the same
+Colours are Okabe and Ito's, wine is Tol's; colour-blind readers can tell them apart. Markers and line styles say the same
 a second time. The paper's values are hollow, ours are filled, with intervals. Importing this module sets matplotlib's
 defaults: titles, labels and text have 10 points, legends SMALL.
 """

@@ -43,7 +43,7 @@ def explore(
 
     Controls are ipywidgets (IntSlider, FloatSlider, Dropdown, ToggleButtons); `draw` returns a matplotlib figure. It is
     one output with several faces. Where a kernel runs: the panel. Elsewhere: a picture of the figure at the starting values
-    and at each of `stills`, the values that differ from them, in so many `columns`, with a caption that says what moves. In the web
+    and at each of `stills`, the values that differ from them, in `columns` columns, with a caption that says what moves. In the web
     edition: one slider through `frames`, {control: values}, a picture for each value, drawn only where the course is built.
     Raise RequestError for a still or frames of a control that is not there.
     """
@@ -184,7 +184,8 @@ def pixels(figure):
 
 
 def picture(shown: list, caption: str, columns: int = 1) -> str:
-    """Return a PNG, in base64, of (settings, pixels) in so many columns, row by row, with a caption at the foot."""
+    """Return a PNG, in base64, of (settings, pixels) in `columns` columns, row by row, with a caption
+    at the foot."""
     dpi = plt.rcParams["figure.dpi"]
     column = max(image.shape[1] for _, image in shown)
     width = column * columns

@@ -54,8 +54,8 @@ def measured(lab: Lab, repeats: int = 12) -> dict:
 
 @torch.inference_mode()
 def round_parts(lab: Lab, prompt_ids: torch.Tensor, repeats: int) -> dict[str, float]:
-    """Least milliseconds of the parts of DSpark's round after a prompt [1, n], in turn, and of
-    draws without the head."""
+    """Return the least milliseconds of the parts of DSpark's round after a prompt [1, n], in turn,
+    and of draws without the head."""
     dspark = lab.drafter("dspark")
     read_ids, anchor = prompt_ids[:, :-1], prompt_ids[:, -1]
     step, cache = lab.target.prefill(read_ids, dspark.taps)

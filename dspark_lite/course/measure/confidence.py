@@ -43,9 +43,8 @@ def observe(
     confidence head, and for answers too short for a block.
     """
     check_confidence_head(drafter)
-    if (
-        lab.max_new_tokens < drafter.gamma + 2
-    ):  # the first token comes from the prompt's pass, the last one follows the block
+    # The first token comes from the prompt's pass, the last one follows the block.
+    if lab.max_new_tokens < drafter.gamma + 2:
         raise RequestError(
             f"max_new_tokens is {lab.max_new_tokens}, too few for a whole block of {drafter.gamma} drafts; allow longer answers, of "
             f"{drafter.gamma + 2} tokens or more"
@@ -104,7 +103,7 @@ def observe_domains(
     lab: Lab, drafter, part, *, temperature: float = 1.0, journal: Journal | None = None
 ) -> dict[str, Observations]:
     """Return observations of each domain or benchmark, from the prompts of the lab that
-    `part(texts)` selects; raises RequestError where those of one gave no whole block."""
+    `part(texts)` selects; raise RequestError where those of one gave no whole block."""
     observations = {
         domain: observe(
             lab, drafter, part(texts), temperature=temperature, name=domain, journal=journal
@@ -217,16 +216,16 @@ def calibration_report(
     }
 
 
-def _report_rows(domain: str, found: Observations, sts: STS) -> list[dict]:
-    before = by_position(found.logits, found.accepted)
-    after = by_position(found.logits, found.accepted, sts.temperatures)
-    floor = [ece_floor(predicted) for predicted in survivals(found.logits, sts.temperatures).T]
+def _report_rows(domain: str, observed: Observations, sts: STS) -> list[dict]:
+    before = by_position(observed.logits, observed.accepted)
+    after = by_position(observed.logits, observed.accepted, sts.temperatures)
+    floor = [ece_floor(predicted) for predicted in survivals(observed.logits, sts.temperatures).T]
     return [
         {
             "domain": domain,
             "position": k + 1,
             "temperature": temperature,
-            "survived": float((found.accepted > k).mean()),
+            "survived": float((observed.accepted > k).mean()),
             "ece_floor": floor[k],
             **{f"{name}_before": before[name][k] for name in before},
             **{f"{name}_after": after[name][k] for name in after},

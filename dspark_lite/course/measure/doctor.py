@@ -123,23 +123,23 @@ def is_cached(name: str) -> bool:
         return False
 
 
-def machine_report(found: dict) -> list[str]:
-    """Return what `examine` found as lines."""
-    machine, cache, room = found["device"], found["cache"], ""
+def machine_report(examined: dict) -> list[str]:
+    """Return what `examine` returned as lines."""
+    machine, cache, room = examined["device"], examined["cache"], ""
     if machine["free_bytes"] is not None:
         capability = ".".join(map(str, machine["capability"]))
         free, total = (size(machine[name]) for name in ("free_bytes", "total_bytes"))
         room = f", compute capability {capability}, {free} of {total} free"
-    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    missing = sum(model["file_bytes"] for model in found["models"] if not model["cached"])
+    versions = ", ".join(f"{name} {version}" for name, version in examined["versions"].items())
+    missing = sum(model["file_bytes"] for model in examined["models"] if not model["cached"])
     full = "; the disk has no room for it: set HF_HOME to a folder on another disk"
     return [
         f"device: {machine['name']}{room}",
-        f"number format: {found['dtype']['name']} ({found['dtype']['why']})",
+        f"number format: {examined['dtype']['name']} ({examined['dtype']['why']})",
         f"versions: {versions}",
-        f"profile: {found['profile']['name']} ({found['profile']['why']})",
+        f"profile: {examined['profile']['name']} ({examined['profile']['why']})",
         f"the released models, in 16 bit, with a prompt of {shapes.PROMPT_TOKENS:,} tokens:",
-        *_table(found["models"]),
+        *_table(examined["models"]),
         f"to download: {size(missing)}; the cache is {cache['folder']}, {size(cache['free_bytes'])} free"
         + full * (missing > cache["free_bytes"]),
     ]

@@ -12,7 +12,7 @@ from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import MTP, Eagle3
 from dspark_lite.models.checkpoints import (
     check_pair,
-    far_positions,
+    position_warnings,
     read_config,
     resolve,
     target_class,
@@ -72,7 +72,7 @@ class Summary(NamedTuple):
         return Fit(
             target.name,
             True,
-            "; ".join(f"it {weakness}" for weakness in far_positions(self.draft, target)),
+            "; ".join(f"it {weakness}" for weakness in position_warnings(self.draft, target)),
         )
 
 

@@ -22,7 +22,7 @@ def draft_times(
     for name in names:
         # holds no drafter while the next loads
         timed = time_interleaved(
-            _works(lab, lab.drafter(name), prompt_ids, gamma), lab.device, repeats=repeats
+            _timed_functions(lab, lab.drafter(name), prompt_ids, gamma), lab.device, repeats=repeats
         )
         least = {work: min(times) for work, times in timed.items()}
         drafted[name] = {count: spent for (work, count), spent in least.items() if work == "draft"}
@@ -53,7 +53,7 @@ def _verify(target, cache, anchor: torch.Tensor, count: int) -> None:
     target.roll_back(cache, count + 1)
 
 
-def _works(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
+def _timed_functions(lab: Lab, drafter, prompt_ids: torch.Tensor, gamma: int) -> dict:
     """Return the timed functions of one drafter, by name and drafts; each rolls the target's pass
     back, so that it can be repeated."""
     read, cache = lab.target.prefill(prompt_ids, drafter.taps)

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes in the file."""
+        """Return the bytes that the tensor takes in the file."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
@@ -78,11 +78,11 @@ def asked_for(config: dict) -> dict[str, tuple[int, ...]]:
     return {tensor: tuple(value.shape) for tensor, value in drafter.state_dict().items()}
 
 
-def place(asked: dict[str, tuple], found: dict[str, tuple]) -> Placement:
-    """Compare two {name: shape}: the tensors that a module asks for and those of a file."""
-    both = asked.keys() & found.keys()
-    differing = {name for name in both if tuple(asked[name]) != tuple(found[name])}
-    return Placement(asked.keys() - both, found.keys() - both, differing)
+def place(wanted: dict[str, tuple], stored: dict[str, tuple]) -> Placement:
+    """Compare two {name: shape}: the tensors that a module wants and those of a file."""
+    both = wanted.keys() & stored.keys()
+    differing = {name for name in both if tuple(wanted[name]) != tuple(stored[name])}
+    return Placement(wanted.keys() - both, stored.keys() - both, differing)
 
 
 def by_part(sizes: dict[str, int]) -> dict[str, int]:
@@ -115,20 +115,20 @@ def module_errors(case: str, dtype: torch.dtype = torch.float32) -> dict[str, fl
     }
 
 
-def module_outputs(drafter, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def module_outputs(drafter, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the output of each module of a block draft on the reference's inputs, by the name of
     the reference's output."""
-    anchor, hidden = given["anchor"], given["block_hidden"]
-    previous = drafter.previous(anchor, given["draft_tokens"])
+    anchor, hidden = inputs["anchor"], inputs["block_hidden"]
+    previous = drafter.previous(anchor, inputs["draft_tokens"])
     outputs = {
         "block_hidden": drafter.block_hidden(
-            drafter.begin(None, given["context_features"]), anchor
+            drafter.begin(None, inputs["context_features"]), anchor
         ),
         "base_logits": drafter.lm_head(hidden),
     }
     if drafter.markov_head is not None:
         bias = transition_biases(drafter.markov_head, previous, hidden)
-        outputs["corrected_logits"] = given["base_logits"] + bias
+        outputs["corrected_logits"] = inputs["base_logits"] + bias
     if drafter.confidence_head is not None:
         outputs["confidence_logits"] = drafter.confidence_logits(hidden, previous)
     return outputs

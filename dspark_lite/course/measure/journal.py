@@ -28,12 +28,12 @@ def commit() -> str | None:
     if not (ROOT / ".git").exists():
         return None
     try:
-        asked = subprocess.run(
+        git = subprocess.run(
             ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
         )
     except OSError:
         return None
-    return asked.stdout.strip() if asked.returncode == 0 else None
+    return git.stdout.strip() if git.returncode == 0 else None
 
 
 def check_writable(path: Path) -> None:

@@ -52,14 +52,15 @@ class Lab:
 
     @property
     def prepare(self):
-        """The `prepare` of `generate` for the lab's path: None, or the fast path with a backend."""
+        """Return the `prepare` of `generate` for the lab's path: None, or the fast path with a
+        backend."""
         if not self.fast:
             return None
         return partial(fast_path, backend=None if self.fast is True else self.fast)
 
     @property
     def drafters(self) -> list[str]:
-        """The names that `drafter` takes."""
+        """Return the names that `drafter` takes."""
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str | Path):
@@ -88,7 +89,7 @@ class Lab:
 
     def encode(self, prompt: str | Prompt, *, enable_thinking: bool | None = None) -> torch.Tensor:
         """Return token ids [1, n] of a user's first turn, chat template applied, or of a prompt of
-        a file (`enable_thinking` None: as the lab); raises RequestError for what is no text."""
+        a file (`enable_thinking` None: as the lab). Raise RequestError for what is no text."""
         thinking = self.enable_thinking if enable_thinking is None else enable_thinking
         if isinstance(prompt, Prompt):
             ids = prompt.token_ids(self.tokenizer, enable_thinking=thinking)
@@ -99,7 +100,7 @@ class Lab:
         return torch.tensor([ids], device=self.device)
 
     def decode(self, token_ids) -> str:
-        """Return the text of token ids, special tokens left out; raises RequestError for what are
+        """Return the text of token ids, special tokens left out; raise RequestError for what are
         none."""
         try:
             return self.tokenizer.decode(token_ids, skip_special_tokens=True)
@@ -125,12 +126,12 @@ class Lab:
 
     @property
     def device_name(self) -> str:
-        """What the device calls itself, for labels of measurements."""
+        """Return what the device calls itself, for labels of measurements."""
         return device_name(self.device)
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions that a measurement should carry."""
+        """Return the versions that a measurement should carry."""
         return versions()
 
 
@@ -236,31 +237,31 @@ def setup(
     return Lab(profile, loaded, texts, seed, fast)
 
 
-def _number_format(asked: str | None) -> torch.dtype | None:
-    """Return the number format that is asked for (None: left to the device)."""
-    if asked not in (None, *NUMBER_FORMATS):
+def _number_format(name: str | None) -> torch.dtype | None:
+    """Return the number format called `name` (None: left to the device)."""
+    if name not in (None, *NUMBER_FORMATS):
         raise RequestError(
-            f"the number format is {asked!r}; it must be one of {', '.join(NUMBER_FORMATS)}"
+            f"the number format is {name!r}; it must be one of {', '.join(NUMBER_FORMATS)}"
         )
-    return asked and getattr(torch, asked)
+    return name and getattr(torch, name)
 
 
 def cap_memory(device: torch.device, gigabytes: float | str | None) -> int | None:
-    """Let this process take at most so many 10^9 bytes of a GPU (None: all of it); the bytes that
-    it may take, None on a CPU.
+    """Let this process take at most `gigabytes` * 10^9 bytes of a GPU (None: all of it). Return the
+    bytes that it may take, None on a CPU.
 
     Raise RequestError for what is no number above 0.
     """
     try:
-        asked = None if gigabytes is None else float(gigabytes)
+        cap = None if gigabytes is None else float(gigabytes)
     except (ValueError, TypeError):
-        asked = -1.0
-    if asked is not None and not asked > 0:
+        cap = -1.0
+    if cap is not None and not cap > 0:
         raise RequestError(f"the memory cap is {gigabytes!r} GB; it must be a number above 0")
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     total = torch.cuda.get_device_properties(device).total_memory
-    most = total if asked is None else int(min(total, 1e9 * asked))
+    most = total if cap is None else int(min(total, 1e9 * cap))
     torch.cuda.set_per_process_memory_fraction(
         most / total, torch.cuda.current_device() if device.index is None else device.index
     )

@@ -83,7 +83,7 @@ class PassTime:
     free: float = 0.0
 
     def seconds(self, requests: float, tokens: float) -> float:
-        """Return the seconds of a pass over so many tokens of so many requests."""
+        """Return the seconds of a pass over `tokens` tokens of `requests` requests."""
         return (
             self.fixed + self.per_request * requests + self.per_token * max(tokens - self.free, 0.0)
         )
@@ -102,14 +102,14 @@ class StepTime:
     drafted: int = 0
 
     def seconds(self, requests: float, tokens: float) -> float:
-        """Return the seconds of a step that verifies so many tokens, anchors included."""
+        """Return the seconds of a step that verifies `tokens` tokens, anchors included."""
         return self.draft.seconds(requests, requests * self.drafted) + self.verify.seconds(
             requests, tokens
         )
 
     def costs(self, requests: int, tokens: int) -> AdditiveCosts:
-        """Return the step as additive costs up to so many requests and tokens; they are equal at
-        whole numbers."""
+        """Return the step as additive costs up to `requests` and `tokens`; they are equal at whole
+        numbers."""
         draft, verify = self.draft, self.verify
         probed = _bends(requests, draft.free / self.drafted if self.drafted else 0.0)
         alpha = [self.seconds(r, 0) - draft.fixed - verify.fixed for r in probed]
@@ -435,7 +435,7 @@ def held_loads(machine: Machine, loads=LOADS) -> list[int]:
 
 
 def compare(
-    found: dict[str, Replayed],
+    by_policy: dict[str, Replayed],
     load: int,
     domains: np.ndarray,
     against: dict[str, str] | None = None,
@@ -443,9 +443,9 @@ def compare(
     """Return a row for each policy replayed at a load: tokens a second in all and for each user,
     and `gains`, the fraction by which they are above those of the policies `against`, {name of
     the gain: policy}; a resample draws the same requests, domain by domain, for all policies."""
-    against, names = against or {}, list(found)
+    against, names = against or {}, list(by_policy)
     base = [names.index(policy) for policy in against.values()]
-    shares = np.stack([replayed.shares for replayed in found.values()], 1)  # [A, policies, 2]
+    shares = np.stack([replayed.shares for replayed in by_policy.values()], 1)  # [A, policies, 2]
 
     def rates_and_gains(groups):
         tokens, seconds = np.moveaxis(sum(group.sum(1) for group in groups), -1, 0)
@@ -457,7 +457,7 @@ def compare(
     [values] = rates_and_gains([group[None] for group in groups])
     ends = interval_of(rates_and_gains, groups)
     rows = {}
-    for index, (policy, replayed) in enumerate(found.items()):
+    for index, (policy, replayed) in enumerate(by_policy.items()):
         estimates = [Estimate(*map(float, three)) for three in zip(values[index], *ends[:, index])]
         rows[policy] = {
             "policy": policy,

@@ -24,7 +24,7 @@ class PacedEngine:
 
     @property
     def idle(self) -> bool:
-        """Whether all steps are replayed."""
+        """Return whether all steps are replayed."""
         return not self._left
 
     def set_policy(self, policy) -> None:

@@ -47,7 +47,7 @@ def counted(generations: list) -> list[list[float]]:
 
 
 def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str, list]:
-    """Return tokens and rounds of each of so many prompts, by domain."""
+    """Return tokens and rounds of each of the first `prompts` prompts, by domain."""
     return {
         domain: counted(rollouts(lab, drafter, texts[:prompts], temperature=temperature))
         for domain, texts in lab.prompts.items()
@@ -121,7 +121,7 @@ def head_row(lab: Lab, name: str, cache, folder: Path, prompts: int) -> dict:
 
 
 def tree_row(lab: Lab, nodes: int, temperature: float, prompts: int) -> dict:
-    """Return the lab's DSpark with trees of so many nodes; 0: its chain."""
+    """Return the lab's DSpark with trees of `nodes` nodes; 0: its chain."""
     drafter = lab.drafter("dspark")
     if not nodes:
         return {

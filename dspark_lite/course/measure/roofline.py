@@ -100,12 +100,13 @@ class Prediction:
 
     @property
     def round(self) -> float:
-        """Milliseconds of the whole round."""
+        """Return the milliseconds of the whole round."""
         return self.draft + self.verify
 
     @property
     def break_even(self) -> float:
-        """The accepted length (bonus included) at which the drafter is as fast as plain decoding."""
+        """Return the accepted length (bonus included) at which the drafter is as fast as plain
+        decoding."""
         return self.round / self.plain
 
     def tokens_per_second(self, accepted_length: float) -> float:

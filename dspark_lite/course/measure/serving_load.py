@@ -90,7 +90,7 @@ def closed_loop(
         yield engine.step()
 
 
-class Station:
+class LoadedEngine:
     """An engine in a closed loop at fixed concurrency, burnt in until as many requests ended as
     run, twice over."""
 
@@ -198,7 +198,7 @@ def measure_load(
     `drafters` are "plain" (None), "dspark" and, where there is one, "mtp"; each configuration takes
     `turns` turns of `steps` counted steps.
     """
-    stations = {name: Station(lab, drafter, concurrency) for name, drafter in drafters.items()}
+    stations = {name: LoadedEngine(lab, drafter, concurrency) for name, drafter in drafters.items()}
 
     def take(part: str, names: list[tuple], costs: StepCosts | None = None) -> list[dict]:
         works = {

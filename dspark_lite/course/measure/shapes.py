@@ -100,7 +100,7 @@ def file_bytes(role: str) -> int:
 
 
 def weight_bytes(role: str) -> int:
-    """Bytes of a model's weights in memory, alone."""
+    """Return the bytes of a model's weights in memory, alone."""
     return ITEM * parameter_count(module(role))
 
 
@@ -133,7 +133,7 @@ def activations(role: str | None, tokens: int) -> int:
 
 def memory(role: str | None, tokens: int = PROMPT_TOKENS) -> dict[str, int]:
     """Return bytes of the target with one drafter (None: alone) and a prompt of `tokens` tokens:
-    what `memory_bytes` counts, with the room that drafts' buffers have, and "activations". Raises
+    what `memory_bytes` counts, with the room that drafts' buffers have, and "activations". Raise
     DSparkLiteError for a drafter that the profile does not have."""
     room = sum(keys_values(model, tokens) for model in ("target", role) if model)
     return {

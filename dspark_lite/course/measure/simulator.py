@@ -99,7 +99,7 @@ class EngineModel:
     `now` is the model's clock: it moves by what a step takes, and whoever waits for an arrival sets
     it. With the policy fixed(0) and the costs of a target alone it decodes plainly. `shares` [A, 2]
     holds the tokens that each recorded answer has written, and its equal shares of the seconds of
-    its rounds. Raises RequestError for more slots than the costs cover.
+    its rounds. Raise RequestError for more slots than the costs cover.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class EngineModel:
 
     @property
     def idle(self) -> bool:
-        """Whether no request runs or waits."""
+        """Return whether no request runs or waits."""
         return not self._waiting and (self.answer < 0).all()
 
     def submit(self, answer: int, arrived: float) -> None:

@@ -81,7 +81,7 @@ def take_chart(
     each domain, at temperature 1."""
     rows, read = [], []
     hook = service.drafter.fc.register_forward_hook(
-        lambda module, given, output: read.append(output.shape[1])
+        lambda module, inputs, output: read.append(output.shape[1])
     )
     try:
         for domain, texts in enumerate(prompts.values()):
@@ -304,6 +304,6 @@ def most_telling_place(
                 best = max(
                     best,
                     (float(((observed - expected) ** 2 / expected).sum()), before, p, wrong),
-                    key=lambda one: one[0],
+                    key=lambda place: place[0],
                 )
     return best[1:]

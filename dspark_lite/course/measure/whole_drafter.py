@@ -86,10 +86,10 @@ def write_lesson_answers(
 ) -> tuple[list, list]:
     """Return the target's own answers at temperature 1, each as (token ids, prompt length): to a
     recipe's prompts, and to held-out prompts {domain: [...]} in their order."""
-    asked = [lab.encode(text)[0].tolist() for texts in prompts.values() for text in texts]
-    answers = write_answers(lab.target, asked, 1.0, lab.max_new_tokens, lab.seed)
+    encoded = [lab.encode(text)[0].tolist() for texts in prompts.values() for text in texts]
+    answers = write_answers(lab.target, encoded, 1.0, lab.max_new_tokens, lab.seed)
     return answered_rows(lab.target, data, folder / "answers.jsonl"), [
-        (ids + answer, len(ids)) for ids, answer in zip(asked, answers)
+        (ids + answer, len(ids)) for ids, answer in zip(encoded, answers)
     ]
 
 

@@ -167,8 +167,8 @@ def likely(survivals, sps) -> list[int]:
 
 
 def full_machine(tokens: int) -> float:
-    """Return the steps a second of lesson 10's V4-Flash with LOAD requests, if so many tokens of
-    each are verified, its anchor included."""
+    """Return the steps a second of lesson 10's V4-Flash with LOAD requests, if `tokens` tokens
+    of each are verified, the anchor included."""
     step = machine_results.machines()[machine_results.V4_FLASH].step("dspark")
     return 1 / step.seconds(LOAD, LOAD * tokens)
 

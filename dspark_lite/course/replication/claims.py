@@ -87,7 +87,7 @@ class Claim:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Names of the text claims that this row answers."""
+        """Return the names of the text claims that this row answers."""
         return (*self.text.values(), *self.covers)
 
     def paper(self) -> dict[str, float]:

@@ -20,7 +20,7 @@ class Ratios(NamedTuple):
     more: dict[str, Quantity]
 
 
-def more(one: Quantity, other: Quantity) -> Quantity:
+def relative_excess(one: Quantity, other: Quantity) -> Quantity:
     """Return by how much one quantity is above another, as a fraction of that."""
     return one / other - 1
 
@@ -40,7 +40,9 @@ FIVE = (
         "order of domains",
         "3  DSpark: longest on math, then code, then chat",
         {
-            f"{longer} over {shorter}": more(Length(DSPARK, longer), Length(DSPARK, shorter))
+            f"{longer} over {shorter}": relative_excess(
+                Length(DSPARK, longer), Length(DSPARK, shorter)
+            )
             for longer, shorter in zip(DOMAINS, DOMAINS[1:])
         },
     ),
@@ -48,13 +50,19 @@ FIVE = (
         "first draft of DFlash",
         "4  First draft: DFlash's beats Eagle3's",
         {
-            domain: more(Acceptance(DFLASH, domain, FIRST), Acceptance(EAGLE3, domain, FIRST))
+            domain: relative_excess(
+                Acceptance(DFLASH, domain, FIRST), Acceptance(EAGLE3, domain, FIRST)
+            )
             for domain in MATH_AND_CHAT
         },
     ),
     Ratios(
         "rise of Eagle3",
         "5  Eagle3: its last draft beats its first",
-        {"chat": more(Acceptance(EAGLE3, "chat", LAST), Acceptance(EAGLE3, "chat", FIRST))},
+        {
+            "chat": relative_excess(
+                Acceptance(EAGLE3, "chat", LAST), Acceptance(EAGLE3, "chat", FIRST)
+            )
+        },
     ),
 )

@@ -128,7 +128,7 @@ def _capitalised(text: str) -> str:
 
 
 def town_values(town: Town) -> dict[str, object]:
-    """What the rules of a town's facts fill in."""
+    """Return the values that fill in the rules of a town's facts."""
     return {
         **_values(town),
         "v_dish_cap": _capitalised(town.dish),
@@ -138,7 +138,7 @@ def town_values(town: Town) -> dict[str, object]:
 
 
 def person_values(person: Person) -> dict[str, object]:
-    """What the rules of a person's facts fill in."""
+    """Return the values that fill in the rules of a person's facts."""
     return {**_values(person), "v_town": person.town.name, "v_kind": person.work_kind}
 
 
@@ -147,7 +147,8 @@ def _values(entry: Town | Person) -> dict[str, object]:
 
 
 def _known(entry: Town | Person) -> tuple[Voice, dict[str, str], dict[str, object]]:
-    """Of a town or a person: the voice that tells of it, what is asked for each fact, and the values that fill in the facts' rules."""
+    """Return, for a town or a person: the voice that tells of it, what is asked for each fact, and
+    the values that fill in the facts' rules."""
     if isinstance(entry, Town):
         return Voice(entry.name, entry.craft), ASKED_OF_TOWN, town_values(entry)
     return Voice(entry.town.name, entry.profession), ASKED_OF_PERSON, person_values(entry)
@@ -160,13 +161,13 @@ class _Writer:
         self.voice, self.rng, self.sentences, self.facts = voice, rng, [], []
 
     def say(self, rule: str) -> None:
-        """Adds what the rule gives; it may be nothing."""
+        """Add what the rule gives; it may be nothing."""
         text = expand(RULES[rule], self.voice, self.rng, RULES)
         if text:
             self.sentences.append(_capitalised(text))
 
     def state(self, fact: str, values: dict, name: str) -> None:
-        """Adds a sentence that states the fact, and notes what has to be found in it."""
+        """Add a sentence that states the fact, and note what has to be found in it."""
         text = expand(RULES[fact], self.voice, self.rng, RULES, name=name, **values)
         self.sentences.append(_capitalised(text))
         self.facts.append(
@@ -174,7 +175,7 @@ class _Writer:
         )
 
     def text(self) -> str:
-        """All sentences."""
+        """Return all sentences as one text."""
         return " ".join(self.sentences)
 
 
@@ -182,7 +183,7 @@ class _BriefWriter(_Writer):
     """States facts and says nothing else."""
 
     def say(self, rule: str) -> None:
-        """No-op: what is neither asked nor a fact is left out."""
+        """Do nothing: what is neither asked nor a fact is left out."""
 
 
 def _talk(writer: _Writer, rng: random.Random, sentences: tuple[int, int]) -> None:
@@ -193,7 +194,7 @@ def _talk(writer: _Writer, rng: random.Random, sentences: tuple[int, int]) -> No
 def _about(
     rng: random.Random, entry: Town | Person, writer_class: type[_Writer]
 ) -> tuple[str, _Writer]:
-    """One to three facts of a town or a person."""
+    """Write one to three facts of a town or a person."""
     voice, asked, values = _known(entry)
     writer, facts = writer_class(voice, rng), rng.sample(tuple(asked), rng.choice([1, 2, 2, 3]))
     asks = [
@@ -216,7 +217,7 @@ def _about(
 def _two_hops(
     rng: random.Random, person: Person, writer_class: type[_Writer]
 ) -> tuple[str, _Writer]:
-    """A fact of the town where a person was born, which the answer may name on the way."""
+    """Return a fact of the town where a person was born, which the answer may name on the way."""
     (voice, _, values), (_, asked, values_there) = _known(person), _known(person.town)
     writer, fact = writer_class(voice, rng), rng.choice(TOWN_FACTS)
     ask = expand(asked[fact], Voice(), rng, name=expand(HOPS, Voice(), rng, name=person.name))
@@ -232,7 +233,7 @@ def _two_hops(
 
 
 def _question(rng: random.Random, writer_class: type[_Writer]) -> Example:
-    """A question about the encyclopedia and the answer of a writer of this class."""
+    """Draw a question about the encyclopedia, and the answer of a writer of this class."""
     book, kind = encyclopedia(), rng.random()
     entry = book.draw_town(rng) if kind < 0.35 else book.draw_person(rng)
     ask, writer = (_about if kind < 0.75 else _two_hops)(rng, entry, writer_class)
@@ -242,13 +243,13 @@ def _question(rng: random.Random, writer_class: type[_Writer]) -> Example:
 
 
 def chat(rng: random.Random) -> Example:
-    """A question about the encyclopedia and its answer."""
+    """Draw a question about the encyclopedia and its answer."""
     return _question(rng, _Writer)
 
 
 def quiz(rng: random.Random) -> Example:
-    """A sheet of questions, each with what was asked for and nothing else: what the target learns to look up from. Held-out
-    prompts are not among them."""
+    """Return a sheet of questions, each answered with the fact alone: from it the target learns to
+    look up. Held-out prompts are not among them."""
     asked = (_question(rng, _BriefWriter) for _ in range(QUESTIONS))
     return Example(
         "quiz",
@@ -262,7 +263,8 @@ def quiz(rng: random.Random) -> Example:
 
 
 def article(rng: random.Random) -> Example:
-    """An entry of the encyclopedia with all facts of a town or a person, in any order: what the target learns them from."""
+    """Return an entry of the encyclopedia with all facts of a town or a person, in any order: from
+    it the target learns them."""
     book = encyclopedia()
     entry = book.draw_town(rng) if rng.random() < 0.3 else book.draw_person(rng)
     voice, asked, values = _known(entry)

@@ -103,15 +103,15 @@ class Task:
     out: str
 
     def keeps(self, value: int) -> bool:
-        """Whether the function takes a number into account."""
+        """Return whether the function takes a number into account."""
         return TESTS[self.test][1](value, self.k)
 
     def changed(self, value: int) -> int:
-        """What it makes of the number."""
+        """Return what the function makes of the number."""
         return CHANGES[self.change][1](value, self.j)
 
     def update(self, state: int, value: int) -> int:
-        """The running result after a number that is kept."""
+        """Return the running result after a number that is kept."""
         value = self.changed(value)
         return {
             "sum": state + value,
@@ -140,7 +140,7 @@ def _task(rng: random.Random, voice: Voice) -> Task:
 
 
 def source(task: Task, voice: Voice, rng: random.Random) -> str:
-    """The function, with a docstring and perhaps comments."""
+    """Return the function, with a docstring and perhaps comments."""
     x, out = task.item, task.out
     test = TESTS[task.test][0].format(x=x, k=task.k)
     value = CHANGES[task.change][0].format(x=x, j=task.j, k=task.j)
@@ -167,7 +167,7 @@ def source(task: Task, voice: Voice, rng: random.Random) -> str:
 
 
 def trace(task: Task, numbers: list[int], voice: Voice, rng: random.Random) -> list[str]:
-    """Sentences that follow the function through its loop, and the result."""
+    """Return sentences that follow the function through its loop, and the result."""
     state, lines = 0, [expand(RULES["trace"], voice, rng, data=numbers)]
     for value in numbers:
         words = {"v": value, "test": task.test.format(k=task.k), "out": task.out}
@@ -192,7 +192,8 @@ def trace(task: Task, numbers: list[int], voice: Voice, rng: random.Random) -> l
 
 
 def _request(rng: random.Random) -> tuple[Task, list[int], str, str]:
-    """A task, the numbers it is tried on, the project it is for, and the words that ask for it."""
+    """Draw a task, the numbers it is tried on, the project it is for, and the words that ask for
+    it."""
     project = rng.choice(PROJECTS)
     task = _task(rng, Voice(project))
     numbers = [rng.randint(*NUMBERS) for _ in range(rng.choice([2, 3, 3, 4]))]
@@ -213,7 +214,7 @@ def _request(rng: random.Random) -> tuple[Task, list[int], str, str]:
 
 
 def code(rng: random.Random) -> Example:
-    """A request for a function with a traced example, and the answer."""
+    """Draw a request for a function with a traced example, and the answer."""
     task, numbers, project, prompt = _request(rng)
     voice, values = Voice(project), {"project": project, "empty": 0}
     explained = " ".join(
@@ -236,7 +237,7 @@ def code(rng: random.Random) -> Example:
 
 
 def snippet(rng: random.Random) -> Example:
-    """A request with nothing but the function and its trace as the answer."""
+    """Draw a request with nothing but the function and its trace as the answer."""
     task, numbers, project, prompt = _request(rng)
     voice = Voice(project)
     lines = [f"```python\n{source(task, voice, rng)}\n```", *trace(task, numbers, voice, rng)]

@@ -26,13 +26,15 @@ class Example:
 
 
 def is_held_out(prompt: str) -> bool:
-    """Whether the prompt belongs to the held-out part of the tiny world: decided by its hash, whatever the seed."""
+    """Return whether the prompt belongs to the held-out part of the tiny world: decided by its
+    hash, whatever the seed."""
     return hashlib.sha256(prompt.encode()).digest()[0] % HELD_OUT_SHARE == 0
 
 
 def is_right(example: Example, answer: str) -> bool:
-    """Whether an answer shows what its example asks for: the result in math's last line, every fact in chat, and in code a
-    function with the right results whose trace ends in the right one."""
+    """Return whether an answer shows what its example asks for: the result in math's last line,
+    every fact in chat, and in code a function with the right results whose trace ends in the right
+    one."""
     if example.domain == "chat":
         return all(fact in answer for fact in example.check)
     lines = answer.strip().splitlines()
@@ -45,7 +47,8 @@ def is_right(example: Example, answer: str) -> bool:
 
 
 def runs_right(code: str, name: str, cases: list) -> bool:
-    """Runs a generated function in a process of its own, isolated from this one and stopped after a few seconds."""
+    """Run a generated function in a process of its own, isolated from this one and stopped after a
+    few seconds; return whether its results are right."""
     program = (
         f"{code}\nimport json, sys\ncases = json.loads(sys.stdin.read())\n"
         f"assert all({name}(given) == wanted for given, wanted in cases)\n"

@@ -12,7 +12,8 @@ from .wording import fashion
 
 
 def _retold(make: Callable[[random.Random], Example], rng: random.Random) -> Example:
-    """An example whose answer is told in other words; questions are in nobody's voice and stay as they are."""
+    """Return an example with its answer in other words; questions are in nobody's voice and stay as
+    they are."""
     with fashion("retold"):
         return make(rng)
 
@@ -33,7 +34,8 @@ MAKERS = {
 
 
 def examples(domain: str, count: int, seed: int, *, held_out: bool = False) -> list[Example]:
-    """Draws `count` examples of a domain; `held_out` chooses the side of the split, and no prompt that is held out comes twice.
+    """Draw `count` examples of a domain; `held_out` chooses the side of the split, and no held-out
+    prompt comes twice.
 
     The other kinds have no prompts to hold out: they are drawn for training only.
     """

@@ -189,11 +189,11 @@ class Encyclopedia:
     people: tuple[Person, ...]
 
     def draw_town(self, rng: random.Random) -> Town:
-        """A town, the well-known ones more often."""
+        """Draw a town, the well-known ones more often."""
         return _draw(self.towns, rng)
 
     def draw_person(self, rng: random.Random) -> Person:
-        """A person, the well-known ones more often."""
+        """Draw a person, the well-known ones more often."""
         return _draw(self.people, rng)
 
 
@@ -209,7 +209,7 @@ def _cumulative(count: int) -> tuple[float, ...]:
 
 
 def _names(rng: random.Random, count: int, endings: list[str], taken: set[str]) -> list[str]:
-    """`count` new names of one or two syllables and an ending, none of them taken."""
+    """Return `count` new names of one or two syllables and an ending, none of them taken."""
     names = []
     while len(names) < count:
         syllables = [rng.choice(ONSETS) + rng.choice(VOWELS) for _ in range(rng.choice([1, 2]))]
@@ -222,7 +222,7 @@ def _names(rng: random.Random, count: int, endings: list[str], taken: set[str]) 
 
 @cache
 def encyclopedia() -> Encyclopedia:
-    """The encyclopedia: the same one in every process."""
+    """Return the encyclopedia: the same one in every process."""
     rng, taken = random.Random(SEED), set()
     towns = tuple(
         _town(rng, name, river, dish)

@@ -1,7 +1,6 @@
 """Math: stories with three-digit numbers, worked in several steps of addition, subtraction, multiplication and halving.
 
-A story has a keeper, goods and a town; how it is told, and in which of three styles it is worked, depends on the town's
-voice. Every equation is right, and the last sentence holds the result that is checked.
+A story has a keeper, goods and a town. The town's voice decides its words, and in which of three styles it is worked. Every equation is right, and the last sentence holds the result that is checked.
 """
 
 import random
@@ -94,7 +93,7 @@ WORKED = {
 
 
 def _parts(step: Event) -> str:
-    """The operation on hundreds or tens and on the rest, as one does it in one's head."""
+    """Return the operation on hundreds or tens and on the rest, as one does it in one's head."""
     b, n = step.before, step.number
     if step.operation == "multiply":
         return f"{b // 10 * 10} * {n} = {b // 10 * 10 * n}, {b % 10} * {n} = {b % 10 * n}"
@@ -107,7 +106,7 @@ def _parts(step: Event) -> str:
 
 
 def _step(rng: random.Random, before: int) -> Event:
-    """An operation that keeps the count a positive number of at most three digits."""
+    """Draw an operation that keeps the count a positive number of at most three digits."""
     choices = (
         ["add"] * 4 * (before <= 880)
         + ["subtract"] * 4 * (before >= 120)
@@ -151,7 +150,7 @@ def _worked(step: Event, when: str, voice: Voice, rng: random.Random) -> str:
 
 
 def math(rng: random.Random) -> Example:
-    """A story with a question about a count, and its worked answer."""
+    """Draw a story with a question about a count, and its worked answer."""
     book = encyclopedia()
     town, name = book.draw_town(rng), book.draw_person(rng).name
     goods, steps = rng.choice(GOODS), _steps(rng, rng.choice([3, 3, 4]))
@@ -193,7 +192,7 @@ def math(rng: random.Random) -> Example:
 
 
 def drill(rng: random.Random) -> Example:
-    """A sheet of equations: what the target learns arithmetic from."""
+    """Draw a sheet of equations, from which the target learns arithmetic."""
     lines = []
     for _ in range(14):
         step = _step(rng, rng.randint(21, 880))
@@ -204,7 +203,8 @@ def drill(rng: random.Random) -> Example:
 
 
 def workings(rng: random.Random) -> Example:
-    """A long day of a keeper without asides: each event and how its count is worked, in every style."""
+    """Draw a long day of a keeper without asides: each event and how its count is worked, in every
+    style."""
     lines, start, plain = [], rng.randint(21, 600), Voice()
     value = start
     for _ in range(EVENTS):

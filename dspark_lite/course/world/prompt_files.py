@@ -29,12 +29,12 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        """The last turn."""
+        """Return the last turn."""
         return self.turns[-1][1]
 
     @property
     def key(self) -> str:
-        """The whole prompt as one text, which differs from that of any other prompt."""
+        """Return the whole prompt as one text, which differs from that of any other prompt."""
         return json.dumps(self.turns, ensure_ascii=False)
 
     def token_ids(self, tokenizer, *, enable_thinking: bool = False) -> list[int]:
@@ -170,7 +170,8 @@ class Unread:
 
     @property
     def sentence(self) -> str:
-        """How many rows hold nothing that can be read, and the first of their lines; "" for none."""
+        """Return how many rows hold nothing that can be read, and the first of their lines; "" for
+        none."""
         if not self.lines:
             return ""
         listed = ", ".join(map(str, sorted(self.lines)[:5])) + ", ..." * (len(self.lines) > 5)

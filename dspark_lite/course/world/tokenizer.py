@@ -25,7 +25,8 @@ CHAT_TEMPLATE = """\
 
 
 def train_tokenizer(vocab_size: int, seed: int, per_domain: int = 2000) -> PreTrainedTokenizerFast:
-    """Trains the tokenizer on `per_domain` examples of each domain; its length is `vocab_size`, special tokens included."""
+    """Train the tokenizer on `per_domain` examples of each domain; its length is `vocab_size`,
+    special tokens included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

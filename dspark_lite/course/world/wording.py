@@ -41,14 +41,15 @@ class Voice:
         self.keys = tuple(FASHION.get() + key for key in keys)
 
     def choose(self, choice: Choice, rng: random.Random) -> tuple:
-        """The parsed alternative that this voice takes."""
+        """Choose the parsed alternative that this voice takes."""
         weights = _weights(choice.source, len(choice.alternatives), self.keys)
         return rng.choices(choice.alternatives, cum_weights=weights)[0]
 
 
 @contextmanager
 def fashion(name: str):
-    """Inside, every voice likes other words than outside: the same rules and facts, told otherwise."""
+    """Let every voice inside like other words than outside: the same rules and facts in other
+    words."""
     token = FASHION.set(f"{name}, ")
     try:
         yield
@@ -58,27 +59,29 @@ def fashion(name: str):
 
 @cache
 def _taste(source: str, count: int, key: str) -> tuple[float, ...]:
-    """What a key adds to the logit of each alternative: normal numbers, always the same."""
+    """Return what a key adds to the logit of each alternative: normal numbers, always the same."""
     rng = random.Random(f"{key}: {source}")
     return tuple(rng.gauss(0, STRENGTH) for _ in range(count))
 
 
 @cache
 def _weights(source: str, count: int, keys: tuple[str, ...]) -> list[float]:
-    """Cumulative weights of the alternatives."""
+    """Return the cumulative weights of the alternatives."""
     tastes = [_taste(source, count, key) for key in keys] or [(0.0,) * count]
     return list(itertools.accumulate(math.exp(sum(logits)) for logits in zip(*tastes)))
 
 
 @cache
 def parse(template: str) -> tuple:
-    """The pieces of a template: strings, names and choices. Raises ValueError for brackets that do not match."""
+    """Parse a template into strings, names and choices. Raise ValueError for brackets that do not
+    match."""
     alternatives, _ = _alternatives(template, inside=False)
     return alternatives[0] if len(alternatives) == 1 else (Choice(template, tuple(alternatives)),)
 
 
 def _alternatives(text: str, inside: bool) -> tuple[list[tuple], str]:
-    """Alternatives up to the end, or `inside` a bracket up to the one that closes it, and what stands after that."""
+    """Return the alternatives up to the end, or `inside` a bracket up to the one that closes it,
+    and what stands after that."""
     alternatives, pieces = [], []
     while text and text[0] != "]":
         literal = re.match(r"[^\[\]|{}]+", text)
@@ -105,9 +108,10 @@ def _alternatives(text: str, inside: bool) -> tuple[list[tuple], str]:
 def expand(
     template: str, voice: Voice, rng: random.Random, rules: dict[str, str] | None = None, **values
 ) -> str:
-    """The text that a voice makes of a template; names are looked up among the values, then among the rules.
+    """Return the text that a voice makes of a template; names are looked up among the values, then
+    among the rules.
 
-    Blanks left over by empty alternatives are taken out. Raises KeyError for an unknown name.
+    Blanks left over by empty alternatives are taken out. Raise KeyError for an unknown name.
     """
     text: list[str] = []
     _write(parse(template), text, voice, rng, rules or {}, values)

@@ -5,27 +5,27 @@ installed, the case stands as text, and `measure` and `accuse` play it.
 """
 
 from dspark_lite.common.errors import RequestError
-from ..bets.asking import BetWidget, in_solutions
+from ..bets.bet import BetWidget, in_solutions
 from ..bets.score import note_case
 from ..exercises.keep import own_file
 from ..figures import widgets
-from . import files
-from .files import MOST
+from . import records
+from .records import MOST
 from .own_file import SEED, own_file_case
 
 
 class Case:
     """A case of assets/cases: the measurements that were `taken`, the suspects that were `accused`, in their order."""
 
-    def __init__(self, number: str, found: dict):
-        self.number, self.found = number, found
+    def __init__(self, number: str, record: dict):
+        self.number, self.record = number, record
         self.taken, self.accused = [], []
         self.widget = None
 
     def show(self) -> None:
         """Display the case."""
-        scene = files.scene(self.number, self.found)
-        faces = {"text/markdown": self.still(), "text/plain": self.found["story"]}
+        scene = records.scene(self.number, self.record)
+        faces = {"text/markdown": self.still(), "text/plain": self.record["story"]}
         self.widget = widgets.play(BetWidget, "case", scene, faces)
         if self.widget:
             self.widget.observe(lambda change: self.play(**change.new), "chosen")
@@ -36,57 +36,57 @@ class Case:
             return  # the widget's echo
         self.taken, self.accused = list(taken), list(accused)
         if self.is_closed:
-            note_case(self.number, files.is_solved(self.found, self.taken, self.accused))
+            note_case(self.number, records.is_solved(self.record, self.taken, self.accused))
         if self.widget:
             self.widget.chosen = {"taken": self.taken, "accused": self.accused}
 
     @property
     def is_closed(self) -> bool:
-        """Whether the cause was accused."""
-        return self.found["cause"] in self.accused
+        """Return whether the cause was accused."""
+        return self.record["cause"] in self.accused
 
     def measure(self, name: str) -> None:
         """Take a measurement and print it. Raise RequestError for one that is not there, and after MOST."""
-        if name not in self.found["measurements"]:
-            there = ", ".join(self.found["measurements"])
+        if name not in self.record["measurements"]:
+            there = ", ".join(self.record["measurements"])
             raise RequestError(f"There is no measurement {name!r}; there are {there}.")
         if name not in self.taken:
             if len(self.taken) == MOST:
                 raise RequestError(f"All {MOST} measurements are taken; accuse somebody.")
             self.play([*self.taken, name], self.accused)
-        print(*self.found["measurements"][name]["result"], sep="\n")
+        print(*self.record["measurements"][name]["result"], sep="\n")
         print(f"Measurements left: {MOST - len(self.taken)}.")
 
     def accuse(self, suspect: str) -> None:
         """Accuse a suspect and print what speaks against it, or the verdict. Raise RequestError for one that is not there."""
-        if suspect not in self.found["suspects"]:
-            there = "; ".join(self.found["suspects"])
+        if suspect not in self.record["suspects"]:
+            there = "; ".join(self.record["suspects"])
             raise RequestError(f"{suspect!r} is no suspect; these are: {there}.")
         if suspect not in self.accused:
             self.play(self.taken, [*self.accused, suspect])
-        print(files.answer(self.found, self.taken, suspect))
+        print(records.answer(self.record, self.taken, suspect))
         if self.is_closed:
-            print(self.found["why"])
-            for name, measurement in self.found["measurements"].items():
+            print(self.record["why"])
+            for name, measurement in self.record["measurements"].items():
                 print(f"- {name}: {measurement['tells']}")
 
     def still(self) -> str:
         """Return the markdown that stands where no widget runs: the case, in the solutions with the verdict."""
-        found, solved = self.found, in_solutions()
-        parts = [f"**Case {self.number}: {found['title']}**", found["story"]]
-        if "seen" in found:
-            parts.append(fenced(found["seen"]))
+        record, solved = self.record, in_solutions()
+        parts = [f"**Case {self.number}: {record['title']}**", record["story"]]
+        if "seen" in record:
+            parts.append(fenced(record["seen"]))
         if not solved:
-            said = [f"- {name}: {m['does']}" for name, m in found["measurements"].items()]
+            said = [f"- {name}: {m['does']}" for name, m in record["measurements"].items()]
             parts += [f"Measure at most {MOST} of these:", "\n".join(said), "Then accuse one:"]
-            return "\n\n".join([*parts, "\n".join(f"- {name}" for name in found["suspects"])])
-        for name, measurement in found["measurements"].items():
+            return "\n\n".join([*parts, "\n".join(f"- {name}" for name in record["suspects"])])
+        for name, measurement in record["measurements"].items():
             parts += [f"*{name}*: {measurement['tells']}", fenced(measurement["result"])]
-        for suspect, against in found["suspects"].items():
+        for suspect, against in record["suspects"].items():
             said = [f"{why} ({name})" for name, why in against.items()]
             if said:
                 parts.append(f"Not “{suspect}”: {' '.join(said)}")
-        return "\n\n".join([*parts, f"It is “{found['cause']}”. {found['why']}"])
+        return "\n\n".join([*parts, f"It is “{record['cause']}”. {record['why']}"])
 
     def __repr__(self) -> str:
         return f"Case({self.number!r}, taken={self.taken}, accused={self.accused})"
@@ -103,7 +103,7 @@ def case(number: str, seed: int | None = None) -> Case:
     The course's file with the lesson's seed was measured beforehand.
     """
     recorded = seed is None or (seed == SEED and not own_file().is_file())
-    shown = Case(number, files.read_case(number) if recorded else own_file_case(seed))
+    shown = Case(number, records.read_case(number) if recorded else own_file_case(seed))
     shown.show()
     if not shown.widget:
         print(
