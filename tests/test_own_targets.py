@@ -1,5 +1,6 @@
 """A drafter for the model that somebody has: families, their positions and LM heads, own text, a stop by Ctrl-C."""
 
+import inspect
 import json
 import os
 import signal
@@ -356,3 +357,32 @@ def test_one_target_that_cannot_be_read_hides_no_other(capsys, tmp_path):
     assert "tiny-dspark: does not fit" in lines[1] and "not a target" in lines[1]
     assert "nowhere: does not fit" in lines[2] and "there is no checkpoint" in lines[2]
     assert [fit["fits"] for fit in json.loads(file.read_text())["targets"]] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        dspark_lite.load_target,
+        dspark_lite.load_drafter,
+        dspark_lite.generate,
+        dspark_lite.stream,
+        dspark_lite.stream_text,
+        dspark_lite.Engine.__init__,
+        dspark_lite.Engine.generate,
+        dspark_lite.Engine.stream,
+    ],
+    ids=lambda function: function.__qualname__,
+)
+def test_what_a_program_calls_is_annotated_for_checkers(function):
+    signature = inspect.signature(function)
+    open_ended = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    bare = [
+        parameter.name
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+        and parameter.kind not in open_ended
+        and parameter.annotation is parameter.empty
+    ]
+    assert not bare
+    if function.__name__ != "__init__":
+        assert signature.return_annotation is not signature.empty
