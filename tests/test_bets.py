@@ -10,7 +10,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets import score
 from dspark_lite.course.bets.questions import BELIEFS, by_lesson, is_right, question, questions
-from dspark_lite.course.exercises import progress
+from dspark_lite.course.checkers import progress
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.site import pages

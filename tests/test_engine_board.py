@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dspark_lite.course.exercises import engine_board, my_dspark, small_engine
-from dspark_lite.course.exercises.engine_board import SLOTS, Board, plain_steps
+from dspark_lite.course.own_decoder import engine_board, my_dspark, small_engine
+from dspark_lite.course.own_decoder.engine_board import SLOTS, Board, plain_steps
 from dspark_lite.course.replication import machine_results
 from dspark_lite.losslessness.toys import toy_models
 

@@ -14,7 +14,7 @@ from dspark_lite.models.export import export
 from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import train as training
-from dspark_lite.training.plan import ANSWER_TIME_SHARE, Allowance, Plan
+from dspark_lite.training.plan import ANSWER_TIME_SHARE, FINAL_SHARE, Allowance, Plan
 
 
 class Clock:
@@ -87,10 +87,7 @@ def test_a_schedule_that_is_short_of_time_is_run_through_in_fewer_steps(tmp_path
         places.append(plan.progress(step))
     assert places[0] == 0 and places == sorted(places) and places[29] < 1 == places[30]
     # the rate comes down to its end
-    assert (
-        plan.rate(30, 1.0) == pytest.approx(training.FINAL_SHARE)
-        and plan.rate(20, places[20]) > 0.1
-    )
+    assert plan.rate(30, 1.0) == pytest.approx(FINAL_SHARE) and plan.rate(20, places[20]) > 0.1
     clock.now = 0
     assert [plan.progress(step) for step in (0, 33, 99)] == [0, pytest.approx(1 / 3), 1]
 

@@ -349,7 +349,7 @@ def test_an_import_brings_no_more_than_is_asked_for(code, absent, present):
 
 def test_every_public_name_is_found_where_readers_and_type_checkers_look():
     tree = ast.parse((ROOT / "dspark_lite" / "__init__.py").read_text(encoding="utf-8"))
-    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    checked = next(node for node in tree.body if isinstance(node, ast.If))  # TYPE_CHECKING
     told = {name.name: f".{node.module}" for node in checked.body for name in node.names}
     assert told == dspark_lite.PLACES
     assert dir(dspark_lite) == dspark_lite.__all__ == sorted({*told, "__version__"})

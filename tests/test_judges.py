@@ -8,7 +8,7 @@ import transformers
 from packaging.version import Version
 from safetensors.torch import save_file
 
-from dspark_lite.course.exercises.patients import as_in_the_engine
+from dspark_lite.course.clinic.patients import as_in_the_engine
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft

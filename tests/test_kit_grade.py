@@ -24,7 +24,7 @@ from submissions import LESSON as LOSSLESS, SUBMISSIONS, edition, notebook, writ
 import dspark_lite.course.exercises
 from dspark_lite.common.errors import RequestError
 from dspark_lite.course.exercises import lesson_10
-from dspark_lite.course.exercises.checking import Comparison
+from dspark_lite.course.checkers.checking import Comparison
 from tools.kit import grade, grading, lessons, marks, program
 
 HIDDEN = {

@@ -14,7 +14,7 @@ from dspark_lite.common import about
 from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
-from dspark_lite.course.exercises.keep import EDITION, GIVEN, split
+from dspark_lite.course.own_decoder.keep import EDITION, GIVEN, split
 from tools.kit import fork, lessons, release
 from test_setup_cell import at, git, run_setup_cell
 from walking import markdown, wrong
@@ -161,8 +161,9 @@ def test_packed_checkers_check_and_keep_keeps(student, tmp_path):
     code = f"""import inspect, sys
 sys.path.insert(0, "")
 from pathlib import Path
-from dspark_lite.course.exercises import lesson_04, lesson_10, lesson_11, my_dspark
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.exercises import lesson_04, lesson_10, lesson_11
+from dspark_lite.course.own_decoder import my_dspark
+from dspark_lite.course.own_decoder.keep import keep
 assert lesson_10.__file__.startswith({str(student)!r})
 assert lesson_10.check_theta(lambda s, r, table: (r + sum(s)) * table.sps(r, r + len(s)))
 assert not lesson_10.check_theta(lambda s, r, table: sum(s) * table.sps(r, r + len(s)))

@@ -9,8 +9,8 @@ from helpers import bars, drawn
 
 from dspark_lite.decoding.sampling import residual
 from dspark_lite.scheduling import retrospective
-from dspark_lite.course.exercises import verifying
-from dspark_lite.course.exercises.verifying import as_accept, variant, verify
+from dspark_lite.course.own_decoder import verifying
+from dspark_lite.course.own_decoder.verifying import as_accept, variant, verify
 from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a

@@ -7,7 +7,7 @@ import torch
 from helpers import bars, drawn, written
 
 from dspark_lite.course.exercises import lesson_03 as exercises
-from dspark_lite.course.exercises.verifying import verify
+from dspark_lite.course.own_decoder.verifying import verify
 from dspark_lite.course.figures import lesson_03 as figures
 
 

@@ -5,7 +5,7 @@ import torch
 from helpers import written
 
 from dspark_lite.course.exercises import lesson_04 as exercises
-from dspark_lite.course.exercises import my_dspark
+from dspark_lite.course.own_decoder import my_dspark
 from dspark_lite.course.figures import lesson_04 as figures
 from dspark_lite.course.measure import multimodality
 from dspark_lite.course.estimates import Estimate

@@ -12,8 +12,8 @@ from dspark_lite.course.estimates import Estimate
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.losslessness import total_variation
 from dspark_lite.course.exercises import lesson_05 as exercises
-from dspark_lite.course.exercises import my_dspark
-from dspark_lite.course.exercises.verifying import EXACT, draw, target_texts
+from dspark_lite.course.own_decoder import my_dspark
+from dspark_lite.course.own_decoder.verifying import EXACT, draw, target_texts
 from dspark_lite.course.figures import lesson_05 as figures
 
 

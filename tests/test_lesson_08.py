@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.result_files import REFERENCE, read, reference
-from dspark_lite.course.exercises import hunt
+from dspark_lite.course.clinic import hunt
 from dspark_lite.course.exercises.lesson_08 import check_hunt
-from dspark_lite.course.exercises.patients import Service
+from dspark_lite.course.clinic.patients import Service
 from dspark_lite.course.figures import lesson_08 as figures
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Divergence, divergence

@@ -8,7 +8,8 @@ import pytest
 import torch
 from helpers import PROMPT
 
-from dspark_lite.course.exercises import lesson_14, patients
+from dspark_lite.course.exercises import lesson_14
+from dspark_lite.course.clinic import patients
 from dspark_lite.course.figures import lesson_14 as figures
 from dspark_lite.course.measure import symptoms
 from dspark_lite.course.measure.lab import setup

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dspark_lite.course.exercises import judge, keep
+from dspark_lite.course.own_decoder import judge, keep
 from dspark_lite.course.replication.lab_results import with_prompts
 from dspark_lite.common.errors import RequestError
 from tools.notebooks import build as notebooks

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from dspark_lite.course import command_line
-from dspark_lite.course.exercises import lesson_02, lesson_10, progress
-from dspark_lite.course.exercises.judge import Finding
+from dspark_lite.course.exercises import lesson_02, lesson_10
+from dspark_lite.course.checkers import progress
+from dspark_lite.course.own_decoder.judge import Finding
 from dspark_lite.common.files import ROOT
 
 
@@ -101,7 +102,7 @@ def test_a_judged_file_has_its_page(mine, monkeypatch, capsys, wrong, named):
     """Beside the reader's own file, where all is right; of another file only where one is asked for."""
     mine.write_text("# mine")
     findings = [Finding("it is <lossless>", not wrong, "total variation 0")]
-    monkeypatch.setattr("dspark_lite.course.exercises.judge.judge", lambda *_: findings)
+    monkeypatch.setattr("dspark_lite.course.own_decoder.judge.judge", lambda *_: findings)
     monkeypatch.setattr(
         "dspark_lite.course.measure.lab.setup", lambda *_, **__: SimpleNamespace(device_name="CPU")
     )

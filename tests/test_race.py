@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.course.exercises import judge, keep
+from dspark_lite.course.own_decoder import judge, keep
 from dspark_lite.course.figures.lanes import Lane, lanes_figure
 from dspark_lite.course.race import decoders, race, running
 from dspark_lite.course.replication import machine_results

@@ -21,11 +21,10 @@ from dspark_lite.course.exercises import (
     lesson_10,
     lesson_11,
     lesson_13,
-    small_engine,
-    verifying,
 )
-from dspark_lite.course.exercises.checking import Mistake, Comparison, same
-from dspark_lite.course.exercises.random_cases import drawn, number, numbers
+from dspark_lite.course.own_decoder import pipeline, small_engine, verifying
+from dspark_lite.course.checkers.checking import Mistake, Comparison, same
+from dspark_lite.course.checkers.random_cases import drawn, number, numbers
 from dspark_lite.scheduling.policies import schedule
 from dspark_lite.scheduling.cost_table import CostTable
 
@@ -353,7 +352,7 @@ JUDGED = {
     ),
     "13 check_pipeline": Judged(
         lambda generator: number(generator, 1, 20),
-        lambda loop, steps: raises_no_mistake(lesson_13.judge_run, loop, steps),
+        lambda loop, steps: raises_no_mistake(pipeline.judge_run, loop, steps),
         [in_turn, two_at_once, three_old, without_host],
         [lesson_13.pipelined, working_to_the_end],
     ),

@@ -11,7 +11,7 @@ import torch
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.course.exercises.checking import NOT_DONE
+from dspark_lite.course.checkers.checking import NOT_DONE
 from dspark_lite.course.figures import lesson_03, style, widgets
 from tools.site import light, pages
 

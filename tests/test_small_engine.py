@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from dspark_lite.course.exercises import small_engine
-from dspark_lite.course.exercises import my_dspark
-from dspark_lite.course.exercises.small_engine import (
+from dspark_lite.course.own_decoder import small_engine
+from dspark_lite.course.own_decoder import my_dspark
+from dspark_lite.course.own_decoder.small_engine import (
     SmallEngine,
     check_engine,
     check_scheduled,
     step,
 )
-from dspark_lite.course.exercises.verifying import draw, verify
+from dspark_lite.course.own_decoder.verifying import draw, verify
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 

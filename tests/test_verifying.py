@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dspark_lite.decoding.sampling import residual
-from dspark_lite.course.exercises import verifying
-from dspark_lite.course.exercises.verifying import (
+from dspark_lite.course.own_decoder import verifying
+from dspark_lite.course.own_decoder.verifying import (
     MISTAKES,
     OFFERED,
     WHICH_OFFERED,

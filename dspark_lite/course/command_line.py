@@ -621,9 +621,9 @@ def _parity(options) -> dict:
 
 
 def _judge(options) -> dict:
-    from .exercises.judge import judge, report
-    from .exercises.keep import own_file
-    from .exercises.progress import completion_page
+    from .own_decoder.judge import judge, report
+    from .own_decoder.keep import own_file
+    from .checkers.progress import completion_page
     from .measure.lab import setup
 
     lab, file = setup("tiny", prompts=options.prompts), options.file or own_file()
@@ -640,7 +640,7 @@ def _judge(options) -> dict:
 
 
 def _progress(options) -> dict:
-    from .exercises.progress import progress, progress_file
+    from .checkers.progress import progress, progress_file
 
     score = progress()
     print(

@@ -33,7 +33,7 @@ import torch
 
 import dspark_lite
 from dspark_lite.course.exercises import lesson_00 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_00 as figures
 from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue

@@ -29,7 +29,7 @@ import torch
 
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_02 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.course.figures import style
 from dspark_lite.course.figures.living_round import living_round
@@ -264,7 +264,7 @@ glue(least_green=torch.minimum(target_probs, draft_probs).sum())
 # $0.45 \cdot \tfrac13 \cdot 0.8 = 0.12$.
 
 # %%
-from dspark_lite.course.exercises.verifying import draw, toss
+from dspark_lite.course.own_decoder.verifying import draw, toss
 from dspark_lite.losslessness import outcomes
 
 
@@ -412,7 +412,7 @@ done = exercises.check_verify(verify) and keep(verify)
 # tokens are compared. Total variation is 0 for equal distributions and 1 for those that share nothing.
 
 # %%
-from dspark_lite.course.exercises.verifying import as_accept
+from dspark_lite.course.own_decoder.verifying import as_accept
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 
@@ -455,7 +455,7 @@ assert max(distances.values()) < 1e-5
 to_notice = bet("02 draws to notice")
 
 # %% tags=["answer"]
-from dspark_lite.course.exercises.verifying import variant
+from dspark_lite.course.own_decoder.verifying import variant
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 
 table_target = ToyTarget([[0.7, 0.3], [0.4, 0.6]])  # row i: the next token after token i

@@ -33,7 +33,7 @@ import torch
 import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_03 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_03 as figures
 from dspark_lite.course.figures import token_boxes
 from dspark_lite.course.figures.living_round import living_round
@@ -199,7 +199,7 @@ forget = forget if done else exercises.forget  # until yours is right, the packa
 
 # %%
 from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_lite.course.exercises.verifying import draw, toss
+from dspark_lite.course.own_decoder.verifying import draw, toss
 
 
 # %% tags=["exercise"]

@@ -34,7 +34,7 @@ import torch.nn.functional as F
 import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_04 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_04 as figures
 from dspark_lite.course.figures import token_boxes, widgets
 from dspark_lite.course.figures.living_round import living_round
@@ -59,7 +59,7 @@ two_kept = bet("04 two slots")
 # The draws can turn out in four ways. Here is each, with what lesson 02's rule keeps and commits:
 
 # %% tags=["answer"]
-from dspark_lite.course.exercises.verifying import verify
+from dspark_lite.course.own_decoder.verifying import verify
 
 words = [["of", "no"], ["course", "problem"]]
 joint = torch.tensor([[0.5, 0.0], [0.0, 0.5]])  # the target: rows "of", "no"; columns "course", "problem"
@@ -322,7 +322,7 @@ features = reading.features[0, :place].float().cpu()  # [n, taps * H]
 
 # %%
 from dspark_lite.course.names import PROFILES
-from dspark_lite.course.exercises.my_dspark import Draft
+from dspark_lite.course.own_decoder.my_dspark import Draft
 from dspark_lite.models.checkpoints import resolve
 
 draft = Draft(resolve(PROFILES[lab.profile]["dflash"]))

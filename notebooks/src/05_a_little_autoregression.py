@@ -34,7 +34,7 @@ import torch
 import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_05 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_04, token_boxes, widgets
 from dspark_lite.course.figures import lesson_05 as figures
 from dspark_lite.course.figures.living_round import living_round
@@ -131,7 +131,7 @@ transition_bias = transition_bias if done else exercises.transition_bias  # unti
 # %%
 import torch.nn.functional as F
 
-from dspark_lite.course.exercises.verifying import draw
+from dspark_lite.course.own_decoder.verifying import draw
 from dspark_lite.decoding.sampling import probabilities
 
 
@@ -171,7 +171,7 @@ draw_block = draw_block if done else exercises.draw_block
 # %%
 from transformers import DynamicCache
 
-from dspark_lite.course.exercises.my_dspark import Draft, block_pass, read, verify
+from dspark_lite.course.own_decoder.my_dspark import Draft, block_pass, read, verify
 from dspark_lite.course.names import PROFILES
 from dspark_lite.models.checkpoints import resolve
 

@@ -164,8 +164,8 @@ picture = figures.layout_picture()
 
 # %% tags=["folded"]
 # @title Two rounds with each of the four mistakes
-from dspark_lite.course.exercises import patients
-from dspark_lite.course.exercises.hunt import ALLOWED, Hunt, largest_difference, report, trace
+from dspark_lite.course.clinic import patients
+from dspark_lite.course.clinic.hunt import ALLOWED, Hunt, largest_difference, report, trace
 from dspark_lite.models.checkpoints import load_drafter, load_target
 
 tiny = dspark_lite.setup("tiny") if lab.profile != "tiny" else lab

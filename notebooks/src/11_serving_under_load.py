@@ -33,7 +33,7 @@ import torch
 import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_11 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.figures.living_round import living_round
 from dspark_lite.course.lesson_text import claims, glue
@@ -264,7 +264,7 @@ picture = figures.block_in_a_step()
 # Two functions come from lesson 02:
 
 # %%
-from dspark_lite.course.exercises.verifying import draw, verify
+from dspark_lite.course.own_decoder.verifying import draw, verify
 
 # verify(p, q, drafts, engine.generator) takes the target's p [g + 1, V], the drafter's q [g, V] and the list of the g drafts.
 # It returns a list of token ids: the accepted drafts and one more.
@@ -337,7 +337,7 @@ def step(engine):
 done = exercises.check_engine(step) and keep(step)
 
 # %%
-from dspark_lite.course.exercises.engine_board import SLOTS, Board
+from dspark_lite.course.own_decoder.engine_board import SLOTS, Board
 
 step = exercises.engine_in_use(step, done)  # yours once it is right
 copies = 256 // SLOTS
@@ -392,8 +392,8 @@ claims({"every text of the engine is plain decoding's": set(board.texts().values
 # </details>
 
 # %%
-from dspark_lite.course.exercises.judge import own_or_course
-from dspark_lite.course.exercises.my_dspark import algorithm_1
+from dspark_lite.course.own_decoder.judge import own_or_course
+from dspark_lite.course.own_decoder.my_dspark import algorithm_1
 
 algorithm_1 = own_or_course("algorithm_1").algorithm_1  # yours, if you have kept it
 

@@ -35,7 +35,7 @@ import torch
 import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_13 as exercises
-from dspark_lite.course.exercises.keep import keep
+from dspark_lite.course.own_decoder.keep import keep
 from dspark_lite.course.figures import lesson_13 as figures
 from dspark_lite.course.lesson_text import claims, glue
 
@@ -137,8 +137,8 @@ done = exercises.check_pipeline(pipelined) and keep(pipelined)
 
 # %% tags=["folded"]
 # @title Serve six texts: whole blocks, scheduled, and by your loop
-from dspark_lite.course.exercises.engine_board import SLOTS, Board
-from dspark_lite.course.exercises.judge import own_or_course
+from dspark_lite.course.own_decoder.engine_board import SLOTS, Board
+from dspark_lite.course.own_decoder.judge import own_or_course
 from dspark_lite.course.replication import machine_results
 
 engine = own_or_course("step", "algorithm_1")

@@ -29,7 +29,7 @@ import torch
 import dspark_lite
 from dspark_lite.course.bets import bet, show_score
 from dspark_lite.course.exercises import lesson_14 as exercises
-from dspark_lite.course.exercises import patients
+from dspark_lite.course.clinic import patients
 from dspark_lite.course.figures import lesson_14 as figures
 from dspark_lite.course.lesson_text import claims, glue
 from dspark_lite.course.measure import symptoms as clinic
@@ -501,8 +501,8 @@ claims({"the seven beds have the causes that the text names": {bed: causes[bed] 
 # its *rounds* the package's? And does its engine, of lessons 11 and 13, serve the target's texts, with budgets that are old enough?
 
 # %%
-from dspark_lite.course.exercises.judge import judge, report
-from dspark_lite.course.exercises.keep import EDITION, own_file
+from dspark_lite.course.own_decoder.judge import judge, report
+from dspark_lite.course.own_decoder.keep import EDITION, own_file
 
 examined = own_file() if own_file().is_file() else EDITION
 tiny = lab if lab.profile == "tiny" else dspark_lite.setup("tiny")
@@ -528,7 +528,7 @@ found_by = bet("14 judge")
 import tempfile
 from pathlib import Path
 
-from dspark_lite.course.exercises.judge import answered, load, questions
+from dspark_lite.course.own_decoder.judge import answered, load, questions
 
 with tempfile.TemporaryDirectory() as folder:
     sick_file = Path(folder) / "my_dspark.py"
@@ -848,7 +848,7 @@ claims({f"{cause} cannot be told from healthy": not clear(shown) for cause, show
 # first tensor that differs.
 
 # %%
-from dspark_lite.course.exercises.hunt import trace
+from dspark_lite.course.clinic.hunt import trace
 from dspark_lite.course.exercises.lesson_08 import first_difference
 
 sound = trace(lab.target, drafter, text)
@@ -868,9 +868,9 @@ for cause in patients.QUIET:
 # many in the target's cache after each round. (Texts are real, seconds replayed.)
 
 # %%
-from dspark_lite.course.exercises import small_engine
-from dspark_lite.course.exercises.engine_board import SLOTS, Board
-from dspark_lite.course.exercises.judge import own_or_course
+from dspark_lite.course.own_decoder import small_engine
+from dspark_lite.course.own_decoder.engine_board import SLOTS, Board
+from dspark_lite.course.own_decoder.judge import own_or_course
 from dspark_lite.course.replication import machine_results
 
 engine = own_or_course("step", "algorithm_1", "pipelined")

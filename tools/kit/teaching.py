@@ -6,7 +6,7 @@ import re
 
 from tools.notebooks.build import effort, lesson_sources, read_cells, tags, title
 
-from dspark_lite.course.exercises.checking import Exercise
+from dspark_lite.course.checkers.checking import Exercise
 
 EXERCISE = re.compile(
     r"^### (Exercise \d+ · .+) \((code|think|open)\)$\n?(?:\*(\d+) minutes?(?: · (easy|medium|hard))?)?",

@@ -7,15 +7,10 @@ from typing import NamedTuple
 
 import torch
 
-from dspark_lite.course.exercises import (
-    lesson_00,
-    lesson_03,
-    lesson_13,
-    patients,
-    small_engine,
-    verifying,
-)
-from dspark_lite.course.exercises.patients import Service
+from dspark_lite.course.exercises import lesson_00, lesson_03, lesson_13
+from dspark_lite.course.clinic import patients
+from dspark_lite.course.own_decoder import small_engine, verifying
+from dspark_lite.course.clinic.patients import Service
 from dspark_lite.course.measure import studies, symptoms
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.replication import experiment_results as results

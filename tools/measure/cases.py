@@ -12,7 +12,7 @@ from tools.measure.case_programs import CASES, Rows
 from dspark_lite.common.files import write_json
 from dspark_lite.course.cases.records import FOLDER, read_case
 from dspark_lite.course.cases.own_file import own_file_case
-from dspark_lite.course.exercises.keep import EDITION
+from dspark_lite.course.own_decoder.keep import EDITION
 
 
 def table(here: Rows, healthy: Rows | None) -> list[str]:

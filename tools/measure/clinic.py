@@ -9,7 +9,7 @@ import argparse
 import sys
 
 from tools.errors import report_errors
-from dspark_lite.course.exercises import patients
+from dspark_lite.course.clinic import patients
 from dspark_lite.course.measure.journal import check_writable, header
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.symptoms import CHART_ANSWERS, CHART_ROUNDS, price_table, take_chart

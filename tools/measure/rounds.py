@@ -5,7 +5,7 @@ from copy import copy
 
 import dspark_lite
 from dspark_lite.common.files import write_json
-from dspark_lite.course.exercises.patients import Service, refused_kept
+from dspark_lite.course.clinic.patients import Service, refused_kept
 from dspark_lite.course.measure.recorded_rounds import RECORDED, as_json, record_rounds
 from dspark_lite.course.result_files import REFERENCE
 

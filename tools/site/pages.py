@@ -22,7 +22,7 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets.questions import lessons_with_a_case
 from dspark_lite.course.bets.score import score_numbers
 from dspark_lite.course.cases.records import scene
-from dspark_lite.course.exercises.checking import NOT_DONE
+from dspark_lite.course.checkers.checking import NOT_DONE
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
 from dspark_lite.course.result_files import read

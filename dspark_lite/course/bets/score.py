@@ -5,7 +5,7 @@ from collections import Counter
 
 from IPython.display import display
 
-from ..exercises.progress import in_notebook, passed, save
+from ..checkers.progress import in_notebook, passed, save
 from ..figures.widgets import web_metadata
 from .questions import BELIEFS, by_lesson, lessons_with_a_case
 

@@ -7,7 +7,7 @@ installed, the case stands as text, and `measure` and `accuse` play it.
 from dspark_lite.common.errors import RequestError
 from ..bets.bet import BetWidget, in_solutions
 from ..bets.score import note_case
-from ..exercises.keep import own_file
+from ..own_decoder.keep import own_file
 from ..figures import widgets
 from . import records
 from .records import MOST

@@ -10,9 +10,9 @@ import torch
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE, total_variation
 from dspark_lite.models.checkpoints import EMBEDDED
-from ..exercises import verifying
-from ..exercises.judge import run_file, visited
-from ..exercises.keep import EDITION, own_file, split
+from ..own_decoder import verifying
+from ..own_decoder.judge import run_file, visited
+from ..own_decoder.keep import EDITION, own_file, split
 from ..measure.lab import setup
 from ..names import PROFILES
 

@@ -3,9 +3,9 @@
 import torch
 
 from dspark_lite.decoding import Generation, Round
-from .checking import Exercise, Mistake, Comparison, finished
-from .my_dspark import speculate
-from .random_cases import Cases, number, numbers
+from ..checkers.checking import Exercise, Mistake, Comparison, finished
+from ..own_decoder.my_dspark import speculate
+from ..checkers.random_cases import Cases, number, numbers
 
 VOCABULARY = 7
 MOST_PASSES = 60  # of the big model, for at most 12 tokens

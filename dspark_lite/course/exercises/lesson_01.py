@@ -1,7 +1,7 @@
 """Checkers of lesson 01: the time of a pass on a GPU, by its data sheet, and the speed-up of a round."""
 
-from .checking import Exercise, Comparison
-from .random_cases import Cases, between, number
+from ..checkers.checking import Exercise, Comparison
+from ..checkers.random_cases import Cases, between, number
 
 
 def pass_seconds(k, weights, bytes_per_weight, bandwidth, operations):

@@ -3,13 +3,13 @@
 import torch
 
 from dspark_lite.decoding.sampling import residual
-from .checking import Exercise, Comparison
-from .keep import kept_source, own_file
-from .my_dspark import forget
-from .random_cases import Cases, number, numbers
-from .verifying import check_verify as check_verify
-from .verifying import draw, judge_verify, toss
-from .verifying import in_use as decides
+from ..checkers.checking import Exercise, Comparison
+from ..own_decoder.keep import kept_source, own_file
+from ..own_decoder.my_dspark import forget
+from ..checkers.random_cases import Cases, number, numbers
+from ..own_decoder.verifying import check_verify as check_verify
+from ..own_decoder.verifying import draw, judge_verify, toss
+from ..own_decoder.verifying import in_use as decides
 
 
 def kept_verify():

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from .checking import Exercise, Mistake, Comparison, Unfinished
-from .my_dspark import Draft, block_pass
-from .random_cases import Cases, distributions, number
+from ..checkers.checking import Exercise, Mistake, Comparison, Unfinished
+from ..own_decoder.my_dspark import Draft, block_pass
+from ..checkers.random_cases import Cases, distributions, number
 
 
 def kept_after(joint, q2):

@@ -2,8 +2,8 @@
 
 import torch
 
-from .checking import Exercise, Mistake, Comparison, same
-from .random_cases import Cases, number
+from ..checkers.checking import Exercise, Mistake, Comparison, same
+from ..checkers.random_cases import Cases, number
 
 
 def pairs(token_ids, features):

@@ -5,8 +5,8 @@ from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_
 
 from dspark_lite.decoding import Round
 
-from .checking import Exercise, Mistake, Comparison, boolean, same
-from .random_cases import Cases, number, numbers
+from ..checkers.checking import Exercise, Mistake, Comparison, boolean, same
+from ..checkers.random_cases import Cases, number, numbers
 
 
 def seeing(context, slots):

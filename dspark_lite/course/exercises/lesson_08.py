@@ -2,9 +2,9 @@
 
 import torch
 
-from . import hunt
-from .checking import Exercise, Mistake, Comparison, as_truth, checker, finished
-from .random_cases import Cases, number
+from ..clinic import hunt
+from ..checkers.checking import Exercise, Mistake, Comparison, as_truth, checker, finished
+from ..checkers.random_cases import Cases, number
 
 
 def first_difference(ours, theirs, allowed):

@@ -7,9 +7,9 @@ import torch
 from scipy.special import expit
 
 from dspark_lite.scheduling.calibration import ece, survived
-from .checking import Exercise, Comparison, one_number
-from .my_dspark import survival
-from .random_cases import Cases, number, numbers
+from ..checkers.checking import Exercise, Comparison, one_number
+from ..own_decoder.my_dspark import survival
+from ..checkers.random_cases import Cases, number, numbers
 
 
 W1 = "markov_head.markov_w1.weight"

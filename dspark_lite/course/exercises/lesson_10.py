@@ -4,9 +4,9 @@ import torch
 
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
-from .checking import Exercise, Comparison
-from .my_dspark import algorithm_1
-from .random_cases import Cases, between, number
+from ..checkers.checking import Exercise, Comparison
+from ..own_decoder.my_dspark import algorithm_1
+from ..checkers.random_cases import Cases, between, number
 
 
 def expected_throughput(admitted, requests, cost_table):

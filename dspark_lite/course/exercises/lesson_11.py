@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from .checking import Exercise, Mistake, Comparison, boolean
-from .random_cases import Cases, between, number
-from .small_engine import SmallEngine as SmallEngine
-from .small_engine import before, index_tensors, may_see, own
-from .small_engine import check_engine as check_engine
-from .small_engine import check_scheduled as check_scheduled
-from .small_engine import engine_in_use as engine_in_use
+from ..checkers.checking import Exercise, Mistake, Comparison, boolean
+from ..checkers.random_cases import Cases, between, number
+from ..own_decoder.small_engine import SmallEngine as SmallEngine
+from ..own_decoder.small_engine import before, index_tensors, may_see, own
+from ..own_decoder.small_engine import check_engine as check_engine
+from ..own_decoder.small_engine import check_scheduled as check_scheduled
+from ..own_decoder.small_engine import engine_in_use as engine_in_use
 
 
 def through(counts):

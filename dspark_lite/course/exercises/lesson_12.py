@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from .checking import Exercise, Mistake, Comparison, Unfinished, finished
-from .random_cases import Cases, number
+from ..checkers.checking import Exercise, Mistake, Comparison, Unfinished, finished
+from ..checkers.random_cases import Cases, number
 
 
 def length(tally):

@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
-from .checking import Exercise, Mistake, Comparison, Unfinished, as_function, checker
+from ..checkers.checking import Exercise, Comparison, as_function, checker
 from .lesson_11 import frontier_case, throughput_at
-from .random_cases import Cases, number, numbers
+from ..checkers.random_cases import Cases, number, numbers
+from ..own_decoder.pipeline import RUNS, judge_run
 
 
 def lag_needed(draft, verify, host, ahead):
@@ -89,43 +90,6 @@ check_lag = Exercise(
 )
 
 
-class Device:
-    """A device that notes what it is asked to do: `start(budget)` begins a step and returns at once, `finish()` waits for it and
-    returns its confidences."""
-
-    def __init__(self):
-        self.budgets, self.finished, self.busy, self.idle_work = [], 0, False, []
-
-    def start(self, budget):
-        """Begin the next step with this budget (None: whole blocks)."""
-        if self.busy:
-            raise Mistake(
-                "a step was started while the one before still ran; there is one device, so finish that one first"
-            )
-        self.busy = True
-        self.budgets.append(budget)
-
-    def finish(self):
-        """Return the confidences of the step that runs, when it has ended."""
-        if not self.busy:
-            raise Mistake("device.finish() waits for a step, and none was started")
-        self.busy = False
-        self.finished += 1
-        return f"confidences {self.finished - 1}"
-
-    def host(self, confidences):
-        """Do the host's work and return a budget. Record whether the device stood still meanwhile."""
-        if not isinstance(confidences, str):
-            raise Mistake(
-                f"host was given {confidences!r}; it takes the confidences that device.finish() has returned"
-            )
-        self.idle_work.append(not self.busy)
-        return int(confidences.split()[1])
-
-
-RUNS = (7, 1, 2, 3, 12)  # how many steps are asked for
-
-
 def pipelined(device, host, steps):
     """Run `steps` steps; the host works on a step's confidences while the next one runs."""
     budget, confidences = None, None
@@ -143,36 +107,6 @@ def check_pipeline(learners):
     as_function(learners)
     for steps in RUNS:
         judge_run(learners, steps)
-
-
-def judge_run(learners, steps: int) -> None:
-    """Raise Mistake unless a function like `pipelined` runs `steps` steps as it should."""
-    device = Device()
-    learners(device, device.host, steps)
-    if not device.budgets:
-        raise Unfinished
-    if device.busy or len(device.budgets) != steps:
-        raise Mistake(
-            f"{len(device.budgets)} steps were started and {device.finished} finished; {steps} were asked for, each of them both"
-        )
-    if not device.idle_work and steps > 1:
-        raise Mistake(
-            "the host has found no budget; give host(...) the confidences of each step but the last"
-        )
-    if any(device.idle_work[: steps - 1]):  # the last step's confidences need no work
-        raise Mistake(
-            "the device stands still while the host works: that is one after another. Start the next step first, and work on "
-            "the confidences of the one before"
-        )
-    wanted = [None, None, *range(steps - 2)][:steps]
-    if device.budgets != wanted:
-        named = ", ".join(
-            "whole" if budget is None else f"of step {budget}" for budget in device.budgets
-        )
-        raise Mistake(
-            f"the budgets of the steps are {named}; step t takes what the host made of step t - 2, and the first two verify "
-            "whole blocks (None)"
-        )
 
 
 def machines_for(curve, users, promise):

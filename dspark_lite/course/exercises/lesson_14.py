@@ -4,9 +4,17 @@ import numpy as np
 import torch
 
 from dspark_lite.losslessness.toys import toy_models
-from . import patients
-from .checking import Exercise, Mistake, Comparison, as_truth, checker, finished, one_number
-from .random_cases import Cases, distributions, number, numbers
+from ..clinic import patients
+from ..checkers.checking import (
+    Exercise,
+    Mistake,
+    Comparison,
+    as_truth,
+    checker,
+    finished,
+    one_number,
+)
+from ..checkers.random_cases import Cases, distributions, number, numbers
 
 
 def by_round(answers):

@@ -77,7 +77,7 @@ def price_table(milliseconds: dict[int, list[float]]) -> CostTable:
 def take_chart(
     service, prompts: dict[str, list[str]], *, seed: int = 0, distance: float = 0.0
 ) -> Chart:
-    """Return the chart of a service (exercises/patients.py) on the first CHART_ANSWERS prompts of
+    """Return the chart of a service (clinic/patients.py) on the first CHART_ANSWERS prompts of
     each domain, at temperature 1."""
     rows, read = [], []
     hook = service.drafter.fc.register_forward_hook(

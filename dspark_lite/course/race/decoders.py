@@ -10,8 +10,8 @@ from transformers import DynamicCache
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.rounds import generate
-from ..exercises.keep import own_file
-from ..exercises.small_engine import SmallEngine
+from ..own_decoder.keep import own_file
+from ..own_decoder.small_engine import SmallEngine
 
 
 class Run(NamedTuple):

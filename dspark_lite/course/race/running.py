@@ -9,8 +9,8 @@ import torch
 from dspark_lite.common.errors import RequestError
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
-from ..exercises.judge import assembled, run_file
-from ..exercises.keep import EDITION
+from ..own_decoder.judge import assembled, run_file
+from ..own_decoder.keep import EDITION
 from ..figures.lanes import Lane, lanes_figure
 from ..figures.style import BLACK, DRAFTER_STYLES
 from ..measure.lab import Lab, held_out_prompts, setup

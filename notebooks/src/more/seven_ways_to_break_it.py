@@ -27,7 +27,7 @@ import inspect
 
 import torch
 
-from dspark_lite.course.exercises import verifying
+from dspark_lite.course.own_decoder import verifying
 from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.course.lesson_text import glue
 from dspark_lite.losslessness import output_distribution, total_variation

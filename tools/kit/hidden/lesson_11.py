@@ -2,7 +2,7 @@
 
 import torch
 
-from dspark_lite.course.exercises.small_engine import index_tensors
+from dspark_lite.course.own_decoder.small_engine import index_tensors
 
 
 def check_indices(generator):

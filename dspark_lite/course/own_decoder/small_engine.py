@@ -11,7 +11,7 @@ from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.policies import survival
-from .checking import Mistake, Unfinished, as_function, checker
+from ..checkers.checking import Mistake, Unfinished, as_function, checker
 from .my_dspark import algorithm_1
 from .verifying import draw, verify
 

@@ -30,10 +30,10 @@ from dspark_lite.models.checkpoints import EMBEDDED, save_draft
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.scheduling.policies import schedule
 from . import small_engine, verifying
-from .checking import Mistake
+from ..checkers.checking import Mistake
 from .engine_board import MOST_STEPS, Device
 from .keep import EDITION, own_file, split
-from .lesson_13 import RUNS, judge_run
+from .pipeline import RUNS, judge_run
 
 EXACT = 1e-5  # what float32 probabilities leave of a total variation
 RANDOM_CASES = 200

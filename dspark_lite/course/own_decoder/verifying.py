@@ -9,8 +9,8 @@ import torch
 from dspark_lite.decoding import sampling
 from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, residual
 from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
-from .checking import Mistake, as_function, checker, finished
-from .random_cases import SEED, distributions, drawn
+from ..checkers.checking import Mistake, as_function, checker, finished
+from ..checkers.random_cases import SEED, distributions, drawn
 
 DRAFTS = 2
 # Distributions of the next token after each last one, [V, V].

@@ -6,7 +6,6 @@ The file grows from lesson to lesson, in the order of the course's edition (my_d
 
 import ast
 import inspect
-import os
 import re
 import textwrap
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import write_text
+from ..checkers.progress import own_file
 
 EDITION = Path(__file__).with_name("my_dspark.py")
 HEADING = re.compile(r"# Lesson (\d\d)\b")  # above the first piece of a lesson
@@ -34,12 +34,6 @@ class Piece:
     source: str
     start: int
     end: int
-
-
-def own_file() -> Path:
-    """Return the path of the reader's file: DSPARK_MINE, or my_dspark.py in the current folder, the
-    notebook's."""
-    return Path(os.environ.get("DSPARK_MINE") or "my_dspark.py")
 
 
 def split(text: str) -> tuple[str, dict[str, Piece]]:

@@ -5,6 +5,7 @@ import hashlib
 import html
 import importlib
 import json
+import os
 import platform
 import sys
 from datetime import date
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from dspark_lite.common.about import VERSION
 from dspark_lite.common.files import write_json
-from .keep import own_file
 
-LESSON = "lesson_"
+EXERCISES = Path(__file__).parents[1] / "exercises"
+LESSON = "dspark_lite.course.exercises.lesson_"  # and a number
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>my_dspark.py</title>
 <style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46em; margin: 3em auto; padding: 0 1em }}
@@ -28,6 +29,12 @@ table {{ border-collapse: collapse }} td {{ border-top: 1px solid #bbb; padding:
 <table>{exercises}</table>
 <p>{machine}. SHA-256 of {file}: <code>{digest}</code></p></body></html>
 """
+
+
+def own_file() -> Path:
+    """Return the path of the reader's file: DSPARK_MINE, or my_dspark.py in the current folder, the
+    notebook's."""
+    return Path(os.environ.get("DSPARK_MINE") or "my_dspark.py")
 
 
 def progress_file() -> Path:
@@ -61,9 +68,7 @@ def note(check) -> None:
     if not in_notebook():
         return
     known = passed()
-    for module in [
-        name for name in list(sys.modules) if name.startswith(f"{__package__}.{LESSON}")
-    ]:
+    for module in [name for name in list(sys.modules) if name.startswith(LESSON)]:
         names = [name for name, value in vars(sys.modules[module]).items() if value is check]
         known[module[-2:]] = sorted({*known.get(module[-2:], []), *names})
     save(known)
@@ -80,8 +85,8 @@ def save(known: dict) -> None:
 def exercises() -> dict[str, list[str]]:
     """Return the checkers of all lessons, by lesson."""
     modules = {
-        path.stem[-2:]: importlib.import_module(f"{__package__}.{path.stem}")
-        for path in sorted(Path(__file__).parent.glob(f"{LESSON}[0-9][0-9].py"))
+        path.stem[-2:]: importlib.import_module(LESSON + path.stem[-2:])
+        for path in sorted(EXERCISES.glob("lesson_[0-9][0-9].py"))
     }
     return {
         lesson: [name for name in vars(module) if name.startswith("check_")]

@@ -1,0 +1,1 @@
+"""Services with a planted fault, and the hunt for three of them."""
