@@ -17,8 +17,9 @@ from dspark_lite import DSpark, Eagle3, MTP, CustomGenerate, RequestError
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
 from dspark_lite.common.files import ROOT
+from dspark_lite.course.measure import speed
 from dspark_lite.course.world.tokenizer import train_tokenizer
-from dspark_lite.decoding import generate
+from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft, unloaded_target
@@ -386,3 +387,26 @@ def test_what_a_program_calls_is_annotated_for_checkers(function):
     assert not bare
     if function.__name__ != "__init__":
         assert signature.return_annotation is not signature.empty
+
+
+def test_ctrl_c_in_a_bench_keeps_the_prompts_that_all_drafters_have_answered(tiny_lab, monkeypatch):
+    calls = []
+
+    def rollout(lab, drafter, text, index, *, temperature):
+        calls.append(index)
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        played = Round(2, 1, 2, [1, 2], [1, 3], 0.1, 0.1)
+        return Generation([1, 1, 3], [played] * (1 + index), 0.1, 0.2 * (1 + index))
+
+    monkeypatch.setattr(speed, "rollout", rollout)
+    stop_at = 2 + 2 * 3 + 2  # two warm up, two answer each prompt; the fourth prompt has one answer
+    measured = speed.bench(tiny_lab, ["prompt_lookup"], prompts=5, temperature=0.0)
+    assert measured["interrupted"] and [row["drafter"] for row in measured["rows"]] == [
+        "plain",
+        "prompt_lookup",
+    ]
+    assert {row["accepted_length"] for row in measured["rows"]} == {2.0}
+    calls, stop_at = [], 4  # before all have answered one
+    with pytest.raises(KeyboardInterrupt):
+        speed.bench(tiny_lab, ["prompt_lookup"], prompts=5, temperature=0.0)
