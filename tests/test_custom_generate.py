@@ -585,12 +585,26 @@ def test_the_answers_are_those_of_the_last_call(model, dspark):
     assert [answer.token_ids for answer in dspark.answers] == [text]
 
 
+@pytest.mark.parametrize("most", [1, None])
+def test_a_round_drafts_at_most_what_is_asked(model, dspark, most):
+    custom = CustomGenerate(dspark.drafter, model, num_speculative_tokens=most)
+    model.generate(
+        torch.tensor([[1, 2, 3]]), custom_generate=custom, max_new_tokens=12, do_sample=False
+    )
+    drafted = [played.proposed for answer in custom.answers for played in answer.rounds]
+    assert max(drafted) == (dspark.drafter.gamma if most is None else most)
+    for wrong in (0, dspark.drafter.gamma + 1):
+        with pytest.raises(RequestError):
+            CustomGenerate(dspark.drafter, model, num_speculative_tokens=wrong)
+
+
 def test_no_option_is_without_a_test():
     assert list(inspect.signature(CustomGenerate).parameters) == [
         "drafter",
         "model",
         "policy",
         "generator",
+        "num_speculative_tokens",
     ]
 
 

@@ -106,5 +106,5 @@ def test_what_is_no_draft_is_refused_in_a_sentence(hub, tmp_path, capsys):
     assert "is a Qwen3ForCausalLM, which is not drafted here" in capsys.readouterr().err
     assert main(["inspect", "nobody/nothing"]) == 2
     assert "could not be fetched from the Hub" in capsys.readouterr().err
-    assert main(["inspect", "tiny-dspark", "--target", "tiny-dspark"]) == 2
-    assert "not a target" in capsys.readouterr().err
+    assert main(["inspect", "tiny-dspark", "--target", "tiny-dspark"]) == 1
+    assert "does not fit; tiny-dspark is a Qwen3DSparkModel" in capsys.readouterr().out

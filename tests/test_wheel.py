@@ -123,6 +123,7 @@ def imported_by_the_packages():
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
     modules = {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "dspark_lite"}
+    modules.discard("typing_extensions")  # type checkers bring it, and nothing else reads it
     return {DISTRIBUTIONS.get(module, module) for module in modules}
 
 
