@@ -176,7 +176,11 @@ def _scaled_frequencies(
     config = Qwen3Config(
         head_dim=head_dim,
         rope_parameters={**scaling, "rope_theta": theta},
-        **({"max_position_embeddings": int(longest * scaling["factor"]) + 1} if longest else {}),
+        **(
+            {"max_position_embeddings": max(longest + 1, int(longest * scaling["factor"]))}
+            if longest
+            else {}
+        ),
     )
     frequency, factor = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
     return frequency, factor
