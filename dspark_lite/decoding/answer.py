@@ -32,7 +32,8 @@ class Outcome(NamedTuple):
 class Round:
     """One round: how many drafts were `proposed` for verification, how many were `accepted`, how
     many tokens were `committed` (the accepted drafts and the token drawn after them), the
-    `draft_tokens` verified, the `tokens` committed, and the seconds for drafting and verifying.
+    `draft_tokens` verified, the `tokens` committed, and the seconds up to verification (drafting and
+    scheduling) and from then on (verification, accept, commit).
 
     Tokens behind the end of the answer are not committed, and drafts behind it do not count as
     accepted: `accepted` is at most `committed`.

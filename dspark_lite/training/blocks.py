@@ -25,7 +25,7 @@ from ..drafters.layers import block_sparse
 from .recipe import LossWeights
 
 RELEASED_DECAY = 4.0  # of the released configs, and of the reference tensors made with them
-RAMP = 0.1  # share of the training in which the loss turns from cross-entropy into its final form
+RAMP = 0.1  # share of the progress in which the loss turns from cross-entropy into its final form
 
 
 class TrainingBatch(NamedTuple):

@@ -35,7 +35,8 @@ NEW_TOKENS = {"tiny": 160, "released": 256}
 
 @dataclass
 class Lab:
-    """A target, its drafters (one held at a time) and held-out prompts, on one device."""
+    """A target, its drafters and held-out prompts, on one device. The lab keeps one drafter at a
+    time; a caller may hold more."""
 
     profile: str
     target: Target
@@ -64,8 +65,7 @@ class Lab:
         return [name for name in PROFILES[self.profile] if name != "target"]
 
     def drafter(self, name: str | Path):
-        """Return the drafter of this name, folder or Hub id; the one held before is let go, so two
-        never share the memory.
+        """Return the drafter of this name, folder or Hub id; the lab lets go of the one before.
 
         Raise DSparkLiteError for another name.
         """

@@ -103,7 +103,7 @@ def tokens_per_second(generations: list[Generation]) -> float:
 
 
 def round_milliseconds(generations: list[Generation]) -> dict[str, float]:
-    """Return the mean milliseconds of a round's drafting and verifying."""
+    """Return the mean milliseconds of a round up to verification, and from then on."""
     rounds = [r for g in generations for r in g.rounds]
     return {
         "draft_milliseconds": 1e3 * float(np.mean([r.draft_seconds for r in rounds])),
