@@ -410,3 +410,19 @@ def test_ctrl_c_in_a_bench_keeps_the_prompts_that_all_drafters_have_answered(tin
     calls, stop_at = [], 4  # before all have answered one
     with pytest.raises(KeyboardInterrupt):
         speed.bench(tiny_lab, ["prompt_lookup"], prompts=5, temperature=0.0)
+
+
+def test_a_target_with_a_learned_prefix_of_its_own_is_refused_in_a_sentence():
+    kind = transformers.CpmAntForCausalLM
+    model = kind(
+        kind.config_class(
+            vocab_size=96,
+            hidden_size=32,
+            num_attention_heads=4,
+            dim_head=8,
+            dim_ff=32,
+            num_hidden_layers=2,
+        )
+    )
+    with pytest.raises(CheckpointError, match="a learned prefix of 32 tokens"):
+        CustomGenerate("prompt_lookup", model.eval())

@@ -107,6 +107,11 @@ class Target:
 
     def check_rollback(self) -> None:
         """Raise CheckpointError for a target that cannot roll back rejected drafts."""
+        if prefix := getattr(self.config, "prompt_length", 0):  # CPM-Ant's
+            raise CheckpointError(
+                f"{self.name} puts a learned prefix of {prefix} tokens before each prompt, behind which it reads no block of drafts; "
+                "decode it without a drafter"
+            )
         if self.has_states:
             raise CheckpointError(
                 f"{self.name} has layers with a recurrent state (linear attention), from which rejected drafts cannot be taken "
