@@ -5,13 +5,14 @@ import inspect
 import sys
 from contextlib import contextmanager
 from functools import cached_property
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-from ..common.errors import CheckpointError, DSparkLiteError
+from ..common.errors import CheckpointError, DSparkLiteError, RequestError
 
 try:
     from transformers.utils.output_capturing import selected_hidden_states as _selection
@@ -66,10 +67,20 @@ class Target:
     `has_windows`: some layers attend only to a sliding window. `has_states`: some layers store a
     recurrent state instead of keys and values. A state cannot be cut, so `roll_back` reads the
     accepted tokens again.
+
+    With a `prefill_chunk_size` a prompt is read in pieces of so many tokens, which takes less
+    memory; a target with recurrent states reads it at once.
     """
 
-    def __init__(self, model, tokenizer=None, name: str = "target"):
+    def __init__(
+        self,
+        model,
+        tokenizer=None,
+        name: str = "target",
+        prefill_chunk_size: int | None = None,
+    ):
         model = unwrapped(model)
+        self.prefill_chunk_size = prefill_chunk_size
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         if (
             model.config.is_encoder_decoder
@@ -152,13 +163,32 @@ class Target:
                 )
 
     @torch.inference_mode()
-    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[TargetOutput, DynamicCache]:
-        """Read prompts [B, n]. Return the logits [B, 1, V] after them with all features, and the new
-        cache."""
-        # A cache of a sliding window drops tokens and then cannot be rolled back. So it stores all of
-        # them, and the mask hides those outside the window.
-        cache = DynamicCache() if self.has_windows else DynamicCache(config=self.config)
-        return self.read(input_ids, cache, taps, logits_to_keep=1), cache
+    def prefill(
+        self, input_ids: torch.Tensor, taps=(), cache: DynamicCache | None = None
+    ) -> tuple[TargetOutput, DynamicCache]:
+        """Read prompts [B, n] after a `cache` (None: a new one). Return the logits [B, 1, V] after them
+        with all features, and the cache."""
+        if cache is None:
+            # A cache of a sliding window drops tokens and then cannot be rolled back. So it stores
+            # all of them, and the mask hides those outside the window.
+            cache = DynamicCache() if self.has_windows else DynamicCache(config=self.config)
+        features = []
+        for piece in self.pieces(input_ids):
+            output = self.read(piece, cache, taps, logits_to_keep=1)
+            features.append(output.features)
+        return TargetOutput(output.logits, torch.cat(features, 1) if taps else None), cache
+
+    def pieces(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the pieces in which prompts [B, n] are read. Raise RequestError for a size that is
+        no number of tokens."""
+        size = self.prefill_chunk_size
+        if size is None or self.has_states:
+            return (input_ids,)
+        if not isinstance(size, Integral) or size < 1:
+            raise RequestError(
+                f"prefill_chunk_size is {size!r}; it is a number of tokens, 1 or more, or None"
+            )
+        return input_ids.split(size, 1)
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> TargetOutput:
