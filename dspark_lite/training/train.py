@@ -38,7 +38,7 @@ from ..models.short_vocabulary import frequent_ids
 from .blocks import TrainingBatch, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .devices import autocast, c_library, precision_on, processes
-from .drafts import class_and_loss, new_draft
+from .drafts import class_and_loss, draft_config, new_draft
 from .optimisers import make_optimisers, trainable
 from .plan import ANSWER_TIME_SHARE, Allowance, Plan
 from .recipe import DraftRecipe
@@ -74,7 +74,8 @@ def train_draft(
             "without accelerate launch"
         )
     rows, device = TrainingRows(recipe, cache), target.device
-    vocabulary = rows.vocabulary(target, folder) if recipe.config.draft_vocab_size else None
+    short = draft_config(recipe, target, kind, **fields).draft_vocab_size
+    vocabulary = rows.vocabulary(target, folder) if short else None
     drafter = new_draft(recipe, target, kind, vocabulary, **fields)
     precision = precision_on(device, recipe.precision)
     _, loss = class_and_loss(recipe)
