@@ -105,7 +105,7 @@ class Draft(nn.Module):
 
     @property
     def output_ids(self) -> torch.Tensor:
-        """The target's ids [U] of the draft's outputs."""
+        """Return the target's ids [U] of the draft's outputs."""
         ids = torch.arange(self.output_size, device=self.lm_head.weight.device)
         return ids if self.d2t is None else ids + self.d2t
 
