@@ -68,8 +68,8 @@ class Target:
     recurrent state instead of keys and values. A state cannot be cut, so `roll_back` reads the
     accepted tokens again.
 
-    With a `prefill_chunk_size` a prompt is read in pieces of so many tokens, which takes less
-    memory; a target with recurrent states reads it at once.
+    With a `prefill_chunk_size` a prompt is read in pieces of so many tokens, which bounds what a
+    pass computes at once; a target with recurrent states reads it whole.
     """
 
     def __init__(
