@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import warnings
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +21,6 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
-    Qwen3NextConfig,
-    Qwen3NextForCausalLM,
     RwkvConfig,
     RwkvForCausalLM,
     T5Config,
@@ -33,7 +30,7 @@ from transformers import (
 from dspark_lite import CustomGenerate
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
-from dspark_lite.drafters import Eagle3, Eagle3Config, PromptLookup
+from dspark_lite.drafters import Eagle3, Eagle3Config
 from dspark_lite.fast import fast_path
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
@@ -692,29 +689,6 @@ def test_windows_of_a_model_that_names_no_layer_types_are_rolled_back():
     assert any(r.accepted < r.proposed for r in drafter.answers[0].rounds), (
         "nothing was rolled back"
     )
-
-
-def test_a_recurrent_state_is_refused_before_the_first_token():
-    model = randomised(
-        Qwen3NextForCausalLM(
-            Qwen3NextConfig(
-                num_hidden_layers=4,
-                moe_intermediate_size=16,
-                shared_expert_intermediate_size=16,
-                num_experts=2,
-                num_experts_per_tok=1,
-                linear_num_value_heads=2,
-                linear_num_key_heads=2,
-                linear_key_head_dim=8,
-                linear_value_head_dim=8,
-                **SMALL,
-            )
-        )
-    )
-    sentence = r"has layers with a recurrent state \(linear attention\), from which rejected drafts cannot be taken back"
-    assert_refused(sentence, CustomGenerate, "prompt_lookup", model)
-    by_hand = partial(generate, Target(model), PromptLookup(16), torch.tensor([[1, 2]]))
-    assert_refused(sentence, partial(by_hand, max_new_tokens=4))
 
 
 def test_a_target_without_a_last_position_decodes_as_plain():

@@ -105,6 +105,7 @@ SHAPES = {  # field of the config: a value, and what the drafter then has
         False,
         lambda drafter: drafter.confidence_head.proj.in_features == 16 + 4,
     ),
+    "draft_vocab_size": (5, lambda drafter: drafter.markov_head.markov_w2.out_features),
     "intermediate_size": (40, lambda drafter: drafter.layers[0].mlp.up_proj.out_features),
     "num_attention_heads": (
         4,

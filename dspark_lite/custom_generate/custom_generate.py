@@ -7,6 +7,7 @@ in transformers' loop, and never a draft that was not accepted.
 
 import inspect
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import torch
 import transformers
@@ -15,6 +16,7 @@ from transformers import DynamicCache
 from ..common.errors import RequestError
 from ..decoding.answer import Generation
 from ..decoding.proposal import Drafter, Policy, draft_length, start_policy
+from ..decoding.row_caches import ReadText
 from ..decoding.sampling import Randomness
 from ..decoding.target import Target, input_device
 from ..models.checkpoints import check_loaded, load_drafter
@@ -56,13 +58,15 @@ class CustomGenerate:
     holds a Generation for each row of the last call.
 
     Supports length limits, `do_sample`, every logits processor of transformers, `eos_token_id`,
-    `stopping_criteria`, `streamer`, `num_return_sequences`, `output_scores`, `output_logits`, and
-    batches padded on the left. The rows of a batch are verified in one pass if the target can do
-    so (`decoding.rows.can_share_passes`), otherwise one after the other. Temperature, top-k, top-p
-    and similar warpers apply to drafts too. A greedy batch without a policy stops drafting if that
-    does not pay (`request_batch.Payoff`). transformers refuses `stop_strings` with
-    `custom_generate`: give a StopStringCriteria in `stopping_criteria`. Raise RequestError for a
-    setting that is not supported, CheckpointError for a drafter of another model.
+    `stopping_criteria`, `streamer`, `num_return_sequences`, `output_scores`, `output_logits`,
+    `prefill_chunk_size`, and batches padded on the left. The rows of a batch are verified in one
+    pass if the target can do so (`decoding.rows.can_share_passes`), otherwise one after the other.
+    Temperature, top-k, top-p and similar warpers apply to drafts too. A greedy batch without a
+    policy stops drafting if that does not pay (`request_batch.Payoff`). A single prompt may begin
+    with the text of `past_key_values` that an answer of this object has filled: then both models
+    read only what is new. transformers refuses `stop_strings` with `custom_generate`: give a
+    StopStringCriteria in `stopping_criteria`. Raise RequestError for a setting that is not
+    supported, CheckpointError for a drafter of another model.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class CustomGenerate:
         if self.drafter:
             draft_length(num_speculative_tokens, self.drafter.gamma)  # raises for too many
         self.answers: list[Generation] = []
+        # What both models have read of the texts in caches that the caller holds.
+        self._texts: WeakKeyDictionary[DynamicCache, ReadText] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         drafter = self.drafter.name if self.drafter else "no drafter"
@@ -106,13 +112,17 @@ class CustomGenerate:
         prompts = unpadded(
             input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids")
         )
+        cache, begun = model_kwargs.get("past_key_values"), None
+        if len(prompts) == 1 and cache is not None:
+            begun = self._begun(cache, prompts[0])
+        self.target.prefill_chunk_size = generation_config.prefill_chunk_size
         with in_its_modes(model):
             model.eval()
             request = GenerateCall(
                 input_ids, logits_processor, stopping_criteria, generation_config, self.generator
             )
             batch = GenerateBatch.begin(
-                self.target, self.drafter, prompts, request, self.num_speculative_tokens
+                self.target, self.drafter, prompts, request, self.num_speculative_tokens, begun
             )
             self.answers = [row.answer for row in batch.rows]
             for tokens in batch.steps(start_policy(self.policy)):
@@ -120,7 +130,33 @@ class CustomGenerate:
                     streamer.put(tokens.cpu())
         if streamer is not None:
             streamer.end()
-        return batch.result()
+        return batch.result(self._filled(cache, batch))
+
+    def _begun(self, cache: DynamicCache, prompt: torch.Tensor) -> ReadText | None:
+        """Return what both models have read of the text in a cache; None if it is empty.
+
+        Raise RequestError unless the prompt [1, n] begins with this text.
+        """
+        text = self._texts.get(cache)
+        if text is None:
+            return None
+        length = text.ids.shape[1]
+        if length >= prompt.shape[1] or not prompt[:, :length].equal(text.ids.to(prompt.device)):
+            raise RequestError(
+                f"past_key_values holds {length} tokens with which this prompt does not begin; give the whole text so far and what is "
+                "new, or the prompt and no cache"
+            )
+        del self._texts[cache]  # after an error nothing can go on from it
+        return text._replace(cache=cache)
+
+    def _filled(self, cache: DynamicCache | None, batch: GenerateBatch) -> DynamicCache | None:
+        """Fill the cache of a call with one prompt and return it; None for several."""
+        if len(batch.rows) > 1 or cache is None:
+            return None
+        text = batch.read_text()
+        vars(cache).update(vars(text.cache))
+        self._texts[cache] = text._replace(cache=None)  # the key itself, which is held weakly
+        return cache
 
     def _check(self, model, input_ids, config, model_kwargs, streamer, assistant_model) -> None:
         """Raise RequestError for a request that this loop does not support."""
@@ -154,11 +190,18 @@ class CustomGenerate:
                 f"{', '.join(unknown)} cannot be handed to the model here; leave it out, or leave out custom_generate"
             )
         cache = model_kwargs.get("past_key_values")
+        known = self._texts.get(cache) if isinstance(cache, DynamicCache) else None
         if cache is not None and not (
-            isinstance(cache, DynamicCache) and cache.get_seq_length() == 0
+            isinstance(cache, DynamicCache)
+            and cache.get_seq_length() == (0 if known is None else known.ids.shape[1])
         ):
             raise RequestError(
-                "past_key_values holds tokens that the drafter has not read, or is no DynamicCache; give the prompt and no cache"
+                "past_key_values holds tokens that the drafter has not read, or is no DynamicCache; give the one that an answer of this "
+                "CustomGenerate has filled, or the prompt and no cache"
+            )
+        if known is not None and len(input_ids) > 1:
+            raise RequestError(
+                f"past_key_values holds one text, and {len(input_ids)} answers are asked for; go on with one prompt at a time"
             )
         if streamer is not None and len(input_ids) > 1:
             raise RequestError(

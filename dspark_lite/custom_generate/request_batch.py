@@ -24,6 +24,7 @@ from ..common.timing import clock
 from ..decoding.answer import Generation, Round, Stopwatch
 from ..decoding.checks import check_request
 from ..decoding.proposal import Policy, Proposal
+from ..decoding.row_caches import ReadText
 from ..decoding.rows import Rows
 from ..decoding.sampling import (
     LEAST_TEMPERATURE,
@@ -114,7 +115,9 @@ class GenerateCall:
 class RequestRows(Rows):
     """The rows of a request. A draft is accepted by what the warpers make of the logits."""
 
-    def __init__(self, target, drafter, prompts, request: GenerateCall, observe, gamma=None):
+    def __init__(
+        self, target, drafter, prompts, request: GenerateCall, observe, gamma=None, begun=None
+    ):
         longest = max(prompt.shape[1] for prompt in prompts) + request.max_new_tokens
         super().__init__(
             target,
@@ -123,6 +126,7 @@ class RequestRows(Rows):
             longest,
             request.temperature,
             request.source,
+            begun,
             observe=observe,
             gamma=gamma,
         )
@@ -282,9 +286,11 @@ class GenerateBatch:
         prompts: list[torch.Tensor],
         request: GenerateCall,
         gamma: int | None = None,
+        begun: ReadText | None = None,
     ):
         """Read the prompts [1, n] and return their batch, in rounds of at most `gamma` drafts (None:
         whole blocks); rows that settle have their first token.
+        A single prompt may go on from a text that was `begun`.
 
         Raise RequestError for a prompt that the target cannot read.
         """
@@ -293,7 +299,7 @@ class GenerateBatch:
             check_request(target, prompt, request.max_new_tokens, request.temperature)
         watch, started = Stopwatch(target.device), clock(target.device)
         with torch.inference_mode():
-            models = RequestRows(target, drafter, prompts, request, watch, gamma)
+            models = RequestRows(target, drafter, prompts, request, watch, gamma, begun)
         begun = clock(target.device)
         rows = [
             Row(number, prompt, PendingToken(logits[-1]))
@@ -316,13 +322,20 @@ class GenerateBatch:
         for row, token in zip(self.rows, tokens):
             row.head.token, row.head.settled = token, True
 
-    def result(self):
-        """Return what transformers' loop returns."""
+    def result(self, cache=None):
+        """Return what transformers' loop returns, with a `cache`."""
         if not self.request.config.return_dict_in_generate:
             return self.ids
         return generation.GenerateDecoderOnlyOutput(
-            sequences=self.ids, scores=self.scores, logits=self.logits
+            sequences=self.ids, scores=self.scores, logits=self.logits, past_key_values=cache
         )
+
+    @torch.inference_mode()
+    def read_text(self) -> ReadText:
+        """Return the text of a single row as both models have read it: up to its newest token."""
+        (row,) = self.rows
+        padding = self.ids.shape[1] - row.prompt_length - row.written
+        return self.models.read_text(self.ids[:, padding:-1].to(self.device))
 
     def steps(self, policy: Policy | None) -> Iterator[torch.Tensor]:
         """Yield the next tokens [B] of all rows, until every row has ended."""

@@ -5,10 +5,11 @@ Shapes: R rows of a pass, L tokens of each, k drafts.
 """
 
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AttentionInterface
+from transformers import AttentionInterface, DynamicCache
 
 from .attention import attend, use_attention
 from .proposal import Drafter, Proposal, stack_proposals
@@ -56,11 +57,17 @@ class SharedCache(Stored):
         token_ids = prompts[0].new_zeros(len(prompts), longest)
         for row, (prompt, count) in enumerate(zip(prompts, counts)):
             token_ids[row, longest - count :] = prompt[0]
-        output = self._pass(token_ids, taps, counts, logits_to_keep=1)
-        self.store.lengths = counts
+        features, end = [], 0
+        for piece in target.pieces(token_ids):
+            end, width = end + piece.shape[1], piece.shape[1]
+            # A row's tokens in the piece, which are its last ones: padding is on the left.
+            read = [min(width, max(0, count - longest + end)) for count in counts]
+            output = self._pass(piece, taps, read, logits_to_keep=1)
+            self.store.lengths = [sum(pair) for pair in zip(self.store.lengths, read)]
+            features.append(output.features)
         self.logits = output.logits
         self.features = taps and [
-            features[longest - count :] for features, count in zip(output.features, counts)
+            row[longest - count :] for row, count in zip(torch.cat(features, 1), counts)
         ]
 
     def _pass(self, token_ids, taps, counts=None, **options) -> TargetOutput:
@@ -82,12 +89,33 @@ class SharedCache(Stored):
         return self._pass(token_ids, taps)
 
 
-class OwnCaches:
-    """The target's caches of rows that are read one after the other."""
+class ReadText(NamedTuple):
+    """A text that both models have read: its `ids` [1, n], the target's `cache` and the drafter's
+    `state`."""
 
-    def __init__(self, target: Target, prompts: list[torch.Tensor], taps):
+    ids: torch.Tensor
+    cache: DynamicCache | None
+    state: object
+
+
+def _unread(prompt: torch.Tensor, text: ReadText | None) -> torch.Tensor:
+    """Return the tokens of a prompt [1, n] after those of a text that was read."""
+    return prompt if text is None else prompt[:, text.ids.shape[1] :]
+
+
+class OwnCaches:
+    """The target's caches of rows that are read one after the other. The prompts may go on from
+    texts that were `begun`."""
+
+    def __init__(self, target: Target, prompts: list[torch.Tensor], taps, begun=()):
         self.target = target
-        outputs, self.caches = zip(*(target.prefill(prompt, taps) for prompt in prompts))
+        begun = begun or [None] * len(prompts)
+        outputs, self.caches = zip(
+            *(
+                target.prefill(_unread(prompt, text), taps, text and text.cache)
+                for prompt, text in zip(prompts, begun)
+            )
+        )
         self.counts = [prompt.shape[1] for prompt in prompts]
         self.logits = torch.cat([output.logits for output in outputs])
         self.features = taps and [output.features[0] for output in outputs]
@@ -156,13 +184,16 @@ class OwnContexts:
 
     can_rewind = False
 
-    def __init__(self, drafter: Drafter, prompts, features):
+    def __init__(self, drafter: Drafter, prompts, features, begun=()):
         self.drafter = drafter
-        features = features or [None] * len(prompts)
-        self.states = [
-            drafter.begin(prompt, None if row is None else row[None])
-            for prompt, row in zip(prompts, features)
-        ]
+        features, self.states = features or [None] * len(prompts), []
+        for prompt, row, text in zip(prompts, features, begun or [None] * len(prompts)):
+            row = None if row is None else row[None]
+            if text is None:
+                self.states.append(drafter.begin(prompt, row))
+            else:
+                drafter.extend(text.state, _unread(prompt, text), row)
+                self.states.append(text.state)
         self.counts = [prompt.shape[1] for prompt in prompts]
 
     def propose(self, rows: list[int], anchor: torch.Tensor, **options) -> Proposal:

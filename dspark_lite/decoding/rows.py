@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache
 
 from .proposal import Drafter, Proposal
-from .row_caches import OwnCaches, OwnContexts, SharedCache, SharedContexts
+from .row_caches import OwnCaches, OwnContexts, ReadText, SharedCache, SharedContexts
 from .rounds import Sequence
 from .sampling import Randomness
 from .target import Target, within_memory
@@ -48,6 +48,7 @@ class Rows(Sequence):
     The constructor reads the prompts [1, n]; `logits` [B, 1, V] belong to the tokens after them.
     `longest` is the length of the longest row when it ends. Rows that cannot share a pass
     (`can_share_passes`), and a single one, are verified one after the other, in the same rounds.
+    A single prompt may go on from a text that was `begun`.
     """
 
     def __init__(
@@ -58,12 +59,18 @@ class Rows(Sequence):
         longest: int,
         temperature: float,
         generator: Randomness,
+        begun: ReadText | None = None,
         **options,
     ):
         taps = drafter.taps if drafter else ()
         shared = len(prompts) > 1 and can_share_passes(target, longest)
+        texts = () if begun is None else (begun,)
         with within_memory("the prompts' context"):
-            cache = (SharedCache if shared else OwnCaches)(target, prompts, taps)
+            cache = (
+                SharedCache(target, prompts, taps)
+                if shared
+                else OwnCaches(target, prompts, taps, texts)
+            )
         super().__init__(target, drafter, cache, None, None, temperature, generator, **options)
         self.logits, self.numbers = cache.logits, list(range(len(prompts)))
         # Of each row's last pass: its tokens [L] and their features [L, taps * H].
@@ -72,11 +79,18 @@ class Rows(Sequence):
             with within_memory(f"the context of {drafter.name}"):
                 store = drafter.row_store(len(prompts), target.device) if shared else None
                 self.state = (
-                    OwnContexts(drafter, prompts, cache.features)
+                    OwnContexts(drafter, prompts, cache.features, texts)
                     if store is None
                     else SharedContexts(drafter, store, prompts, cache.features)
                 )
         del cache.logits, cache.features
+
+    def read_text(self, ids: torch.Tensor) -> ReadText:
+        """Return the text of a single row, of which both models keep `ids` [1, n]."""
+        self.join(self.numbers, [ids.shape[1]], [0], [0])
+        if self.drafter:
+            self._catch_up()
+        return ReadText(ids, self.cache.caches[0], self.state and self.state.states[0])
 
     @property
     def can_rewind(self) -> bool:

@@ -4,12 +4,15 @@ its cache."""
 import inspect
 import sys
 from contextlib import contextmanager
+from functools import cached_property
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
-from ..common.errors import CheckpointError, DSparkLiteError
+from ..common.errors import CheckpointError, DSparkLiteError, RequestError
 
 try:
     from transformers.utils.output_capturing import selected_hidden_states as _selection
@@ -62,12 +65,22 @@ class Target:
     """A causal language model of transformers with its tokenizer (None without one).
 
     `has_windows`: some layers attend only to a sliding window. `has_states`: some layers store a
-    recurrent state instead of keys and values. A state cannot be rolled back, so such a target
-    decodes without a drafter.
+    recurrent state instead of keys and values. A state cannot be cut, so `roll_back` reads the
+    accepted tokens again.
+
+    With a `prefill_chunk_size` a prompt is read in pieces of so many tokens, which bounds what a
+    pass computes at once; a target with recurrent states reads it whole.
     """
 
-    def __init__(self, model, tokenizer=None, name: str = "target"):
+    def __init__(
+        self,
+        model,
+        tokenizer=None,
+        name: str = "target",
+        prefill_chunk_size: int | None = None,
+    ):
         model = unwrapped(model)
+        self.prefill_chunk_size = prefill_chunk_size
         self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         if (
             model.config.is_encoder_decoder
@@ -112,11 +125,31 @@ class Target:
                 f"{self.name} puts a learned prefix of {prefix} tokens before each prompt, behind which it reads no block of drafts; "
                 "decode it without a drafter"
             )
-        if self.has_states:
+        if self.has_states and self.device.type != "meta" and not self._goes_on_from_states:
             raise CheckpointError(
-                f"{self.name} has layers with a recurrent state (linear attention), from which rejected drafts cannot be taken "
-                "back; decode it without a drafter, or take a target whose layers all attend to keys and values"
+                f"{self.name} has layers with a recurrent state, and transformers does not read several tokens on from it, so "
+                "rejected drafts cannot be taken back; decode it without a drafter, or take another target"
             )
+
+    @cached_property
+    def _goes_on_from_states(self) -> bool:
+        """Return whether a target with recurrent states rolls back and reads on as if it had read the
+        text in one pass. Some classes of transformers read a block without the state before it."""
+        prompt, block, others = (
+            torch.arange(*span, device=self.device)[None] % self.vocab_size
+            for span in ((1, 7), (7, 12), (20, 23))
+        )
+        try:
+            _, cache = self.prefill(prompt)
+            self.verify(block, cache)
+            self.roll_back(cache, 3)
+            found = self.verify(others, cache).logits
+            read, _ = self.prefill(torch.cat([prompt, block[:, :2], others], 1))
+            whole = read.logits[:, -1]
+        except Exception:  # transformers' classes raise what they please
+            return False
+        tolerance = 1e-3 if self.dtype == torch.float32 else 0.1
+        return bool((found[:, -1] - whole).norm() <= tolerance * whole.norm())
 
     def check_taps(self, taps, after_norm: bool = False) -> None:
         """Raise CheckpointError unless every tapped layer exists and is read before the final norm. A
@@ -135,24 +168,63 @@ class Target:
                 )
 
     @torch.inference_mode()
-    def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[TargetOutput, DynamicCache]:
-        """Read prompts [B, n]. Return the logits [B, 1, V] after them with all features, and the new
-        cache."""
-        # A cache of a sliding window drops tokens and then cannot be rolled back. So it stores all of
-        # them, and the mask hides those outside the window.
-        cache = DynamicCache() if self.has_windows else DynamicCache(config=self.config)
-        return self.read(input_ids, cache, taps, logits_to_keep=1), cache
+    def prefill(
+        self, input_ids: torch.Tensor, taps=(), cache: DynamicCache | None = None
+    ) -> tuple[TargetOutput, DynamicCache]:
+        """Read prompts [B, n] after a `cache` (None: a new one). Return the logits [B, 1, V] after them
+        with all features, and the cache."""
+        if cache is None:
+            # A cache of a sliding window drops tokens and then cannot be rolled back. So it stores
+            # all of them, and the mask hides those outside the window.
+            cache = DynamicCache() if self.has_windows else DynamicCache(config=self.config)
+        features = []
+        for piece in self.pieces(input_ids):
+            output = self.read(piece, cache, taps, logits_to_keep=1)
+            features.append(output.features)
+        return TargetOutput(output.logits, torch.cat(features, 1) if taps else None), cache
+
+    def pieces(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the pieces in which prompts [B, n] are read. Raise RequestError for a size that is
+        no number of tokens."""
+        size = self.prefill_chunk_size
+        if size is None or self.has_states:
+            return (input_ids,)
+        if not isinstance(size, Integral) or size < 1:
+            raise RequestError(
+                f"prefill_chunk_size is {size!r}; it is a number of tokens, 1 or more, or None"
+            )
+        return input_ids.split(size, 1)
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: DynamicCache, taps=()) -> TargetOutput:
         """Read the anchor and k drafts [B, k+1] after the cache in one pass. Return logits and features
         of all k+1 positions."""
+        if self.has_states and token_ids.shape[1] > 1:
+            cache.before_block = _states(cache), token_ids
         return self.read(token_ids, cache, taps)
 
+    @torch.inference_mode()
     def roll_back(self, cache: DynamicCache, dropped: int) -> None:
-        """Remove the last `dropped` positions from the cache."""
-        if dropped:
+        """Remove the last `dropped` positions from the cache.
+
+        A recurrent state cannot be cut: it is set to what it was before the last block, and the
+        tokens of the block that stay are read again.
+        """
+        if not dropped:
+            return
+        if not self.has_states:
             cache.crop(-dropped)  # negative: how many to drop, in every supported transformers
+            return
+        states, token_ids = cache.before_block
+        for layer in cache.layers:
+            if isinstance(layer, DynamicLayer):
+                DynamicLayer.crop(layer, -token_ids.shape[1])
+        for held, before in zip(_states(cache, copied=False), states):
+            held.copy_(before)
+        kept = token_ids[:, : token_ids.shape[1] - dropped]
+        cache.before_block = states, kept
+        if kept.shape[1]:
+            self.read(kept, cache, logits_to_keep=1)
 
     def last_hidden(self, input_ids: torch.Tensor, taps=()) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the final-norm hidden states [B, n, H] and features [B, n, taps * H] of whole
@@ -186,6 +258,17 @@ class Target:
         """Return the hidden states of the tapped layers, side by side. Layer i is at index i + 1: index
         0 is the embedding."""
         return torch.cat([hidden_states[layer + 1] for layer in taps], -1)
+
+
+def _states(cache: DynamicCache, copied: bool = True) -> list[torch.Tensor]:
+    """Return the recurrent and convolutional states of a cache, or copies of them."""
+    return [
+        state.clone() if copied else state
+        for layer in cache.layers
+        for states in (getattr(layer, "recurrent_states", {}), getattr(layer, "conv_states", {}))
+        for state in states.values()
+        if state is not None
+    ]
 
 
 def _tapped(taps) -> bool | list[int]:

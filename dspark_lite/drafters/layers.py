@@ -61,7 +61,8 @@ class Draft(nn.Module):
 
     A draft with a reduced vocabulary has U outputs; output i is the target's id `i + d2t[i]`.
     `logit_softcap` is set if the draft uses the LM head of a target with a soft cap,
-    `embedding_scale` if it was trained with the scaled embedding of its target.
+    `embedding_scale` if it was trained with the scaled embedding of its target, `target_head` [V, H]
+    while a draft with a reduced vocabulary is trained.
     """
 
     def __init__(self, config: DraftConfig):
@@ -70,6 +71,7 @@ class Draft(nn.Module):
         self.logit_softcap: float | None = None
         self.embedding_scale: torch.Tensor | None = None
         self.max_positions: int | None = None  # of the texts that it was trained for, if known
+        self.target_head: torch.Tensor | None = None
         self.register_buffer(
             "d2t",
             torch.zeros(self.output_size, dtype=torch.long) if config.draft_vocab_size else None,
@@ -101,6 +103,12 @@ class Draft(nn.Module):
             hub = import_module("dspark_lite.models.hub")
             return hub.upload(folder, name, private=private, token=token)
 
+    @property
+    def output_ids(self) -> torch.Tensor:
+        """Return the target's ids [U] of the draft's outputs."""
+        ids = torch.arange(self.output_size, device=self.lm_head.weight.device)
+        return ids if self.d2t is None else ids + self.d2t
+
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the embeddings [..., H] of token ids [...]."""
         embedded = self.embed_tokens(ids)
@@ -119,6 +127,13 @@ class Draft(nn.Module):
             return logits
         return self.logit_softcap * torch.tanh(logits / self.logit_softcap)
 
+    def target_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the target's logits [..., V] of its last hidden states [..., H], in training, where
+        both have one LM head."""
+        return (
+            self.lm_head(hidden) if self.target_head is None else F.linear(hidden, self.target_head)
+        )
+
     def over_target(self, logits: torch.Tensor) -> torch.Tensor:
         """Return logits [..., V] over the target's ids from the draft's logits [..., U].
 
@@ -127,9 +142,8 @@ class Draft(nn.Module):
         logits = self.capped(logits)
         if self.d2t is None:
             return logits
-        ids = torch.arange(self.output_size, device=logits.device) + self.d2t
         return logits.new_full((*logits.shape[:-1], self.config.vocab_size), -torch.inf).index_copy(
-            -1, ids, logits
+            -1, self.output_ids, logits
         )
 
 

@@ -6,6 +6,7 @@ A checkpoint is safetensors and JSON. Nothing in it is executed.
 import json
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 
 from ..common.devices import named_device
-from ..common.errors import CheckpointError, near_miss
+from ..common.errors import CheckpointError, RequestError, near_miss
 from ..common.files import data_folder, read_object, write_tensors, write_text
 from ..decoding.proposal import Drafter
 from ..decoding.target import Target
@@ -24,6 +25,7 @@ from ..drafters.layers import Draft
 from .draft_forms import PublishedDraft, read_draft
 from .draft_weights import added_ids, load_draft, widen_embedding, within_vocabulary
 from .hub import download
+from .short_vocabulary import shorten, vocabulary_ids
 from .weights import target_weights
 
 EMBEDDED = data_folder("checkpoints")
@@ -317,19 +319,41 @@ def _check_dtype(dtype: torch.dtype, device: torch.device) -> None:
         )
 
 
-def load_drafter(name: str | Path, target: Target) -> Drafter:
+def load_drafter(
+    name: str | Path,
+    target: Target,
+    *,
+    vocabulary: int | Iterable[int] | None = None,
+    text: str | None = None,
+) -> Drafter:
     """Load a drafter for `target`.
 
-    `name` is a published draft in any form, a small language model, or "prompt_lookup". Warn if the
-    target has more positions, scales them, or has another LM head. Raise CheckpointError for a
-    drafter of another target, and for a drafter that cannot be loaded.
+    `name` is a published draft in any form, a small language model, or "prompt_lookup". With a
+    `vocabulary` a trained draft chooses among these ids of the target alone, which takes less time
+    and leaves the text as it is (models/short_vocabulary.py): the ids, or their number; then they
+    are the most frequent tokens of `text`, and without a text the first ids. Warn if the target has
+    more positions, scales them, or has another LM head. Raise CheckpointError for a drafter of
+    another target, and for a drafter that cannot be loaded; RequestError for a vocabulary that is
+    none of this target.
     """
     if not isinstance(target, Target):
         raise CheckpointError(
             f"the target is a {type(target).__name__}; give what load_target returned, or Target(model)"
         )
     target.check_rollback()
-    name = str(name)
+    if text is not None and vocabulary is None:
+        raise RequestError(
+            "a text chooses the ids of a vocabulary; give its size, as vocabulary=32768"
+        )
+    ids = None if vocabulary is None else vocabulary_ids(vocabulary, text, target)
+    drafter = _load_whole(str(name), target)
+    if ids is not None:
+        shorten(drafter, ids)
+    return drafter
+
+
+def _load_whole(name: str, target: Target) -> Drafter:
+    """Load a drafter with its whole vocabulary."""
     if name == "prompt_lookup":
         return PromptLookup(target.vocab_size)
     folder = resolve(name)
@@ -343,7 +367,7 @@ def load_drafter(name: str | Path, target: Target) -> Drafter:
         drafter = _load(folder, draft, target)
         weaknesses = position_warnings(draft, target) + head_warnings(drafter, target)
     for weakness in weaknesses:
-        warnings.warn(f"{name} {weakness}", stacklevel=2)
+        warnings.warn(f"{name} {weakness}", stacklevel=3)
     return drafter
 
 
@@ -381,7 +405,7 @@ def _load_small_lm(name: str, target) -> SmallLM:
         warnings.warn(
             f"the tokenizer of {name} names {other:,} ids otherwise than the target's: the text stays exact, "
             "and few drafts are accepted; take a model of the target's family",
-            stacklevel=3,
+            stacklevel=4,
         )
     if added:
         widen_embedding(small.model, small.vocab_size, added)

@@ -257,6 +257,8 @@ def block_losses(
     weight = position_weights(tokens.shape[-1], tokens.device, decay) * loss_mask
     log_probs = torch.log_softmax(draft_logits.float(), -1)
     cross_entropy = -log_probs.gather(-1, tokens[..., None]).squeeze(-1)
+    # A draft cannot learn to write a token that is not in its vocabulary.
+    cross_entropy = cross_entropy.masked_fill(cross_entropy.isinf(), 0.0)
     distance = F.l1_loss(
         log_probs.exp(), torch.softmax(target_logits.float(), -1), reduction="none"
     ).sum(-1)
@@ -288,7 +290,7 @@ def training_forward(drafter, features, ids, supervised, anchors, valid, mask) -
     if drafter.markov_head is not None:
         logits = logits + transition_biases(drafter.markov_head, previous, hidden)
     return BlockPredictions(
-        drafter.capped(logits),
+        drafter.over_target(logits),
         drafter.confidence_logits(hidden, previous),
         tokens[..., 1:],
         loss_mask,
@@ -304,7 +306,7 @@ def target_logits_at(drafter, last_hidden: torch.Tensor, positions: torch.Tensor
     The drafter has the target's LM head. It runs at these positions only: no logits are stored.
     """
     rows = torch.arange(len(last_hidden), device=last_hidden.device)[:, None, None]
-    return drafter.capped(drafter.lm_head(last_hidden[rows, positions]))
+    return drafter.capped(drafter.target_logits(last_hidden[rows, positions]))
 
 
 def block_loss(

@@ -73,7 +73,8 @@ def eagle3_loss(
 ) -> tuple[torch.Tensor, torch.Tensor, dict]:
     """Return the numerator of Eagle3's loss, its weight, and the numerator by name.
 
-    It is cross-entropy with the target's distribution in each pass; a pass weighs `step_loss_decay`
+    It is cross-entropy with the target's distribution in each pass, over the ids that the draft has;
+    a pass weighs `step_loss_decay`
     of the one before. `weights` and `progress` are for block drafters and change nothing.
     """
     ids, supervised, features, last_hidden, anchors, valid = batch
@@ -88,8 +89,12 @@ def eagle3_loss(
     with torch.no_grad():
         # [N, V]
         target_probs = torch.softmax(
-            drafter.lm_head(last_hidden[rows[valid], anchors[valid]]).float(), -1
+            drafter.target_logits(last_hidden[rows[valid], anchors[valid]]).float(), -1
         )
+        mass = target_probs.new_ones(len(target_probs))  # of what the draft can write
+        if drafter.d2t is not None:
+            target_probs = target_probs[:, drafter.output_ids]
+            mass = target_probs.sum(-1)
         # p . logits = p . (W h) = (p W) . h, so that a pass handles its [N, V] logits once and
         # gathers [N, H] only.
         wanted = target_probs @ drafter.lm_head.weight
@@ -99,12 +104,10 @@ def eagle3_loss(
     ):
         chosen = loss_mask[..., k]
         hidden = hidden[chosen]  # [N, H]
-        imitated = (hidden * wanted[place[rows, target_position[..., k]][chosen]]).sum(
-            dtype=torch.float32
-        )
-        numerator = numerator + decay * (
-            drafter.lm_head(hidden).float().logsumexp(-1).sum() - imitated
-        )
+        at = place[rows, target_position[..., k]][chosen]
+        imitated = (hidden * wanted[at]).sum(dtype=torch.float32)
+        normaliser = drafter.lm_head(hidden).float().logsumexp(-1)
+        numerator = numerator + decay * ((mass[at] * normaliser).sum() - imitated)
         weight, decay = weight + decay * chosen.sum(), decay * drafter.config.step_loss_decay
     return numerator, weight, {"cross_entropy": numerator}
 
@@ -112,8 +115,8 @@ def eagle3_loss(
 def mtp_loss(
     drafter, batch: TrainingBatch, weights: LossWeights, progress: float
 ) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Return the numerator of MTP's loss, cross-entropy with the text, its weight, and the
-    numerator by name.
+    """Return the numerator of MTP's loss, cross-entropy with the text as far as the draft has its
+    ids, its weight, and the numerator by name.
 
     `weights` and `progress` are for block drafters and change nothing.
     """
@@ -124,7 +127,9 @@ def mtp_loss(
         unrolled_hidden(drafter, last_hidden, ids, tokens[..., :-1], anchors.clamp(min=1))
     ):
         chosen = loss_mask[..., k]
-        logits = drafter.capped(drafter.lm_head(hidden[chosen])).float()
+        if drafter.d2t is not None:
+            chosen = chosen & torch.isin(tokens[..., k + 1], drafter.output_ids)
+        logits = drafter.over_target(drafter.lm_head(hidden[chosen])).float()
         numerator = numerator + decay * F.cross_entropy(
             logits, tokens[..., k + 1][chosen], reduction="sum"
         )

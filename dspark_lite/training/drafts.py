@@ -11,6 +11,7 @@ from ..common.errors import CheckpointError, DSparkLiteError
 from ..drafters import MTP, DraftConfig, DSpark, Eagle3
 from ..models.checkpoints import check_pair, load_drafter, rotary_parameters
 from ..models.draft_config import SCALINGS, parse_draft_config
+from ..models.short_vocabulary import shorten
 from ..models.weights import check_target_weights, target_weights
 from .blocks import block_loss
 from .chains import eagle3_loss, mtp_loss
@@ -180,18 +181,27 @@ def _check_head(target, kind: type) -> None:
         )
 
 
-def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
+def new_draft(
+    recipe: DraftRecipe,
+    target,
+    kind: type | None = None,
+    vocabulary: torch.Tensor | None = None,
+    **fields,
+):
     """Return a recipe's drafter before its first update, on the target's device; see `draft_config`
     for `kind` and `fields`.
 
     Weights are random or those of the recipe's `initial`. Embedding and LM head are the target's,
-    and frozen. Raise as `draft_config` does, and CheckpointError if `initial` has another shape, and
+    and frozen. A draft with a reduced vocabulary chooses among the ids `vocabulary` [U] (None: the
+    first ones), unless `initial` has its own. Raise as `draft_config` does, and CheckpointError if `initial` has another shape, and
     if the target's embedding or LM head is quantised or offloaded.
     """
     config = draft_config(recipe, target, kind, **fields)
     check_target_weights(target)
     with seeded(recipe.seed):
         drafter = (kind or class_and_loss(recipe)[0])(config)
+        if vocabulary is not None:
+            drafter.d2t.copy_(vocabulary - torch.arange(len(vocabulary)))
         if recipe.initialisation == "width":
             initialise(drafter, config.num_hidden_layers)
         else:
@@ -205,6 +215,8 @@ def new_draft(recipe: DraftRecipe, target, kind: type | None = None, **fields):
         # Trained weights are float32. A float32 target shares its tensors, a 16-bit target's are
         # copied.
         weight = theirs.to(drafter.get_parameter(name).dtype)
+        if name == "lm_head.weight" and drafter.d2t is not None:
+            drafter.target_head, weight = weight, weight[drafter.output_ids]
         drafter.get_submodule(name.removesuffix(".weight")).weight = nn.Parameter(
             weight, requires_grad=False
         )
@@ -264,10 +276,14 @@ def _initialise_as_target(drafter, deviation: float) -> None:
 def _load_initial(drafter, name: str, target, new_heads: bool) -> None:
     """Load the weights of the trained drafter `name`, which may have another block size.
 
-    With `new_heads` it may lack heads: the drafter keeps its own. Raise CheckpointError for any
+    With `new_heads` it may lack heads: the drafter keeps its own. Of a whole vocabulary the ids of
+    a reduced one are taken. Raise CheckpointError for any
     other difference.
     """
-    weights = load_drafter(name, target).state_dict()
+    initial = load_drafter(name, target)
+    if drafter.d2t is not None and getattr(initial, "d2t", None) is None:
+        shorten(initial, drafter.output_ids)
+    weights = initial.state_dict()
     for head in TRAINED_HEADS if new_heads else ():
         if not any(_in_head(key, head) for key in weights):
             weights |= {

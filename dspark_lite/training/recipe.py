@@ -194,6 +194,8 @@ class DraftShape:
     enable_confidence_head: bool | None = None
     confidence_head_with_markov: bool | None = None
     sample_from_anchor: bool | None = None
+    # Ids that it chooses among: the most frequent of the answers that it learns from. None: all.
+    draft_vocab_size: Count | None = None
     # Passes of Eagle3 and MTP, in training and at most when drafting. None: MTP's one.
     ttt_length: Count | None = None
     step_loss_decay: float | None = (
@@ -206,7 +208,12 @@ class DraftShape:
 
 
 # Fields that recipes did not have at first, and their values if a recipe does not set them.
-LATER_FIELDS = {"data.enable_thinking": False, "data.turns": "first", "micro_batch": None}
+LATER_FIELDS = {
+    "data.enable_thinking": False,
+    "data.turns": "first",
+    "micro_batch": None,
+    "config.draft_vocab_size": None,
+}
 
 
 @dataclass(frozen=True)

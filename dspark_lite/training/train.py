@@ -31,13 +31,14 @@ from torch import nn
 from tqdm import tqdm
 
 from ..common.errors import CheckpointError, DSparkLiteError
-from ..common.files import write_atomically, write_json, write_tensors, write_text
+from ..common.files import read_json, write_atomically, write_json, write_tensors, write_text
 from ..common.fingerprint import fingerprint, json_digest
 from ..drafters import DSpark
+from ..models.short_vocabulary import frequent_ids
 from .blocks import TrainingBatch, draw_anchors
 from .cache import OnlineFeatures, TargetCache
 from .devices import autocast, c_library, precision_on, processes
-from .drafts import class_and_loss, new_draft
+from .drafts import class_and_loss, draft_config, new_draft
 from .optimisers import make_optimisers, trainable
 from .plan import ANSWER_TIME_SHARE, Allowance, Plan
 from .recipe import DraftRecipe
@@ -72,8 +73,11 @@ def train_draft(
             f"recipe {recipe.name} has a micro_batch, which works in one process only; remove it, or run "
             "without accelerate launch"
         )
-    drafter, device = new_draft(recipe, target, kind, **fields), target.device
-    rows, precision = TrainingRows(recipe, cache), precision_on(device, recipe.precision)
+    rows, device = TrainingRows(recipe, cache), target.device
+    short = draft_config(recipe, target, kind, **fields).draft_vocab_size
+    vocabulary = rows.vocabulary(target, folder) if short else None
+    drafter = new_draft(recipe, target, kind, vocabulary, **fields)
+    precision = precision_on(device, recipe.precision)
     _, loss = class_and_loss(recipe)
     # A fingerprint is a digest of all weights of a model.
     identity = json_digest(
@@ -215,6 +219,22 @@ class TrainingRows:
             for batch in self._batches(range(learned), recipe.seed * 1_000_003 + epoch)
         ]
         self.batches = batches[: recipe.steps]
+
+    def vocabulary(self, target, folder: Path) -> torch.Tensor:
+        """Return the ids [U] of a draft with a reduced vocabulary: the most frequent of the answers to learn from.
+
+        `folder` keeps them, because a resumed training may have more answers.
+        """
+        path, recipe = folder / "vocabulary.json", self.recipe.digest
+        with processes().main_process_first():
+            kept = read_json(path) if path.exists() else {}
+            if kept.get("recipe") != recipe:
+                rows = self.cache.rows[: self.held_out.start]
+                answers = [token for ids, prompt in rows for token in ids[prompt:]]
+                ids = frequent_ids(answers, self.recipe.config.draft_vocab_size, target)
+                kept = {"recipe": recipe, "ids": ids.tolist()}
+                write_json(path, kept)
+        return torch.tensor(kept["ids"])
 
     def _batches(self, rows: range, seed: int) -> list[list[int]]:
         return by_length(

@@ -1,8 +1,9 @@
 """Record what a batch costs in `model.generate`, with the tiny DSpark drafter and without:
-`python -m tools.measure.batches`, in five minutes.
+`python -m tools.measure.batches`, in ten minutes.
 
 Writes assets/measurements/batches.json. Each repeat times transformers' own loop and then
-CustomGenerate, greedy, on one thread, with the same prompts. Seconds are of the CPU and of the
+CustomGenerate, on one thread, with the same prompts, greedy and sampled. Sampled answers have no
+end before their last token, so both loops write as many tokens. Seconds are of the CPU and of the
 wall; the least of the repeats counts. The peak memory is that of a process of its own (on Linux).
 """
 
@@ -55,27 +56,30 @@ class Batches:
             ids[row, -prompt.shape[1] :], mask[row, -prompt.shape[1] :] = prompt[0], 1
         return {"input_ids": ids, "attention_mask": mask}
 
-    def texts(self, method: str, rows: int) -> list[list[int]]:
+    def texts(self, method: str, rows: int, sampled: bool = False) -> list[list[int]]:
         """Return the new tokens of each row."""
         batch = self.padded(rows)
+        torch.manual_seed(0)
+        stops = None if sampled else list(self.lab.stop_token_ids)
+        self.model.generation_config.eos_token_id = stops
         written = self.model.generate(
             **batch,
             max_new_tokens=NEW_TOKENS,
-            do_sample=False,
-            eos_token_id=list(self.lab.stop_token_ids),
+            do_sample=sampled,
+            top_k=0 if sampled else None,
             pad_token_id=0,
             custom_generate=self.drafted if method == "dspark" else None,
         )
         return written[:, batch["input_ids"].shape[1] :].tolist()
 
-    def measured(self, rows: int, repeats: int) -> dict:
-        """Return both methods' seconds, the ratios, and how many rows have the same text."""
-        texts = {method: self.texts(method, rows) for method in METHODS}  # a warm-up, too
+    def measured(self, rows: int, repeats: int, sampled: bool) -> dict:
+        """Return both methods' seconds, the ratios, and how many rows have the same greedy text."""
+        texts = {method: self.texts(method, rows, sampled) for method in METHODS}  # a warm-up, too
         found = {method: [] for method in METHODS}
         for _ in range(repeats):
             for method in METHODS:
                 wall, cpu = time.perf_counter(), time.process_time()
-                self.texts(method, rows)
+                self.texts(method, rows, sampled)
                 found[method].append((time.process_time() - cpu, time.perf_counter() - wall))
         cpu, wall = (
             {method: min(times[clock] for times in found[method]) for method in METHODS}
@@ -84,12 +88,15 @@ class Batches:
         rounds = [len(answer.rounds) for answer in self.drafted.answers]
         return {
             "rows": rows,
+            "sampled": sampled,
             "cpu_seconds": cpu,
             "wall_seconds": wall,
             "cpu_ratio": cpu["dspark"] / cpu["plain"],
             "wall_ratio": wall["dspark"] / wall["plain"],
             "rounds": max(rounds),
-            "same_text": sum(ours == theirs for ours, theirs in zip(*texts.values())),
+            "same_text": None
+            if sampled
+            else sum(ours == theirs for ours, theirs in zip(*texts.values())),
         }
 
 
@@ -118,9 +125,10 @@ def main(arguments):
     if not options.print:
         check_writable(RECORDED)
     batches, found = Batches(), []
-    for rows in tqdm(options.rows, unit="batch", disable=options.print):
-        found.append(batches.measured(rows, options.repeats))
-        if not options.print:
+    asked = [(rows, sampled) for sampled in (False, True) for rows in options.rows]
+    for rows, sampled in tqdm(asked, unit="batch", disable=options.print):
+        found.append(batches.measured(rows, options.repeats, sampled))
+        if not options.print and not sampled:
             found[-1]["peak_megabytes"] = {
                 method: peak_megabytes(method, rows) for method in METHODS
             }

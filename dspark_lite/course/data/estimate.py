@@ -60,14 +60,16 @@ def cost(recipe: DraftRecipe, config: dict) -> Cost:
     layer = 2 * hidden * head_size * heads + 3 * hidden * config["intermediate_size"]
     layers, table = draft.num_hidden_layers, vocabulary * hidden
     backbone = layers * layer + len(draft.target_layer_ids) * hidden**2
-    markov = 2 * vocabulary * (draft.markov_rank or 0)
+    outputs = draft.draft_vocab_size or vocabulary
+    markov = (vocabulary + outputs) * (draft.markov_rank or 0)
     if draft.drafter == "block":
         slots, copies = (draft.num_anchors or tokens) * draft.block_size, 5
     else:
         slots, markov, copies = (draft.ttt_length or 1) * tokens, 0, 2
     whole = not recipe.trained  # or the heads alone
     # The LM head: our logits forward and backward, the target's forward.
-    operations = slots * (3 * markov + (6 if whole else 2) * backbone + 6 * table)
+    logits = 4 * outputs * hidden + 2 * table
+    operations = slots * (3 * markov + (6 if whole else 2) * backbone + logits)
     inner = layers * (16 * hidden + 4 * config["intermediate_size"])
     target_layers = config["num_hidden_layers"] * layer
     return Cost(
