@@ -54,6 +54,7 @@ def test_nothing_is_known_beyond_the_last_probes(requests, tokens):
     [
         ((0.0, [1], [0.0], [1], [0.0]), "bias_seconds is 0.0"),
         ((float("nan"), [1], [0.0], [1], [0.0]), "bias_seconds is nan"),
+        ((1.0, [1.5, 2.7], [0.0, 0.0], [1], [0.0]), r"\[1.5, 2.7\]; they must be whole numbers"),
         ((1.0, [], [], [1], [0.0]), "0 probes of requests"),
         ((1.0, [1], [0.0], [1, 2], [0.0]), "2 probes of tokens and 1 times"),
         ((1.0, [2, 1], [0.0, 0.0], [1], [0.0]), "probes of requests do not increase"),

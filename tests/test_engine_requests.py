@@ -1,6 +1,7 @@
 """What requests of one engine may have of their own, whole lists of prompts, and text while it is written."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -234,6 +235,44 @@ def test_several_streams_share_an_engine_and_a_closed_one_frees_its_slot(speakin
     assert texts[:3] == wanted and later == wanted[1]
     assert 0 < len(texts[3]) < len(wanted[0]) and wanted[0].startswith(texts[3])
     assert serving.idle
+
+
+def test_a_policy_that_fails_ends_every_stream_and_list(speaking):
+    target, drafter = speaking
+    serving = Engine(target, drafter, slots=2, capacity=64, stop_token_ids=())
+    wanted = serving.generate(["One"], 9)[0].token_ids
+    begun = []
+
+    def failing(proposal):
+        if not begun:  # the second stream comes while the first one's step is under way
+            begun.append(
+                loop.call_soon_threadsafe(lambda: second.set_result(serving.stream("Two", 9)))
+            )
+            time.sleep(0.2)
+        raise RequestError("no lengths today")
+
+    async def read(stream):
+        with pytest.raises(RequestError, match="no lengths today"):
+            async for _ in stream:
+                pass
+
+    async def both():
+        nonlocal loop, second
+        loop = asyncio.get_running_loop()
+        second = loop.create_future()
+        await asyncio.gather(read(serving.stream("One", 9)), read_late())
+
+    async def read_late():
+        await read(await second)
+
+    loop = second = None
+    serving.set_policy(failing)
+    asyncio.run(asyncio.wait_for(both(), 60))
+    with pytest.raises(RequestError, match="no lengths today"):
+        serving.generate(["One"], 9)
+    assert serving.idle
+    serving.set_policy(None)
+    assert serving.generate(["One"], 9)[0].token_ids == wanted
 
 
 def test_pieces_of_text_add_up_and_no_character_is_broken(speaking):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from dspark_lite.common.origin import Origin
+from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import PromptLookup, SmallLM
@@ -199,6 +200,12 @@ def test_where_several_temperatures_do_as_well_the_first_of_the_grid_is_taken():
         fit_sts(np.zeros((4, 1)), [0, 1, 0, 1], grid=grid).temperatures
         for grid in ([3.0, 1.0], [1.0, 3.0])
     ] == [[3.0], [1.0]]
+
+
+@pytest.mark.parametrize("grid", [[], [0.0, 1.0], [-1.0]])
+def test_a_grid_without_temperatures_is_refused(grid):
+    with pytest.raises(RequestError, match="temperatures above 0"):
+        fit_sts(*observed(), grid=grid)
 
 
 def test_measures_are_taken_at_the_temperatures_that_are_given():

@@ -22,6 +22,7 @@ from dspark_lite.course.world.tokenizer import train_tokenizer
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.weights import kv_bytes
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft, unloaded_target
 from dspark_lite.training import train as training
 from dspark_lite.training.cache import OnlineFeatures
@@ -426,3 +427,29 @@ def test_a_target_with_a_learned_prefix_of_its_own_is_refused_in_a_sentence():
     )
     with pytest.raises(CheckpointError, match="a learned prefix of 32 tokens"):
         CustomGenerate("prompt_lookup", model.eval())
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        (
+            transformers.Qwen2Config(
+                hidden_size=48, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2
+            ),
+            2 * 8,
+        ),
+        (transformers.GPT2Config(n_embd=48, n_layer=3, n_head=6), 6 * 8),
+        (
+            transformers.Qwen3Config(
+                hidden_size=48,
+                num_hidden_layers=3,
+                num_attention_heads=6,
+                num_key_value_heads=2,
+                head_dim=16,
+            ),
+            2 * 16,
+        ),
+    ],
+)
+def test_the_keys_and_values_of_a_token_are_counted_for_every_family(config, size):
+    assert kv_bytes(config, 2) == 2 * 3 * size * 2

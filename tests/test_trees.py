@@ -171,9 +171,16 @@ def test_a_larger_tree_is_followed_at_least_as_far():
 def test_a_target_whose_layers_see_different_texts_is_refused():
     windowed = copy.copy(TARGET)
     windowed.has_windows = True
-    for target, drafter in ((windowed, DRAFTERS["dspark"]), (TARGET, TARGET)):
-        with pytest.raises(RequestError, match="sliding window|the drafter is a Target"):
-            generate_with_tree(target, drafter, PROMPTS[0], nodes=3, max_new_tokens=4)
+    for target, drafter, nodes in (
+        (windowed, DRAFTERS["dspark"], 3),
+        (TARGET, TARGET, 3),
+        (TARGET, None, 3),
+        (TARGET, DRAFTERS["dspark"], 0),
+    ):
+        with pytest.raises(
+            RequestError, match="sliding window|the drafter is a Target|a tree needs"
+        ):
+            generate_with_tree(target, drafter, PROMPTS[0], nodes=nodes, max_new_tokens=4)
 
 
 def test_a_drafter_without_blocks_is_refused():

@@ -11,7 +11,19 @@ SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")  # in a draft's names
 
 def kv_bytes(config, item: int) -> int:
     """Return the bytes of a token's keys and values in all layers, with `item` bytes a number."""
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * item
+    key_heads, size = key_heads_and_size(config)
+    return 2 * config.num_hidden_layers * key_heads * size * item
+
+
+def key_heads_and_size(config) -> tuple[int, int]:
+    """Return the key heads of a layer and the size of a head. A family whose config names neither
+    (GPT-2, Qwen2) divides its hidden size among its query heads."""
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None)
+    if not isinstance(key_heads, int) or key_heads < 1 or heads % key_heads:
+        key_heads = heads
+    size = getattr(config, "head_dim", None)
+    return key_heads, size if isinstance(size, int) else config.hidden_size // heads
 
 
 def target_weights(target) -> dict[str, torch.Tensor]:

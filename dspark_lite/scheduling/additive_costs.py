@@ -22,6 +22,14 @@ LEAST_BIAS = 1e-3
 ADDITIVE_FIELDS = ("bias_seconds", "bs_probes", "alpha_seconds", "m_probes", "theta_seconds")
 
 
+def _whole(probes) -> np.ndarray:
+    """Return probes as whole numbers. Raise RequestError for fractions."""
+    found = np.asarray(probes)
+    if (found != found.astype(int)).any():
+        raise RequestError(f"the probes are {found.tolist()}; they must be whole numbers")
+    return found.astype(int)
+
+
 class AdditiveCosts:
     """Seconds of a step: `bias_seconds` + alpha(requests) + theta(tokens, anchors included). A
     policy takes it like a CostTable.
@@ -42,8 +50,7 @@ class AdditiveCosts:
     ):
         self.origin = origin
         self.bias_seconds = float(bias_seconds)
-        self.bs_probes = np.asarray(bs_probes, dtype=int)
-        self.m_probes = np.asarray(m_probes, dtype=int)
+        self.bs_probes, self.m_probes = map(_whole, (bs_probes, m_probes))
         self.alpha_seconds = np.asarray(alpha_seconds, dtype=float)
         self.theta_seconds = np.asarray(theta_seconds, dtype=float)
         self._check()

@@ -220,10 +220,13 @@ def fit_sts(
     least ECE; of several, the earliest.
 
     logits [N, gamma] of the confidence head, accepted [N] counts of accepted drafts. Raise
-    RequestError for input of other shapes, values that are not finite, counts beyond the block.
+    RequestError for input of other shapes, values that are not finite, counts beyond the block, and
+    a grid that is empty or has a temperature of 0 or less.
     """
     check_observations(logits, accepted)
     grid = GRID if grid is None else np.asarray(grid)
+    if not grid.size or not (grid > 0).all():
+        raise RequestError(f"the grid is {grid.tolist()}; it needs temperatures above 0")
     logits = np.asarray(logits, dtype=np.float64)
     observed = survived(accepted, logits.shape[1])
     before = survivals(logits)

@@ -153,7 +153,8 @@ def top_k(survivals: torch.Tensor, budget) -> torch.Tensor:
 
 def throughput(survivals: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the order in which tokens would be admitted, and the expected tokens per second
-    (float64) after 0, 1, ... of them.
+    (float64) after 0, 1, ... of them. A table that does not cover the anchors alone gives no speed:
+    the tokens themselves are returned, as if every step took a second.
 
     The order holds indices into the positions-first view, position * R + request.
     """

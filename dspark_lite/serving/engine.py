@@ -151,13 +151,13 @@ class Engine:
             for index, prompt in enumerate(prompts):
                 request = self.request(prompt, max_new_tokens, seed=seed + index, **options)
                 numbers.append(self.submit(request))
+            answers: dict[int, Answer] = {}
+            while not self.idle:
+                answers |= {answer.id: answer for answer in self.step().answers}
         except Exception:
             for number in numbers:
                 self.abort(number)
             raise
-        answers: dict[int, Answer] = {}
-        while not self.idle:
-            answers |= {answer.id: answer for answer in self.step().answers}
         if self.target.tokenizer is not None:
             for answer in answers.values():
                 answer.text = self.target.tokenizer.decode(

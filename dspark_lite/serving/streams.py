@@ -54,7 +54,8 @@ class AnswerStreams:
                 if self.open:
                     self._deliver(await asyncio.to_thread(self.engine.step))
         except Exception as error:
-            for queue, _ in self.open.values():
+            arriving, self.arriving = self.arriving, []  # during the step that failed
+            for queue in [*(queue for _, queue in arriving), *(q for q, _ in self.open.values())]:
                 queue.put_nowait(error)
             for answer in list(self.open):
                 self.engine.abort(answer)

@@ -12,7 +12,7 @@ from ..drafters import MTP, DraftConfig, DSpark, Eagle3
 from ..models.checkpoints import check_pair, load_drafter, rotary_parameters
 from ..models.draft_config import SCALINGS, parse_draft_config
 from ..models.short_vocabulary import shorten
-from ..models.weights import check_target_weights, target_weights
+from ..models.weights import check_target_weights, key_heads_and_size, target_weights
 from .blocks import block_loss
 from .chains import eagle3_loss, mtp_loss
 from .recipe import DraftRecipe, without_nones
@@ -83,11 +83,8 @@ def inherited_fields(target) -> dict:
     """
     config = target.config
     heads = config.num_attention_heads
-    key_heads = getattr(config, "num_key_value_heads", None)
-    size = getattr(config, "head_dim", None)
-    if not isinstance(key_heads, int) or key_heads < 1 or heads % key_heads:
-        key_heads = heads
-    if not isinstance(size, int) or size < 2 or size % 2:
+    key_heads, size = key_heads_and_size(config)
+    if size < 2 or size % 2:  # rotary positions turn pairs
         size = max(2, target.hidden_size // heads // 2 * 2)
     inner = _first_number(config, FEED_FORWARD) or 4 * target.hidden_size
     return {

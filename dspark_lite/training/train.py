@@ -491,7 +491,8 @@ class Saves:
             with safe_open(self.path, "pt") as saved:
                 self._restore(saved)
                 step, finished, scale = (
-                    json.loads(saved.metadata()[key]) for key in ("step", "finished", "scaler")
+                    json.loads((saved.metadata() or {})[key])
+                    for key in ("step", "finished", "scaler")
                 )
             self.scaler.load_state_dict(scale)
         except (SafetensorError, RuntimeError, KeyError) as error:
@@ -553,7 +554,7 @@ def _identity_of(path: Path) -> str | None:
     """Return the identity in a save, None if it is damaged."""
     try:
         with safe_open(path, "pt") as saved:
-            return saved.metadata().get("identity", "")
+            return (saved.metadata() or {}).get("identity")
     except SafetensorError:
         return None
 

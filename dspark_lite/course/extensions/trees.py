@@ -128,6 +128,10 @@ def generate_with_tree(
     `generate`. The output is exactly the target's: all its tokens are the target's own draws. Raise
     RequestError for a target with sliding windows or recurrent states."""
     check_models(target, drafter)
+    if drafter is None or nodes < 1:
+        raise RequestError(
+            "a tree needs a drafter and at least one node; plain decoding is generate"
+        )
     if target.has_windows or target.has_states:  # a branch's mask is that of every layer
         raise RequestError(
             f"{target.name} has layers with a sliding window or a recurrent state, which cannot tell the branches of a tree apart; "
