@@ -266,7 +266,7 @@ if done:  # the picture once more, with your marks
 # The accepted drafts enter anew: the verification has brought the target's features, and each draft pairs with that of the token before
 # it. The last of these features waits for the new anchor.
 #
-# What if a drafter forgets all this, and no cell is ever taken back? The answers stay the target's, by the rule of lesson 02.
+# What if no cell is ever taken back? The answers stay the target's, by the rule of lesson 02.
 
 # %%
 stale = bet("06 never taken back")
@@ -305,9 +305,8 @@ claims({"entries that are never taken back cost many tokens": forgetful < 0.85 *
 # %% [markdown]
 # <details><summary>After your bet</summary>
 #
-# Fewer, and no answer changes. The accepted drafts have entered anew, so the cache holds them twice: once with the target's feature, once
-# with the drafter's own. The refused drafts are there as well, words that the text does not contain. Every later pass attends to all of
-# this, and every later position is counted too high. The drafts get worse; the rule refuses them; nothing is raised.
+# Fewer, and no answer changes. The cache holds accepted drafts twice, and refused ones, words that the text does not contain. Every later
+# pass attends to all of this, and counts its position too high. The drafts get worse; the rule refuses them; nothing is raised.
 #
 # </details>
 #
@@ -372,9 +371,9 @@ claims({"on chat DFlash falls most": there["dflash"][-1] < min(there["dspark"][-
 
 # %% [markdown]
 # Read two things off a curve. Where it *falls*, the drafter misses something that it would need to see: of the drafts before a position
-# DFlash sees none, DSpark the last one, Eagle3 all. (A curve may also rise, as Eagle3's does in the paper: presumably because rounds
-# reach late positions in easy text only.) Its *height at position 1* tells how good network and training are: there DSpark begins above
-# Eagle3, in both panels. At position 7 Eagle3 has caught up, or nearly. Which end of a curve counts more?
+# DFlash sees none, DSpark the last one, Eagle3 all. (Eagle3's rises in the paper: presumably rounds reach late positions in easy text
+# only.) Its *height at position 1* tells how good network and training are: there DSpark begins above Eagle3, in both panels. At position 7
+# Eagle3 has caught up, or nearly. Which end of a curve counts more?
 #
 # ### Exercise 4 · Two shapes (think)
 # *8 minutes · medium · core.*
@@ -407,8 +406,8 @@ claims({"exercise 4's numbers": np.allclose([*found, shapes["B"].mean()], [2.44,
 #
 # ## Learning from one's own mistakes
 #
-# A draft counts only if all before it were accepted. So a training may feed the text's own tokens, as if they were accepted drafts. Two
-# trainings differ in the feature beside a token:
+# A draft counts only if all before it were accepted, so a training may feed the text's own tokens. Two trainings differ in the feature
+# beside a token:
 #
 # - [*Teacher forcing*](../docs/glossary.md#teacher-forcing) gives the target's feature at every place. It never shows the layer what it
 #   reads from pass 2 on, its own output.
@@ -535,9 +534,9 @@ def explore_length(domain, verify):
 glue(verify_ms=verify_ms, plain_ms=plain_ms, single_ms=draft_ms["eagle3"][1], block_ms=draft_ms["dspark"][gamma])
 
 # %% [markdown]
-# As measured, verifying seven drafts takes ⟦verify_ms:.0f⟧ ms, a plain pass ⟦plain_ms:.0f⟧, one Eagle3 draft ⟦single_ms:.1f⟧ and DSpark's
-# block of seven ⟦block_ms:.1f⟧; DSpark with seven is cheapest. Now make the target smaller and smaller, and leave the drafters as they are.
-# All the target's passes get cheaper alike, the plain one too.
+# As recorded, verifying seven drafts takes ⟦verify_ms:.0f⟧ ms, a plain pass ⟦plain_ms:.0f⟧, one Eagle3 draft ⟦single_ms:.1f⟧ and DSpark's
+# block of seven ⟦block_ms:.1f⟧; DSpark with seven is cheapest. Now make the target smaller and leave the drafters as they are. All the
+# target's passes get cheaper alike.
 
 # %%
 nearly_free = bet("06 a verification nearly free")
@@ -579,9 +578,8 @@ claims({"DSpark's whole block or no draft is cheapest at every price, in every d
 #
 # <details><summary>After your bet</summary>
 #
-# Plain decoding. A round costs draft and verification; if the draft alone costs more than the target's passes that it saves, do not draft.
-# On chat DSpark's block pays from about ⟦pays_from:.1f⟧ ms on. **For this pair on this CPU, with one request, it is a long block or
-# none.** (Where its pass is cheaper beside DSpark's block, Eagle3 may win.)
+# Plain decoding: a draft that costs more than the target's passes that it saves is no use. On chat DSpark's block pays from about
+# ⟦pays_from:.1f⟧ ms on. **For this pair on this CPU, with one request, it is a long block or none.**
 #
 # </details>
 #
@@ -633,12 +631,12 @@ claims({"on the H100 the long block writes about twice as much": abs(over_mtp["H
 #
 # </details>
 #
-# **The rule: a block of seven commits three times as many tokens as one draft, so it wins unless its step takes three times as long.** With one
-# request a draft alone is timid. As a machine fills, the lines fall towards level, and on a fuller one it is wise. The paper says so of
-# DeepSeek's: fixed drafts of three or five tokens (MTP-3, MTP-5) lowered the total throughput under high load, so MTP-1 stayed, until
-# DSpark took its place (section 5.4).
+# **The rule: a round with a block of seven commits three times as many tokens as one with a single draft, so it wins unless its step takes
+# three times as long.** With few requests a single draft is timid. As a machine fills, the lines fall towards level; none of ours goes
+# below. On DeepSeek's machines, the paper says, fixed drafts of three or five tokens (MTP-3, MTP-5) lowered the total throughput under high
+# load: there one draft was wise, until DSpark took its place (section 5.4).
 #
-# DSpark need not choose: it drafts long, and cuts as the machine fills (lessons 09 to 11).
+# DSpark need not choose: it drafts long, and cuts as the machine fills.
 #
 # ## The race
 
@@ -669,9 +667,9 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 # drafting a block enough: in the benchmark DFlash commits fewer tokens than Eagle3 and is slower. (In the paper it commits more on every
 # Qwen3.) [Which drafter, and when not to](../docs/which_drafter.md) is a page to keep.
 #
-# > **How sure are we?** Acceptances and leads come from a hundred prompts per domain and three trainings; the benchmark from twenty, with the
-# > trainings that are shipped. The shipped DSpark is lucky on math (lesson 05): ⟦on_math:.0 %⟧ above Eagle3 in the benchmark,
-# > ⟦math_gain:.0 %⟧ in the mean of three trainings. The toys are one seed each. The H100 is a model, its rounds are those of a tiny pair.
+# > **How sure are we?** Acceptances and leads come from a hundred prompts per domain and three trainings; the benchmark has the shipped
+# > trainings alone. The shipped DSpark is lucky on math (lesson 05): ⟦on_math:.0 %⟧ above Eagle3 in the benchmark, ⟦math_gain:.0 %⟧ in the
+# > mean of three trainings. The toys are one seed each. The machines of the full server are models, their rounds those of a tiny pair.
 #
 # ## Recap
 #
@@ -681,8 +679,8 @@ claims({"on code Eagle3 commits nearly as many tokens as DSpark": 0.97 < tokens[
 # - A chain pays a pass per token, so it has one layer; a block pays for its depth once.
 # - A curve's first point tells how good network and training are, its fall what the drafter does not see. The first point counts most.
 # - Teacher forcing shows a drafter what it will not have. The training-time test unrolls the chain while it learns, which pays for long chains.
-# - For this pair, with one request: a long block where a verification is dear, no draft where it is cheap. On a full machine a
-#   block of seven commits three times as many tokens as a single draft, so it wins unless its step takes three times as long.
+# - With one request: a long block where a verification is dear, no draft where it is cheap. On a full machine a block of seven wins over
+#   a single draft unless its step takes three times as long.
 #
 # **Next**: [07, train a drafter](07_train_a_drafter.ipynb). What must a drafter learn in order to be accepted?
 
