@@ -84,7 +84,7 @@ def machines_needed(
         low, high = ([min(getattr(one, end), most) for one in drawn] for end in ("low", "high"))
         axes.fill_between(across, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(across, [one.value for one in drawn], **style, markevery=2)
-        label, shift, side = style["label"], (0, -12), "right"
+        label, shift, side = style["label"], (0, -20), "right"
         place = (across[-1], drawn[-1].value)
         if across[-1] <= wall:
             place, shift = (across[len(drawn) // 2], drawn[len(drawn) // 2].value), (-8, 6)
@@ -122,8 +122,8 @@ def rounds_in_plain_steps(rounds: dict[str, tuple[float, float, float]]):
         axes.barh(place, draft, 0.5, color=SKY)
         axes.barh(place, verify, 0.5, left=draft, color=BLUE)
         if not place:
-            write(axes, draft / 2, place, "draft")
-            write(axes, draft + verify / 2, place, "verify", colour="white")
+            for left, part, hue in ((0, "draft", SKY), (draft + 0.1, "verify", BLUE)):
+                axes.text(left, place - 0.42, part, va="center", fontsize=SMALL, color=hue)
         colour = GREEN if tokens > draft + verify else RED
         axes.plot(tokens, place, marker="D", markersize=8, color=colour, markeredgecolor="white")
         said = f"τ = {tokens:.2f}, round {draft + verify:.1f}"
@@ -132,7 +132,7 @@ def rounds_in_plain_steps(rounds: dict[str, tuple[float, float, float]]):
             said, (right, place), (9, 0), textcoords="offset points", va="center", fontsize=SMALL
         )
     axes.set_yticks(range(len(rounds)), list(rounds))
-    axes.set(ylim=(len(rounds) - 0.5, -0.5), xlim=(0, 1.55 * max(map(max, rounds.values()))))
+    axes.set(ylim=(len(rounds) - 0.5, -0.65), xlim=(0, 1.55 * max(map(max, rounds.values()))))
     axes.set_xlabel("plain steps (diamond: tokens of a round, τ)")
     axes.grid(axis="y", visible=False)
     return fig
