@@ -502,7 +502,7 @@ claims({"by the blue line teacher forcing ends higher": forced[0][-1] > unrolled
 # - Teacher forcing starts higher, and falls: its tenth draft is accepted with chance ⟦forced:.2f⟧.
 # - The training-time test starts a little lower, and **falls far less**: ⟦unrolled:.2f⟧ at the tenth.
 #
-# So a chain of one or two drafts wants teacher forcing. From ⟦ahead_from:words⟧ drafts on the training-time test is ahead, at ten by
+# So a chain of one or two drafts wants teacher forcing. From about ⟦ahead_from:words⟧ drafts on the training-time test is ahead, at ten by
 # ⟦lead:.1f⟧ % more tokens per round.
 #
 # (Both were trained by the package's loss: your `chain_loss` from every place at once.) DSpark needs no such training: it never reads a
