@@ -89,12 +89,21 @@ def test_here_stands_above_the_paper():
     assert sorted(written(fig)) == ["DSpark", "DSpark", "Eagle3", "Eagle3"]
 
 
-def test_passes_stand_on_one_scale():
-    fig = figures.passes_figure(
-        {"forced": ([0.6, 0.7], [0.6, 0.55]), "unrolled": ([0.7, 0.7], [0.7, 0.7])}
-    )
-    assert [axes.get_title() for axes in fig.axes] == ["forced", "unrolled"]
-    assert len({axes.get_ylim() for axes in fig.axes}) == 1
+def test_two_trainings_are_compared_by_the_length_of_the_chain():
+    """Taus of 1.5, 1.75 against 1.4, 1.8: ahead from two passes on."""
+    forced, unrolled = ([0.5, 0.6], [0.5, 0.5]), ([0.4, 0.5], [0.4, 1.0])
+    above, below = figures.passes_figure(forced, unrolled).axes
+    drawn = [line.get_ydata().tolist() for line in above.lines]
+    assert drawn == [forced[0], unrolled[1], forced[1]]
+    found = below.lines[0].get_ydata().tolist()
+    assert found == pytest.approx([100 * (1.4 / 1.5 - 1), 100 * (1.8 / 1.75 - 1)])
+
+
+def test_blocks_over_mtp_are_drawn_with_the_level():
+    gains = {"a": {1: Estimate(3.0, 2.9, 3.1), 8: Estimate(1.2, 1.1, 1.3)}}
+    (axes,) = figures.over_mtp(gains).axes
+    assert axes.containers[0].lines[0].get_ydata().tolist() == [3.0, 1.2]
+    assert list(axes.lines[-1].get_ydata()) == [1, 1]
 
 
 def test_each_pass_reads_the_draft_and_the_output_of_the_pass_before():
@@ -129,6 +138,8 @@ def test_cells_are_drawn_with_the_readers_marks():
     assert "next round" not in asked and "target's" not in asked  # the answer
     right = written(figures.cache_cells(*cells, exercises.survives(*cells)))
     assert right[right.index("next round") + 1 :] == ["target's", "target's", "enters"]
+    dots = figures.cache_cells(*cells, exercises.survives(*cells)).axes[0].lines
+    assert [dot.get_color() for dot in dots] == [figures.CONTEXT] * 2 + [figures.BLOCK] * 2
     wrong = written(figures.cache_cells(*cells, cells[0]))
     assert wrong[wrong.index("next round") + 1 :] == ["target's", "target's", "its own"]
 

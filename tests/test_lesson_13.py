@@ -6,10 +6,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgba
 
 from dspark_lite.course.exercises import lesson_13
 from dspark_lite.course.figures import lesson_13 as figures
-from dspark_lite.course.measure.paced import PacedEngine
 from dspark_lite.course.replication.drift import (
     EVERY,
     WRONG_HEADS,
@@ -20,14 +20,10 @@ from dspark_lite.course.replication.drift import (
     halves,
     throughput_by_head,
 )
-from dspark_lite.course.replication.block_replay import stored_steps
 from dspark_lite.common.errors import RequestError
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
-from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.course.extensions.online_sts import OnlineSTS
-from dspark_lite.serving.requests import StepReport
-from dspark_lite.serving.pipeline import StepEvent, serve
 
 
 @pytest.fixture(autouse=True)
@@ -133,18 +129,6 @@ def test_the_loops_checker_passes_the_loop_and_reminds_of_a_stub(capsys):
     assert len(said) == 3 and "takes the function itself" in said[2]
 
 
-@pytest.mark.parametrize("host", [0.5, 5.9, 6.0, 6.1, 20.0])
-def test_the_lag_is_what_a_clock_says(host):
-    """The newest step whose search ends in time, by going through them."""
-    draft, verify, ahead, step = 2.0, 6.0, 8.0, 40
-    newest = max(
-        s
-        for s in range(step)
-        if s * (draft + verify) + draft + host <= step * (draft + verify) - ahead
-    )
-    assert lesson_13.lag_needed(draft, verify, host, ahead) == step - newest
-
-
 def test_machines_are_counted_by_users_or_by_throughput():
     curve = np.array([[200.0, 200.0], [80.0, 640.0]])
     assert (
@@ -233,55 +217,7 @@ def test_the_wrong_heads_of_the_model_begin_with_the_right_one():
     assert list(fitted) == list(found) and fitted != found
 
 
-# The pace of a device that is not here
-
-
-class Nowhere:
-    """A target that is only asked for its device."""
-
-    device = torch.device("cpu")
-
-
-def test_steps_are_replayed_at_the_pace_that_is_told():
-    reports = [StepReport(requests=2, written={0: [number]}) for number in range(4)]
-    engine, told = PacedEngine(Nowhere, reports, {"verify": 0.01}, stored_steps(2)[0]), []
-    events = serve(engine, CostTable(range(1, 17), [1.0] * 16), told.append)
-    assert [report.written for report in told] == [
-        report.written for report in reports
-    ] and engine.idle
-    assert [
-        event.ended - event.began for event in events if event.part == "verify"
-    ] == pytest.approx([0.01] * 4)
-    begins = [event.began for event in events if event.part == "draft"]
-    assert min(np.diff(begins)) >= 0.01
-
-
 # Figures
-
-
-def lanes(gap):
-    """Six steps of 4 ms with a gap after each, the host in it."""
-    events = []
-    for step in range(6):
-        begin = step * (4 + gap) / 1e3
-        events += [
-            StepEvent("device", "draft", step, begin, begin + 1e-3),
-            StepEvent("device", "verify", step, begin + 1e-3, begin + 4e-3),
-            StepEvent("host", "plan", step, begin + 4e-3, begin + (4 + gap) / 1e3),
-        ]
-    return events
-
-
-def test_two_lanes_are_drawn_on_one_scale_and_say_how_long_they_took():
-    assert figures.typical(lanes(2), 3)[1] == pytest.approx(6e-3)
-    upper, lower = figures.two_lanes(
-        {"in turn": lanes(2), "overlapped": lanes(0)}, 3, "a made device"
-    ).axes
-    assert (upper.get_title(loc="left"), lower.get_title(loc="left")) == (
-        "in turn: 3 steps in 18.0 ms",
-        "overlapped: 3 steps in 12.0 ms",
-    )
-    assert [text.get_text() for text in upper.texts] == ["1", "2", "3"] and len(upper.patches) == 9
 
 
 @pytest.mark.parametrize(("host", "says"), [(2.0, "1.40"), (6.0, "1.83"), (5.0, "2.00")])
@@ -289,24 +225,35 @@ def test_the_model_overlaps_the_shorter_with_the_longer(host, says):
     assert figures.model_lanes(1.0, 4.0, host).get_suptitle() == f"overlapped: {says} times as fast"
 
 
-def test_the_arrow_of_a_search_leads_to_the_deadline_that_it_meets():
-    """Draft 2, verify 6, search 5: it ends at 7, before step s + 1 at 8, and after a deadline at 6."""
-    in_time, late = figures.search_in_time(2.0, 6.0, 5.0, (0.0, 2.0)).axes
-    for axes, lag, deadline in ((in_time, 1, 8.0), (late, 2, 14.0)):
-        assert axes.get_title("left").endswith(f"a lag of {lag}")
-        (arrow,) = (text for text in axes.texts if getattr(text, "arrow_patch", None))
-        assert arrow.xy[0] == deadline and arrow.xyann[0] == 7.0
-        due = [text.get_text() for text in axes.texts if text.get_text().endswith("due")]
-        assert due == [f"s + {step} due" for step in range(1, lag + 1)]
+def test_arrows_end_on_the_draft_of_the_step_that_spends_the_budget():
+    """Draft 1, verify 4, host 2: host 1 ends at 7; step 2 begins then, and step 3, overlapped, at 10."""
+    in_turn, overlapped = figures.model_lanes(1.0, 4.0, 2.0).axes
+    for axes, spent in ((in_turn, 7.5), (overlapped, 10.5)):
+        first, *_ = (text for text in axes.texts if getattr(text, "arrow_patch", None))
+        assert (first.xyann[0], first.xy[0]) == (7.0, spent)
+        alike = [bar for bar in axes.patches if bar.get_facecolor() == to_rgba(figures.ORANGE)]
+        assert {bar.get_x() for bar in alike} == {5.0, spent + 0.5}
+
+
+def test_machines_stop_at_the_wall_and_rounds_say_whether_they_pay():
+    promises = np.array([10.0, 20.0, 30.0])
+    found = [Estimate(20, 18, 22), Estimate(300, 90, np.inf), Estimate(np.inf, np.inf, np.inf)]
+    (axes,) = figures.machines_needed(
+        {"mtp": (promises, found), "dspark": (promises, [Estimate(20, 19, 21)] * 3)},
+        20.0,
+        1000,
+        "a made device",
+    ).axes
+    mtp, dspark, wall = axes.lines
+    assert mtp.get_xdata().tolist() == [10.0, 20.0] and dspark.get_xdata().tolist() == [10, 20, 30]
+    assert wall.get_xdata() == [20.0, 20.0]
+    (axes,) = figures.rounds_in_plain_steps({"pays": (0.5, 1.5, 4.0), "not": (0.5, 1.2, 1.25)}).axes
+    colours = [line.get_color() for line in axes.lines]
+    assert colours == [figures.GREEN, figures.RED]
+    assert [line.get_xdata()[0] for line in axes.lines] == [4.0, 1.25]
 
 
 def test_the_other_figures_draw_what_they_are_given():
-    left, right = figures.padding_by_spacing(
-        {"lagged": {1: 0.0, 8: 0.1}}, {"lagged": {1: 1.1, 8: 1.0}}, 4
-    ).axes
-    assert left.lines[0].get_ydata().tolist() == [0.0, 10.0] and right.lines[
-        0
-    ].get_ydata().tolist() == [1.1, 1.0]
     found = Drift(
         [Point(200, 0, 7.0, 0.02, 0.02, 0.02), Point(400, 1, 5.0, 0.1, 0.03, 0.02)], refits=[400]
     )

@@ -263,9 +263,6 @@ RIGHT = {
         if bounds[:, 0].min() > 0
         else "we cannot tell"
     ),
-    "13 check_lag": lambda draft, verify, host, ahead: next(
-        lag for lag in range(100) if lag * (draft + verify) >= draft + host + ahead
-    ),
     "13 check_machines": lambda curve, users, promise: (
         np.ceil(users * promise / lesson_11.throughput_at(curve, promise))
         if promise <= curve[0, 0]

@@ -53,7 +53,7 @@ KEPT = {
 WITH_ORIGIN = ("calibration.json", "steps.json", "serving.json", "evaluate-dspark.json")
 PRINTED = {
     **dict.fromkeys(("09", "12"), f"{RELEASED['target']} on CPU (1 thread)"),
-    "13": "each the target's own, one after another and overlapped",
+    "13": "one after another",
 }
 
 

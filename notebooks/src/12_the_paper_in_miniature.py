@@ -349,7 +349,7 @@ glue(gates=len(gates))
 #   experiment has taken them away. DFlash's better first draft does not, but with DSpark's losses it would. All claims are in the ledger, beyond the core: of the ⟦measured⟧ that the paper
 #   itself states and that we measured, ⟦replicate⟧ replicate.
 #
-# **Next**: [13, production](13_production.ipynb). What is shipped is not the paper's draft, and a service is more than a decoder.
+# **Next**: [13, production](13_production.ipynb). A service is more than a decoder.
 
 # %%
 show_score("12")

@@ -1,4 +1,4 @@
-"""Checkers of lesson 13: the lag that an engine needs, a loop that overlaps host and device, machines for a promise."""
+"""Checkers of lesson 13: a loop that overlaps host and device, machines for a promise."""
 
 import math
 
@@ -6,88 +6,8 @@ import numpy as np
 
 from ..checkers.checking import Exercise, Comparison, as_function, checker
 from .lesson_11 import frontier_case, throughput_at
-from ..checkers.random_cases import Cases, number, numbers
+from ..checkers.random_cases import Cases, number
 from ..own_decoder.pipeline import RUNS, judge_run
-
-
-def lag_needed(draft, verify, host, ahead):
-    """Return how many steps old the newest confidences are that set a budget in time. A step takes
-    `draft` and then `verify` milliseconds; its confidences are there after the draft, a search
-    takes `host`, and its deadline is `ahead` before the step begins."""
-    return math.ceil((draft + host + ahead) / (draft + verify))
-
-
-TIMES = [
-    (2.0, 6.0, 1.0, 0.0),
-    (2.0, 6.0, 1.0, 8.0),
-    (2.0, 6.0, 5.0, 2.0),
-    (3.0, 5.0, 12.0, 4.0),
-    (2.0, 6.0, 6.0, 0.0),
-]
-
-
-def times_case(generator):
-    """Return times in quarters of a millisecond, so that some fit to the last digit; now and then
-    the deadline is the step's begin."""
-    draft, verify, host = (quarters / 4 for quarters in numbers(generator, 3, 1, 40))
-    return draft, verify, host, number(generator, 0, 3) and number(generator, 1, 40) / 4
-
-
-check_lag = Exercise(
-    lag_needed,
-    Comparison(
-        Cases(TIMES, times_case),
-        {
-            "a lag is a whole number of steps, and rounded down the newest confidences would be there too late: round up.": (
-                lambda draft, verify, host, ahead: math.floor(
-                    (draft + host + ahead) / (draft + verify)
-                ),
-                lambda draft, verify, host, ahead: (draft + host + ahead) / (draft + verify),
-                lambda draft, verify, host, ahead: round((draft + host + ahead) / (draft + verify)),
-            ),
-            "that is one too many: round up, without a further step.": (
-                lambda draft, verify, host, ahead: (
-                    1 + math.floor((draft + host + ahead) / (draft + verify))
-                ),
-                lambda draft, verify, host, ahead: (
-                    1 + math.ceil((draft + host + ahead) / (draft + verify))
-                ),
-            ),
-            "confidences are not there when a step begins: its draft comes first.": lambda draft, verify, host, ahead: (
-                math.ceil((host + ahead) / (draft + verify))
-            ),
-            "the host's search takes time, too.": lambda draft, verify, host, ahead: math.ceil(
-                (draft + ahead) / (draft + verify)
-            ),
-            "the deadline is `ahead` before the step begins; that is time that the search has not.": lambda draft, verify, host, ahead: (
-                math.ceil((draft + host) / (draft + verify))
-            ),
-            "an earlier deadline makes budgets older: `ahead` is added to what the search needs, not taken off.": tuple(
-                lambda draft, verify, host, ahead, whole=whole: whole(
-                    (draft + host - ahead) / (draft + verify)
-                )
-                for whole in (
-                    math.ceil,
-                    math.floor,
-                    float,
-                    lambda steps: max(1, math.ceil(steps)),
-                    lambda steps: 1 + math.floor(steps),
-                )
-            ),
-            "a budget needs a step at least: that is one too few.": lambda draft, verify, host, ahead: (
-                math.ceil((draft + host + ahead) / (draft + verify)) - 1
-            ),
-            "confidences need no verification: they are there after the draft.": lambda draft, verify, host, ahead: (
-                math.ceil((draft + verify + host + ahead) / (draft + verify))
-            ),
-            "from one step's begin to the next a draft and a verification pass; divide by both.": lambda draft, verify, host, ahead: (
-                math.ceil((draft + host + ahead) / verify)
-            ),
-        },
-        "confidences of step s are there at s * (draft + verify) + draft; the search ends `host` later; the deadline of step t is "
-        "t * (draft + verify) - ahead.",
-    ),
-)
 
 
 def pipelined(device, host, steps):

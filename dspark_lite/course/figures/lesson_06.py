@@ -2,21 +2,28 @@
 
 import numpy as np
 
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.names import DRAFTER_LABELS
 from .lesson_04 import BLOCK, CONTEXT
 from .style import (
     BLACK,
+    BLUE,
+    DARK,
+    GREEN,
     GREY,
     MEDIUM,
+    ORANGE,
     PALE,
     REJECTED,
     SMALL,
-    drafter_style,
+    draw_estimates,
     draw_positions,
+    drafter_style,
     figure,
     hollow,
     label_ends,
     last_point,
+    log_ticks,
     measured_on,
     write,
 )
@@ -30,7 +37,7 @@ from .token_boxes import (
 
 def wiring():
     """Draw three passes of a chain, column by column: the token and the feature that each reads, its output, and its draft. Each
-    output is the next pass's feature; all passes attend to the cached pairs."""
+    output is the next pass's feature; a pass attends to the cached pairs and to those of the passes before it."""
     fig, axes = inch_canvas(5.72, 3.45)
     wide, half = 1.4, 0.66  # inches of a pass, and of a box in its pair
     draft, output, run, reads, names = -0.25, -1.05, -1.85, -2.85, -3.3
@@ -52,6 +59,9 @@ def wiring():
         arrow(axes, (left, reads + 0.25), (left, run - 0.21), face)
         arrow(axes, (right, reads + 0.25), (right, run - 0.21), GREY)
         arrow(axes, (x, under), (x, run - 0.21), GREY)
+        if k:
+            earlier = "+ pair 1" if k == 1 else f"+ pairs 1, {k}"
+            write(axes, x, under - 0.14, earlier, colour=DARK)
         arrow(axes, (x, run + 0.21), (x, output - 0.21), GREY)
         arrow(axes, (x, output + 0.21), (x, draft - 0.21), GREY)
         axes.text(x + 0.08, (draft + output) / 2, "LM head", va="center", fontsize=SMALL)
@@ -67,8 +77,8 @@ def wiring():
 def cache_cells(in_text: list[bool], gamma: int, stays: list[bool] | None = None):
     """Draw the cells of a chain's cache after a round with `gamma` passes, one per pair: whether its token is in the text.
 
-    With `stays`, two rows more show whose feature the pair had, and what of the cells the next round finds, with the accepted drafts
-    that are entered anew.
+    With `stays`, a dot under each cell shows whose feature the pair had, blue for the target's, orange for the drafter's own; the next
+    row shows what of the cells the next round finds, with the accepted drafts that are entered anew.
     """
     cached = len(in_text) - gamma
     names = ["text's"] * cached + ["anchor's"] + [f"draft {k}'s" for k in range(1, gamma)]
@@ -82,7 +92,7 @@ def cache_cells(in_text: list[bool], gamma: int, stays: list[bool] | None = None
     if stays is not None:
         features = [targets if place <= cached else own for place in range(len(in_text))]
         entered = {True: ("enters", CONTEXT, "white"), False: None}
-        rows["feature in\nthe pair"] = features
+        rows["feature in\nthe pair"] = [("", feature[1], "") for feature in features]
         rows["next round"] = [
             feature if kept else entered[in_text[k] and feature == own]
             for k, (kept, feature) in enumerate(zip(stays, features))
@@ -99,6 +109,9 @@ def cache_cells(in_text: list[bool], gamma: int, stays: list[bool] | None = None
                 continue
             text, face, letters = cell
             left = label + wide * k + 0.03
+            if not text:
+                axes.plot(left + wide / 2 - 0.03, y, "o", color=face, markersize=9)
+                continue
             rounded_box(axes, left, y, wide - 0.06, 0.32, face, GREY, corner=0.06, lw=1)
             write(axes, left + wide / 2 - 0.03, y, text, colour=letters)
     return fig
@@ -161,30 +174,65 @@ def here_and_paper(here: dict, paper: dict, domain: str):
     return fig
 
 
-def passes_figure(curves: dict[str, tuple[list, list]]):
-    """Draw chance of acceptance by pass of two trainings, {title: (with the target's features, with its own output)}, on one
-    scale."""
-    fig, panels = figure(len(curves), width=3.0, height=3.0, sharey=True)
-    for axes, (title, (given, own)) in zip(panels, curves.items()):
-        axes.plot(range(1, len(given) + 1), given, color=CONTEXT, marker="s", linestyle="--")
-        axes.plot(range(1, len(own) + 1), own, color=BLOCK, marker="o")
-        axes.set(xlabel="pass", xticks=range(1, len(own) + 1), ylim=(0.45, 0.75))
-        axes.set_title(title)
-        for line, (text, colour) in enumerate(
-            (
-                ("reads the target's features", CONTEXT),
-                ("reads its own output", BLOCK),
-            )
-        ):
-            axes.text(
-                0.05,
-                0.15 - 0.08 * line,
-                text,
-                transform=axes.transAxes,
-                fontsize=SMALL,
-                color=colour,
-            )
-    panels[0].set_ylabel("chance of acceptance, measured")
+def passes_figure(forced: tuple[list, list], unrolled: tuple[list, list]):
+    """Draw two trainings, each (chances of acceptance by pass with the target's features, with its own output). Above the chances, of
+    teacher forcing both, of the training-time test with its own output. Below by how many per cent the training-time test commits
+    more tokens per round, by the length of the chain."""
+    fig, (above, below) = figure(rows=2, height=2.5)
+    passes = range(1, len(forced[0]) + 1)
+    lines = (
+        (forced[0], CONTEXT, "--", "teacher forcing,\nthe target's features", (0, 6), "bottom"),
+        (unrolled[1], GREEN, "-", "training-time test,\nits own output", (0, -6), "top"),
+        (forced[1], BLOCK, "-", "teacher forcing,\nits own output", (-4, -4), "top"),
+    )
+    for chances, colour, line, label, shift, side in lines:
+        above.plot(passes, chances, color=colour, linestyle=line, marker="o", markersize=4)
+        above.annotate(
+            label,
+            (passes[-1], chances[-1]),
+            shift,
+            textcoords="offset points",
+            ha="right",
+            va=side,
+            fontsize=SMALL,
+            color=colour,
+        )
+    low, high = min(forced[1]), max(*forced[0], *unrolled[0])
+    above.set(xlabel="pass", ylabel="chance of acceptance", ylim=(low - 0.06, high + 0.06))
+    above.set_title("Chance of acceptance")
+    below.plot(passes, lead_by_length(forced[1], unrolled[1]), color=GREEN, marker="o")
+    below.axhline(0, color=BLACK, linewidth=0.8)
+    below.set(xlabel="passes of a chain", ylabel="more tokens per round (%)")
+    below.set_title("Training-time test over teacher forcing")
+    for axes in (above, below):
+        axes.set_xticks(passes)
+    return fig
+
+
+def lead_by_length(forced: list[float], unrolled: list[float]) -> np.ndarray:
+    """Return by how many per cent tau is larger after the training-time test, for chains of 1 to n passes, from chances by pass."""
+    ours, theirs = (1 + np.cumsum(np.cumprod(chances)) for chances in (unrolled, forced))
+    return 100 * (ours / theirs - 1)
+
+
+def over_mtp(gains: dict[str, dict[int, Estimate]]):
+    """Draw how many times as many tokens per second blocks write as MTP-1, {machine: {requests: Estimate}}, and where the two are
+    level."""
+    fig, axes = figure()
+    colours = dict(zip(gains, (BLUE, ORANGE, GREY)))
+    ends = []
+    for name, by_load in gains.items():
+        style = {"color": colours[name], "marker": "o"}
+        draw_estimates(axes, list(by_load), list(by_load.values()), style)
+        last = max(by_load)
+        ends.append((last, by_load[last].value, name, colours[name]))
+    axes.axhline(1, color=BLACK, linewidth=1, linestyle="--")
+    axes.annotate("level with MTP-1", (1, 1), (0, -11), textcoords="offset points", fontsize=SMALL)
+    axes.set(ylim=(0.6, None), ylabel="tokens per second over MTP-1's")
+    log_ticks(
+        axes, sorted({load for by_load in gains.values() for load in by_load}), "requests under way"
+    )
+    label_ends(axes, ends)
     return fig
 
 

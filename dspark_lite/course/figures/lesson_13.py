@@ -1,10 +1,6 @@
-"""Figures of lesson 13: two lanes one after another and overlapped, a search and its deadline, padding by bucket, drift, wrong heads."""
-
-from math import ceil
+"""Figures of lesson 13: two lanes one after another and overlapped, drift, wrong heads, machines for a promise, rounds in plain steps."""
 
 import numpy as np
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from dspark_lite.course.estimates import Estimate
 from ..measure.production import mean_length
@@ -16,198 +12,129 @@ from .style import (
     MEDIUM,
     ORANGE,
     PURPLE,
+    RED,
     SKY,
     SMALL,
-    TINY,
     WINE,
     YELLOW,
     domain_style,
     draw_estimates,
+    drafter_style,
     figure,
-    log_ticks,
     measured_on,
-    policy_style,
     write,
 )
 from .token_boxes import arrow
 
-PALE_PURPLE = "#EBCBDD"  # the host's other work
-LANE_COLOURS = {
-    "prefill": GREY,
-    "draft": SKY,
-    "schedule": YELLOW,
-    "verify": BLUE,
-    "commit": GREEN,
-    "plan": PURPLE,
-    "deliver": PALE_PURPLE,
-}
 LANES = {"device": 1.0, "host": 0.0}
-
-
-def typical(events: list, steps: int) -> tuple[int, float]:
-    """Return the first step of the run of `steps` steps that takes the median time, and the seconds of a step in it, from the
-    events of serving/pipeline.py. A moment when the machine was busy does not count."""
-    begins = {}
-    for event in events:
-        if event.lane == "device":
-            begins.setdefault(event.step, event.began)
-    begins = np.array([begins[step] for step in sorted(begins)])
-    took = begins[steps:] - begins[:-steps]
-    first = int(np.abs(took - np.median(took)).argmin())
-    return first, float(took[first]) / steps
-
-
-def two_lanes(runs: dict[str, list], steps: int, device: str):
-    """Draw the work of device and host in a typical run of `steps` steps, a panel a run {title: events of serving/pipeline.py},
-    on one scale. A number beside the host's work names the step of its text; 0 is the step before the first. Bars end at the
-    first and at the last moment of the run."""
-    fig, panels = figure(
-        1, len(runs), width=9.2, height=1.15 + 0.7 / len(runs), sharex=True, squeeze=False
-    )
-    for axes, (title, events) in zip(panels[:, 0], runs.items()):
-        first, _ = typical(events, steps)
-        start, end = (
-            min(event.began for event in events if event.lane == "device" and event.step == step)
-            for step in (first, first + steps)
-        )
-        for event in events:
-            left, right = (
-                1e3 * (min(max(moment, start), end) - start)
-                for moment in (event.began, event.ended)
-            )
-            width = right - left
-            if width > 1e-6:  # else it lies outside, or took no time
-                axes.barh(LANES[event.lane], width, 0.62, left=left, color=LANE_COLOURS[event.part])
-                if event.part == "verify":
-                    write(
-                        axes,
-                        left + width / 2,
-                        LANES["device"],
-                        str(event.step - first + 1),
-                        colour="white",
-                    )
-                elif event.part == "deliver" and event.began >= start and event.ended <= end:
-                    axes.annotate(
-                        str(event.step - first + 1),
-                        (left + width, LANES["host"]),
-                        (3, 0),
-                        textcoords="offset points",
-                        va="center",
-                        fontsize=SMALL,
-                    )
-        axes.axvline(1e3 * (end - start), color=BLACK, linewidth=1)
-        axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5))
-        axes.set_title(f"{title}: {steps} steps in {1e3 * (end - start):.1f} ms", loc="left")
-        axes.grid(axis="y", visible=False)
-    panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
-    labels = {"plan": "plan (search a budget)", "deliver": "deliver (work on the text)"}
-    handles = [
-        Patch(color=colour, label=labels.get(part, part))
-        for part, colour in LANE_COLOURS.items()
-        if part not in ("prefill", "schedule", "commit")
-    ]
-    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-    measured_on(panels[-1, 0], device)
-    return fig
+STEP, FOLLOWED = (SKY, BLUE), (YELLOW, ORANGE)  # draft and verification of a step
 
 
 def model_lanes(draft: float, verify: float, host: float, modes: tuple[bool, ...] = (False, True)):
     """Draw two lanes of a made-up engine, times in milliseconds, a panel for each of `modes`: one after another (False) and
     overlapped (True). A bar of the host has the number of the step whose confidences it works on; arrows lead to the step that
-    uses its budget."""
-    fig, panels = figure(
-        1, len(modes), width=9.2, height=1.55 if len(modes) > 1 else 1.9, sharex=True, squeeze=False
-    )
-    steps, whole, took = 5, draft + verify, []
+    spends its budget. Host 1 and the step that spends its budget have one colour."""
+    fig, panels = figure(1, len(modes), width=5.2, height=1.5, sharex=True, squeeze=False)
+    steps, whole, took = 4, draft + verify, []
     for axes, overlapped in zip(panels[:, 0], modes):
         lag = 2 if overlapped else 1
         starts, free = [0.0], 0.0  # of the device's steps; when the host is free
         ready = {}  # step: when the host has found the budget that its confidences give
         for step in range(steps):
             begin = starts[step]
-            for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
-                axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
-            write(axes, begin + draft + verify / 2, 1, str(step + 1), colour="white")
+            light, full = FOLLOWED if step == lag else STEP
+            axes.barh(1, draft, 0.62, left=begin, color=light)
+            axes.barh(1, verify, 0.62, left=begin + draft, color=full)
+            letters = BLACK if step == lag else "white"
+            write(axes, begin + draft + verify / 2, 1, f"step {step + 1}", colour=letters)
             at = max(free, begin + whole)
-            axes.barh(0, host, 0.62, left=at, color=PURPLE, edgecolor="white", linewidth=0.8)
-            write(axes, at + host / 2, 0, str(step + 1), colour="white")
+            colour = PURPLE if step else ORANGE
+            axes.barh(0, host, 0.62, left=at, color=colour, edgecolor="white", linewidth=0.8)
+            write(axes, at + host / 2, 0, str(step + 1))
             free = ready[step] = at + host
             waits = ready[step + 1 - lag] if step + 1 >= lag else 0.0
             starts.append(max(begin + whole, waits))
         for step in range(steps - lag):
-            arrow(axes, (ready[step], 0.32), (starts[step + lag], 0.68), BLACK)
+            spent = starts[step + lag] + draft / 2
+            arrow(axes, (ready[step], 0.32), (spent, 0.68), GREY if step else BLACK)
         took.append(starts[-1] - starts[-2])
-        label = (
-            "overlapped, budgets two steps old"
-            if overlapped
-            else "one after another, budgets one step old"
-        )
-        axes.set_title(f"modelled, {label}: {took[-1]:.1f} ms a step", loc="left")
+        label = "overlapped" if overlapped else "one after another"
+        axes.set_title(f"{label}: {took[-1]:.1f} ms a step (modelled)", loc="left")
         axes.set(
             yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.5), xlim=(0, None)
         )
         axes.grid(axis="y", visible=False)
     panels[-1, 0].set_xlabel("milliseconds")
-    handles = [
-        Patch(color=LANE_COLOURS[part], label=label)
-        for part, label in (
-            ("draft", "draft"),
-            ("verify", "verify"),
-            ("plan", "host, on what the step of this number has left"),
-        )
-    ]
-    handles.append(
-        Line2D([], [], color=BLACK, label="arrow: from a budget to the step that spends it")
-    )
-    fig.legend(handles=handles, loc="outside lower center", ncols=4)
     if modes == (False, True):
         fig.suptitle(f"overlapped: {took[0] / took[1]:.2f} times as fast")
     return fig
 
 
-def search_in_time(draft: float, verify: float, host: float, aheads: tuple[float, ...]):
-    """Draw an engine whose host reads a step's confidences when its draft is done, times in milliseconds, a panel for each of
-    `aheads`: when the search ends, by when the next steps' sizes must be known, and the first of these deadlines that it meets."""
-    fig, panels = figure(1, len(aheads), width=5.8, height=1.6, sharex=True, squeeze=False)
-    whole, ends = draft + verify, draft + host
-    for axes, ahead in zip(panels[:, 0], aheads):
-        lag = ceil((ends + ahead) / whole)
-        for step in range(lag + 2):
-            begin = step * whole
-            for name, left, width in (("draft", begin, draft), ("verify", begin + draft, verify)):
-                axes.barh(1, width, 0.62, left=left, color=LANE_COLOURS[name])
-            label = f"s + {step}" if step else "s"
-            write(axes, begin + draft + verify / 2, 1, label, colour="white")
-        axes.barh(0, host, 0.62, left=draft, color=PURPLE)
-        write(axes, draft + host / 2, 0, "search")
-        for step in range(1, lag + 1):
-            due = step * whole - ahead
-            axes.vlines(due, -0.5, 1.45, color=BLACK, linestyle="--", linewidth=1.4, zorder=0)
-            write(axes, due, 1.68, f"s + {step} due", colour=BLACK, size=TINY)
-        arrow(axes, (ends, 0.0), (lag * whole - ahead, 0.0), BLACK)
-        axes.set(yticks=list(LANES.values()), yticklabels=list(LANES), ylim=(-0.5, 1.9))
-        axes.set_title(f"modelled, ahead = {ahead:g}: a lag of {lag}", loc="left")
-        axes.grid(visible=False)
-    panels[-1, 0].set(xlabel="milliseconds", xlim=(0, None))
+def machines_needed(
+    curves: dict[str, tuple[np.ndarray, list[Estimate]]], wall: float, users: int, device: str
+):
+    """Draw how many machines give `users` users a promised speed, {drafter: (promises [n], machines)}, with bands; inf, in a value or at
+    a band's upper end, leaves the panel. `wall` is the fastest speed that MTP-1 gives."""
+    fig, axes = figure()
+    most = 1.5 * users
+    for name, (promises, found) in curves.items():
+        style = drafter_style(name)
+        drawn = [one for one in found if np.isfinite(one.value)]
+        across, colour = promises[: len(drawn)], style["color"]
+        low, high = ([min(getattr(one, end), most) for one in drawn] for end in ("low", "high"))
+        axes.fill_between(across, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(across, [one.value for one in drawn], **style, markevery=2)
+        label, shift, side = style["label"], (0, -20), "right"
+        place = (across[-1], drawn[-1].value)
+        if across[-1] <= wall:
+            place, shift = (across[len(drawn) // 2], drawn[len(drawn) // 2].value), (-8, 6)
+        axes.annotate(
+            label,
+            place,
+            shift,
+            textcoords="offset points",
+            ha=side,
+            fontsize=MEDIUM,
+            color=colour,
+        )
+    axes.axvline(wall, color=WINE, linewidth=1, linestyle=":")
+    axes.annotate(
+        "MTP-1's fastest",
+        (wall, 12),
+        (4, 0),
+        textcoords="offset points",
+        fontsize=SMALL,
+        color=WINE,
+    )
+    axes.set(yscale="log", ylim=(10, most), xlabel="promised speed of a user (tokens/s)")
+    axes.set_yticks([10, 30, 100, 300, 1000], [10, 30, 100, 300, "1,000"])
+    axes.minorticks_off()
+    axes.set_ylabel(f"machines for {users:,} users")
+    measured_on(axes, device)
     return fig
 
 
-def padding_by_spacing(
-    shares: dict[str, dict[int, float]], speeds: dict[str, dict[int, float]], requests: int
-):
-    """Draw the share of padding in a pass (left) and the throughput over that of whole blocks on passes of every size (right),
-    {policy: {spacing: value}}, by the tokens between two captured sizes."""
-    fig, (left, right) = figure(2, width=4.4, height=3.0)
-    for name, values in shares.items():
-        left.plot(list(values), 100 * np.array(list(values.values())), **policy_style(name))
-        right.plot(list(speeds[name]), list(speeds[name].values()), **policy_style(name))
-    for axes in (left, right):
-        log_ticks(axes, values, "tokens between two captured sizes")
-    left.set(ylabel="padding (% of the pass)")
-    left.set_title("The lagged budget pads nothing")
-    right.set(ylabel="throughput over whole blocks'")
-    right.set_title(f"padding costs throughput ({requests} requests)")
-    left.legend()
+def rounds_in_plain_steps(rounds: dict[str, tuple[float, float, float]]):
+    """Draw rounds as bars in plain steps, {name: (draft, verify, tokens per round)}: a diamond marks the tokens, green where they
+    are more than the plain steps of the round, else red."""
+    fig, axes = figure(width=5.2, height=0.6 + 0.62 * len(rounds))
+    for place, (draft, verify, tokens) in enumerate(rounds.values()):
+        axes.barh(place, draft, 0.5, color=SKY)
+        axes.barh(place, verify, 0.5, left=draft, color=BLUE)
+        if not place:
+            for left, part, hue in ((0, "draft", SKY), (draft + 0.1, "verify", BLUE)):
+                axes.text(left, place - 0.42, part, va="center", fontsize=SMALL, color=hue)
+        colour = GREEN if tokens > draft + verify else RED
+        axes.plot(tokens, place, marker="D", markersize=8, color=colour, markeredgecolor="white")
+        said = f"τ = {tokens:.2f}, round {draft + verify:.1f}"
+        right = max(tokens, draft + verify)
+        axes.annotate(
+            said, (right, place), (9, 0), textcoords="offset points", va="center", fontsize=SMALL
+        )
+    axes.set_yticks(range(len(rounds)), list(rounds))
+    axes.set(ylim=(len(rounds) - 0.5, -0.65), xlim=(0, 1.55 * max(map(max, rounds.values()))))
+    axes.set_xlabel("plain steps (diamond: tokens of a round, τ)")
+    axes.grid(axis="y", visible=False)
     return fig
 
 

@@ -134,7 +134,7 @@ claims({"at equal numbers of verified tokens the tree is not ahead, and a large 
 # %% [markdown]
 # **At equal numbers of verified tokens the tree is not ahead.** A branch is paid with depth, and this drafter's chain often holds to its end. Only
 # with more places than a block has does a tree bring what no chain of seven can: with ⟦most⟧ nodes a greedy round is
-# ⟦large:.0f⟧ % longer. Its places are paid like a chain's, and lesson 13's table says up to which batch they are nearly free. So trees are for one
+# ⟦large:.0f⟧ % longer. Its places are paid like a chain's, and [a table](../../docs/production.md#where-a-draft-stops-being-free) says up to which batch they are nearly free. So trees are for one
 # user and an idle device, schedulers for many and a busy one. At temperature 1 the rule has its price, too: it does not use the draft's own
 # draws, and a place is worth what the target's draw hits.
 #

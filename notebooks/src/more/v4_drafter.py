@@ -8,7 +8,7 @@
 # %% [markdown] tags=["header"] minutes=30 difficulty="medium"
 # # The V4 draft in miniature
 #
-# [Lesson 13](../13_production.ipynb) says what DeepSeek ships with V4: a DSpark of three layers with experts, hyper-connections and a
+# [A table](../../docs/production.md#what-is-shipped-is-not-the-papers-draft) says what DeepSeek ships with V4: a DSpark of three layers with experts, hyper-connections and a
 # window. Here each part stands on one screen, is checked against a second way to compute it, and is put into a drafter that trains in
 # minutes.
 #

@@ -4,13 +4,6 @@ import numpy as np
 import torch
 
 
-def check_lag(generator):
-    """Return times in quarters of a millisecond, exact in binary, so that fits to the last digit
-    occur."""
-    drawn = torch.randint(1, 40, (30, 4), generator=generator).double() / 4
-    return [[tuple(times) for times in drawn.tolist()]]
-
-
 def check_machines(generator):
     """Return frontiers whose speeds fall while throughput rises; promises that one machine keeps
     and some that none does."""
