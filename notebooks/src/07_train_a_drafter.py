@@ -102,7 +102,8 @@ assert torch.allclose(acceptance(p, q), 1 - (p - q).abs().sum(-1) / 2)
 # - L1: the right token lacks $1 - q$, the others together have $1 - q$ too much: $2(1 - q)$.
 # - Cross-entropy with the text: $-\log q$.
 #
-# Training moves logits. A loss *pulls* at the right token's logit as hard as it falls when this logit rises a little.
+# Training moves logits. How hard a loss *pulls* on a logit is the size of its gradient there: how much the loss falls when the logit rises
+# a little.
 
 # %%
 pull = bet("07 which pulls harder")
@@ -614,14 +615,14 @@ claims({"in the mean of the domains the head alone brings tokens": gain.low > 0,
 #
 # **Two small matrices, trained by you for ⟦head_steps⟧ steps, bring ⟦head_gain:.2f⟧ tokens per round more** in the mean of the domains (95 %
 # interval over answers: ⟦head_low:.2f⟧ to ⟦head_high:.2f⟧; one training), nearly all on code. Where slots are drawn independently they
-# collide, and one look back helps. On chat, where they collide most, it brings nothing after so few steps, and we do not know why. The
+# collide, and one look back helps. On chat, where they collide most, it shows no gain after so few steps, and we do not know why. The
 # lab's DSpark is ahead there, too: its head learned together with its backbone, and for longer.
 #
 # </details>
 #
 # ## The race
 #
-# Your head has a lane of its own, on DFlash.
+# Your head has a lane of its own, on DFlash: longer rounds than DFlash alone, at nearly its price. The lab's DSpark stays ahead of both.
 
 # %% tags=["answer"]
 from dspark_lite.course.race import race
@@ -723,8 +724,8 @@ claims({"most refusals at digits are on math": at_digits["math"] > 2 * max(found
         "but as many as the digits of the text explain": 0.7 < at_digits["math"] / by_chance["math"] < 1.4})
 
 # %% [markdown]
-# Refusals at digits are frequent on math, and rare elsewhere. Is math refused at its digits, then? No: a third of its text is digits, and
-# on these few answers they are refused about as often as any other token. *A count of mistakes needs the count of chances.*
+# Refusals at digits are frequent on math, and rare elsewhere. Is math refused at its digits, then? A third of its text is digits, too,
+# and three answers cannot tell whether digits are refused more often than other tokens. *A count of mistakes needs the count of chances.*
 #
 # ### ★ Training in the large
 #

@@ -10,7 +10,8 @@
 #
 # In September 2026 [a test](../docs/references.md#vllm-kernels) of vLLM's kernels (programs for single operations) reported 1.08 tokens per
 # round with the DSpark that DeepSeek had released, where 3.99 were expected. One token of each round is the target's own, so almost no
-# draft was accepted. No kernel had raised an error. Here you find a mistake that those kernels contained, by looking at a few tensors.
+# draft was accepted. No kernel had raised an error. Here you find a mistake that those kernels contained, by looking at a few tensors. On our
+# tiny DSpark the same line costs next to nothing, which is worse: no count would have told you.
 #
 # **After this lesson you can**
 # - read a checkpoint's files, and say what of a drafter must fit its target
@@ -159,8 +160,8 @@ picture = figures.layout_picture()
 # 4. *Mask for the anchor*: no hidden state of the block knows the newest token.
 #
 # Our tiny DSpark plays two rounds, as it is and with each mistake. We compare three tensors: the *taps*, the first *block*'s hidden
-# states, and the *second block*'s. A block's hidden states are those that its drafts are read from, in draft order, so a wrong reading
-# shows here, too. Where does each mistake show first?
+# states, and the *second block*'s. We list hidden states in the order in which drafts are read from them, so reading the wrong slot shows
+# here, too. Where does each mistake show first?
 
 # %% tags=["folded"]
 # @title Two rounds with each of the four mistakes
@@ -672,8 +673,8 @@ claims({"the public notebook is slower than predicted for a T4": speeds["dspark"
         "its small LM is slower than plain decoding": speeds["small_lm"] < speeds["plain"]})
 
 # %% [markdown]
-# The public notebook is slower than predicted even for a T4. Its plain decoding is slower still than its DSpark speed would lead one to
-# expect: by lesson 03 a speed-up is at most $\tau$, so ⟦public_speedup:.2f⟧ overstates the gain. Yours, of one prompt per domain, is rough. `dspark_lite.generate(..., prepare=dspark_lite.fast_path)` records the operations once and
+# The public notebook is slower than predicted even for a T4. A speed-up cannot exceed $\tau$ (lesson 03), yet it reports
+# ⟦public_speedup:.2f⟧ times: something else must have slowed its plain run. Yours, of one prompt per domain, is rough. `dspark_lite.generate(..., prepare=dspark_lite.fast_path)` records the operations once and
 # replays them with one start, as serving engines do.
 #
 # The same notebook also drafts with a ready-made small model, Qwen3-0.6B. It commits ⟦small_shortest:.2f⟧ to ⟦small_longest:.2f⟧ tokens
