@@ -627,14 +627,14 @@ claims({"on the H100 the long block writes about twice as much": abs(over_mtp["H
 # <details><summary>After your bet</summary>
 #
 # On the H100 blocks of seven write ⟦long_block:.2f⟧ times as many tokens per second as MTP-1; on this CPU, where a step's time nearly
-# follows the tokens, ⟦level:.2f⟧ times.
+# follows the tokens, ⟦level:.2f⟧ times. With few requests a single draft is timid. As a machine fills, the lines fall towards level; none of
+# ours goes below.
 #
 # </details>
 #
 # **The rule: a round with a block of seven commits three times as many tokens as one with a single draft, so it wins unless its step takes
-# three times as long.** With few requests a single draft is timid. As a machine fills, the lines fall towards level; none of ours goes
-# below. On DeepSeek's machines, the paper says, fixed drafts of three or five tokens (MTP-3, MTP-5) lowered the total throughput under high
-# load: there one draft was wise, until DSpark took its place (section 5.4).
+# three times as long.** On DeepSeek's machines, the paper says, fixed drafts of three or five tokens (MTP-3, MTP-5) lowered the total
+# throughput under high load: there one draft was wise, until DSpark took its place (section 5.4).
 #
 # DSpark need not choose: it drafts long, and cuts as the machine fills.
 #
