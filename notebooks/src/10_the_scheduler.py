@@ -201,9 +201,9 @@ claims({"X1, X2 and Y1 are admitted, then Y2 would be next": order.tolist()[:4] 
 # </details>
 #
 # In motion, for four recorded requests. A step lasts ⟦machine⟧ + $B$ milliseconds, so each draft adds one millisecond. A dot is $\theta$
-# after one draft more. At the end the step brings ⟦end_ms:.3f⟧ tokens in a mean millisecond. The last draft that went in,
-# *⟦last⟧* in row three, cost one millisecond and brought ⟦last_alive:.2f⟧, just above that mean, so it lifted it. Next in the queue is
-# the sixth draft of row one, the pale *⟦next⟧* in the orange frame, with ⟦next_alive:.2f⟧: less than the mean, so it would pull $\theta$ down
+# after one draft more. At the end the step brings ⟦end_ms:.3f⟧ tokens in a mean millisecond. The last draft that went in is
+# *⟦last⟧* in row three: one millisecond for ⟦last_alive:.2f⟧ tokens. Until then the step had brought a little less per millisecond, so the mean
+# rose. Next in the queue is the sixth draft of row one, the pale *⟦next⟧* in the orange frame, with ⟦next_alive:.2f⟧: less than the mean, so it would pull $\theta$ down
 # (the hollow ring). **A draft goes in if it brings more for its time than the step brings so far.**
 
 # %%
@@ -472,12 +472,12 @@ from dspark_lite.course.replication import machine_results
 machines = {figures.machine_label(machine): machine for name, machine in machine_results.machines().items()
             if name in (machine_results.CPU, "H100", "DeepSeek-V4-Flash, at most")}
 price, shared = {}, {}  # n and F of each machine
-print(f"{'':27}   fixed, full (ms)   a token (ms)   free tokens      F      n")
+print(f"{'':27}   a token (ms)   free tokens      F      n")
 for label, machine in machines.items():
     step = machine.step("dspark")
     fixed, request, token = step.line(256, 256 * (gamma + 1))  # on a full machine
     shared[label], price[label] = fixed / token, request / token
-    print(f"{label:27}   {1e3 * fixed:16.1f}   {1e3 * token:12.4f}   {step.verify.free:11.0f}   {shared[label]:4.0f}   {price[label]:4.1f}")
+    print(f"{label:27}   {1e3 * token:12.4f}   {step.verify.free:11.0f}   {shared[label]:4.0f}   {price[label]:4.1f}")
 cpu, h100, v4 = machines
 glue(free=machines[h100].step("dspark").verify.free)
 

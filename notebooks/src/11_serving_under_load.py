@@ -351,7 +351,7 @@ claims({"every text of the engine is plain decoding's": set(board.texts().values
 
 # %% [markdown]
 # Six requests have shared four seats, at temperature 0, where lossless means the same tokens: every text is plain decoding's, ties in
-# rounding aside. That is a lossless serving engine. The texts are real, the clock is not this computer's: we count what each step did, and
+# rounding aside. So mask and caches are right; that sampled texts are exact, too, lesson 14's judge shows by enumeration. The texts are real, the clock is not this computer's: we count what each step did, and
 # charge what lesson 10's H100 would take for so many copies of it: four seats × ⟦copies⟧ = 256 requests. (*a round*: tokens that a step
 # commits for a request, in these six texts.)
 #
@@ -507,8 +507,8 @@ claims({"whole blocks on the full server lie below the line": means[busy][whole 
 # Roughly, $R$ requests that verify $t$ tokens take $⟦fixed:.0f⟧ + ⟦per_request:.1f⟧\,R + ⟦per_token:.2f⟧\,t$ milliseconds. A request costs about as
 # much as five tokens, and half of that is its drafting. **A scheduler shortens what is verified, after the draft has been paid for.**
 #
-# (At the arrow the mark says ⟦in_figure:.0f⟧ ms, the table above ⟦in_table:.0f⟧ for what is the same step: two parts of one recording, whose 95 %
-# intervals overlap.)
+# (The same step was timed twice, in two parts of one recording: ⟦in_table:.0f⟧ ms in the table, ⟦in_figure:.0f⟧ at the arrow. So trust these
+# times to some 15 %.)
 #
 # ### Exercise 5 · The seventh draft (code)
 # *10 minutes · medium · core.*
@@ -866,7 +866,7 @@ if lab_confidence:
 # cutting drafts saves more. Exercise 6 asks which length is best.
 #
 # What a block's *last* drafts cost we measured twice, and do not know: once a step with all seven took ⟦last_free:.2f⟧ times as long as one with
-# five, once ⟦last_dear:.2f⟧ times. Lesson 13 meets both.
+# five, once ⟦last_dear:.2f⟧ times. Lesson 13 replays the first.
 #
 # </details>
 #
@@ -890,8 +890,7 @@ if lab_confidence:
 # ### ★ Move the load
 #
 # On the left are the frontiers, measured (marks) and from a model of the engine (lines: its measured costs, recorded blocks); the ring
-# is where the slider puts the server. At heavy load the model is kinder to DSpark than the measurement: it has costs in which a block's last
-# drafts are free. On the right is one step. With one request under way, how many drafts does it get? With 24, does any get none? What does
+# is where the slider puts the server. At heavy load the model flatters DSpark, because it charges nothing for a block's last drafts. On the right is one step. With one request under way, how many drafts does it get? With 24, does any get none? What does
 # *DSpark, whole block* do to the ring?
 #
 # <details><summary>Answer</summary>

@@ -175,7 +175,7 @@ claims({"every version writes plain decoding's texts": set(board.texts().values(
 # ⟦overlap_gain:.0f⟧ % more tokens per second. (Texts are real, seconds are modelled, and the model hides all of the host's work.)
 #
 # With the host hidden, a request's fixed cost falls from ⟦n:.0f⟧ tokens' worth of time (lesson 10's $n$) to about ⟦n_hidden:.0f⟧. Beside that
-# smaller cost each draft weighs more, so the scheduler cuts sooner.
+# smaller cost each draft weighs more.
 #
 # The lag costs no exactness. An old budget comes from drafts that are already judged, so the drafts of the new step have no say in how
 # many are verified. Their confidences still choose which drafts fill that number. That is safe: whether a draft is verified never depends
@@ -256,8 +256,8 @@ claims({"online, 2,000 blocks after each change, the error is within 1.5 times a
 # An update has made the head too sure, or too doubtful. Nobody notices for a day. What does the day cost? We replay recorded blocks on two
 # machines:
 #
-# - **This CPU's engine**, replayed with measured step times at ⟦busiest⟧ requests. A block's last two drafts are almost free there; Algorithm 1
-#   cuts some, and is ⟦here:.0f⟧ % behind whole blocks.
+# - **This CPU's engine**, replayed with measured step times at ⟦busiest⟧ requests. In these times a block's last two drafts are almost free;
+#   Algorithm 1 cuts some, and in the replay is ⟦here:.0f⟧ % behind whole blocks. (Lesson 11 measured this load, and could not tell.)
 # - **V4's curve**, with 256 requests, which flatters scheduling (lesson 10).
 #
 # We change nothing but what the head says: its logits are moved up or down by 2 *nats* (a nat is a logit's unit), or multiplied by 4, which
@@ -321,8 +321,8 @@ claims({"the heads were recorded at the heaviest load": {row["requests"] for row
 #
 # <details><summary>After your bet</summary>
 #
-# **Where whole blocks are nearly harmless, so is a head that is too sure**: at worst it verifies everything. It can lose no more than
-# scheduling gains: on V4's curve ⟦sure:.0f⟧ %, against the calibrated head. Here it even wins ⟦sure_gain_here:.0f⟧ %, since here the
+# **Where whole blocks are nearly harmless, so is a head that is too sure**: at worst it verifies everything. So it can hardly lose more
+# than scheduling gains: on V4's curve it loses ⟦sure:.0f⟧ % against the calibrated head. Here it even wins ⟦sure_gain_here:.0f⟧ %, since here the
 # calibrated head was behind whole blocks. On a machine where whole blocks cost throughput, as DeepSeek says of its own under load
 # (lesson 06), the same head is a real fault.
 #

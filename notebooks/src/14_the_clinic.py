@@ -308,9 +308,9 @@ claims({"bed 6's first draft is low, and that is not clear":
 # | | block's price | cost of verifying a whole block, by the service's cost table; a one-token pass costs 1 |
 # | How sure is the draft? | own odds | mean probability that the draft gave to its own drafts. Well below 1 is no fault: a draft that is exactly as unsure as the target is always accepted |
 #
-# Each line is a bed. Blue is lower than healthy, yellow higher, darker further. A field is coloured beyond three standard errors; an exact
-# number, at any difference. **Grey means not shown to differ, not healthy**: with twelve answers, bed 6's first draft, ⟦first_of_6:.2f⟧
-# against ⟦usual_first:.2f⟧, stays grey. A dash: too few rounds.
+# Each line is a bed. Blue is lower than healthy, yellow higher, darker further. A field is coloured beyond three standard errors (there are
+# some seventy fields, so two would colour healthy ones); an exact number, at any difference. **Grey means not shown to differ, not healthy**:
+# with twelve answers, bed 6's first draft, ⟦first_of_6:.2f⟧ against ⟦usual_first:.2f⟧, stays grey. A dash: too few rounds.
 #
 # Look over the beds first. See **whether drafts are bad at all**. In some beds they are healthy, and something else is lost: time, or
 # exactness. Where drafts are bad, ask when (from the first round on, or later?) and where in the block (from the first draft on, or later?).
@@ -455,8 +455,8 @@ claims({"bed 1 is lossless, and its memory columns are healthy": all(
 #
 # </details>
 #
-# Fill in all six, guesses included. The checker says how many beds are right, bed 1 among them, and what the cause that you named for the
-# first wrong bed would have shown.
+# Fill in all six, guesses included. The checker counts your right beds, bed 1 included. For the first wrong one it says what your cause would
+# have shown.
 
 # %% tags=["exercise"]
 diagnosis = {1: ("head left out", "head"), 2: (..., ...), 3: (..., ...), 4: (..., ...), 5: (..., ...), 6: (..., ...), 7: (..., ...)}
