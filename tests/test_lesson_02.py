@@ -29,6 +29,12 @@ def test_what_is_refused_is_what_is_owed():
     )
 
 
+def test_outlines_are_as_high_as_the_probabilities():
+    (axes,) = figures.outlines_figure(P, Q, ["A", "B"]).axes
+    assert bars(axes) == [P.tolist(), Q.tolist()]
+    assert not any(bar.get_fill() for bar in axes.patches)
+
+
 def test_no_tick_is_above_a_probability_of_one():
     left, _ = figures.overlap_figure(
         torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.0]), ["A", "B"]

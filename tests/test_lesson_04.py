@@ -150,6 +150,7 @@ def test_the_maps_of_pairs_say_how_much_lies_where_the_target_hardly_writes():
     tables = {"target": [[0.5, 0.0], [0.0, 0.5]], "product": [[0.25, 0.25], [0.25, 0.25]]}
     fig = figures.pair_maps(tables, ["of", "no"], ["course", "problem"])
     assert [axes.get_title() for axes in fig.axes] == [
-        "target\n0.0% on pairs that the target hardly writes",
-        "product\n50.0% on pairs that the target hardly writes",
+        "target\nwaste: 0%",
+        "product\nwaste: 50%",
     ]
+    assert [len(axes.patches) for axes in fig.axes] == [0, 2]

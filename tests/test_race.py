@@ -158,15 +158,16 @@ def test_the_courses_functions_call_the_readers(own):
 
 def test_the_boxes_are_rounds_and_a_wrong_text_has_none():
     lanes = [
+        Lane("plain decoding", "#555555", 1.0, 4.5, 1.0),
         Lane("DSpark", "#0072B2", 4.0, 2.5, 1.4),
         Lane("mine", "#000000", 3.0, 5.0, 1.2, lossless=False),
     ]
     (axes,) = lanes_figure("09", lanes, 10, "a made device", places=True).axes
-    assert [box.get_width() for box in axes.patches] == [10.0, 10.0, 5.0]  # 4, 4 and 2 tokens
+    assert [box.get_width() for box in axes.patches[10:]] == [10.0, 10.0, 5.0]  # 4, 4, 2 tokens
     said = [text.get_text() for text in axes.texts]
-    for text in ("4.0", "2.5", "1.40", "measured on a made device"):
+    for text in ("4.0", "2.5", "1.8", "1.40", "measured on a made device"):
         assert text in said
-    assert "3.0" not in said and np.count_nonzero([text == "" for text in said]) == 2
+    assert "3.0" not in said and np.count_nonzero([text == "" for text in said]) == 3
 
 
 def test_another_lesson_has_no_race(tiny_lab):

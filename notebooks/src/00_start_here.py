@@ -42,8 +42,8 @@ from dspark_lite.course.measure.recorded_rounds import record_rounds, recorded_r
 # %% [markdown]
 # ## The race
 #
-# The upper half shows the large model (*target*) alone, the lower half the same model with a small one that guesses for it (*drafter*).
-# Both write the same answer, recorded on a CPU. Green text was guessed, blue text is what the large model wrote itself.
+# The upper half shows the large model (*target*) alone, the lower half the same model with a small one that guesses for it, the *drafter*:
+# DSpark's, which this course builds. Both write the same answer, recorded on a CPU. Green text was guessed, blue text is what the large model wrote itself.
 
 # %% tags=["folded"]
 # @title Show the race
@@ -225,13 +225,6 @@ claims({"fewer passes than tokens, by far": len(passes) < count / 3, "the target
 #
 # Your loop is still slow on the clock, and one reason is that each pass reads the whole text again. Caches, which keep what a pass has
 # computed, mend the rereading (lesson 03). Whether that is enough is that lesson's surprise. The count of passes is already right.
-#
-# **Case 00.** Somebody else's twelve lines have lost a word. Measure at most three things, then accuse.
-
-# %%
-from dspark_lite.course.cases import case
-
-investigation = case("00")
 
 # %% [markdown]
 # ### Exercise 2 · Delete one word (think)
@@ -372,71 +365,11 @@ claims({"prompt lookup brings more where the text repeats itself": ends[repeatin
 # %% [markdown]
 # Where the text repeats itself, prompt lookup keeps up with you. Further on it finds nothing to copy, and you still know how English goes on.
 #
-# ## One round in DSpark's words
-#
-# We replay one round of the picture above, with guesses kept and one refused. Comments quote what does the same in `speculate`.
-#
-# The newest token came out of the target's last pass as a prediction, so the target has not read it yet; it has read every token before it. (Its
-# first pass, over the prompt, is called the *prefill*.) Its reading leaves a `cache`, so that later passes need not read these tokens again, and
-# [`features`](../docs/glossary.md#context-features), inner states of the target at the layers named in `drafter.taps`. `drafter.begin` turns the
-# features into the drafter's `state`. The newest token, not yet read, is the [*anchor*](../docs/glossary.md#anchor): the block is drafted after
-# it. The folded cell prepares all this.
-
-# %% tags=["folded"]
-# @title Choose a round of the picture, and read everything before its anchor
-rounds = answers["math"].rounds[:10]
-kept = [r.accepted if r.accepted < min(r.proposed, r.committed) else -1 for r in rounds]  # -1: no guess was refused
-shown = kept.index(max(kept))
-before = 1 + sum(r.committed for r in rounds[:shown])  # tokens of the answer that stand before this round
-known = torch.cat([ids, ids.new_tensor([answers["math"].token_ids[:before]])], 1)  # [1, n]
-anchor = known[:, -1]  # [1]
-step, cache = lab.target.prefill(known[:, :-1], drafter.taps)
-state = drafter.begin(known[:, :-1], step.features)
-
-
-def words(tokens):
-    """The text of each token."""
-    return [lab.tokenizer.decode(token) for token in tokens]
-
-
-print(f"round {shown + 1} of the picture; the newest words are {lab.decode(known[0, -8:-1].tolist())!r}, the anchor is {lab.decode(anchor)!r}")
-
-# %%
-# 1 draft. In speculate, seven times: draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
-guess = drafter.propose(state, anchor, temperature=0.0, generator=None).tokens[0]  # [g], greedy, in one pass of the drafter
-print("drafted", words(guess))
-
-# %%
-# 2 verify. In speculate: want = big(draft)[0, ids.shape[1] - 1:].argmax(-1)
-want = lab.target.verify(torch.cat([anchor, guess])[None], cache).logits[0].argmax(-1)  # [g + 1], in one pass of the target
-print("wanted ", words(want))
-
-# %%
-# 3 accept. In speculate the same two lines, with `ids` in the place of `known` and `longer`
-right = int((guess == want[:-1]).cumprod(0).sum())
-longer = torch.cat([known, guess[None, :right], want[None, right:right + 1]], 1)
-print("kept   ", words(guess[:right]), "and then", words(want[right:right + 1]))
-
-committed = longer[0, known.shape[1]:].tolist()
-recorded = answers["math"].token_ids[before:][:len(committed)]  # what `generate` wrote there
-assert same_or_tied(lab.target, known, committed[:len(recorded)], recorded)
-
-# %% tags=["claim"]
-claims({"guesses kept and one refused": 0 < right < len(guess)})
-
-# %% [markdown]
-# Compare the drafted and the wanted tokens from the left. The first difference ends the block, and the target's token replaces the wrong
-# guess. The last line holds the filled boxes of that row of the picture.
-#
-# So draft, verify, accept are your loop. DSpark's drafter reads the target's `features`, does its heavy work in one pass, and lets a tiny
-# head tie each guess to the one before. And there is a fourth step, *schedule*, between draft and verify: DSpark says how sure it is of
-# each guess, so that a busy server can throw the doubtful ones away unread.
-# Lessons 04 to 11 build all of that.
-#
 # ## And the clock?
 #
 # Fewer passes are not yet less time: a round also drafts, and a pass over eight tokens may cost more than a pass over one. So we time
-# two prompts of each kind, for 32 tokens each, plainly and with DSpark in turn; the clock starts after the prefill.
+# two prompts of each kind, for 32 tokens each, plainly and with DSpark in turn; the clock starts after the *prefill*, the
+# target's pass over the prompt.
 
 # %%
 from dspark_lite.course.measure.speed import tokens_per_second
@@ -466,6 +399,68 @@ picture = figures.speed_bars(speeds, lab.device_name)
 #
 # </details>
 #
+# ## One round in DSpark's words
+#
+# Here is one round of the picture above, with guesses kept and one refused, in the package's words. Comments quote what does the same in
+# `speculate`. The newest token, the [*anchor*](../docs/glossary.md#anchor), came out of the target's last pass as a prediction, so the target has
+# not read it yet. What it has read leaves a `cache`, and [`features`](../docs/glossary.md#context-features): inner states of the target, from
+# which `drafter.begin` makes the drafter's `state`.
+
+# %% tags=["folded"]
+# @title Choose a round of the picture, and read everything before its anchor
+rounds = answers["math"].rounds[:10]
+kept = [r.accepted if r.accepted < min(r.proposed, r.committed) else -1 for r in rounds]  # -1: no guess was refused
+shown = kept.index(max(kept))
+before = 1 + sum(r.committed for r in rounds[:shown])  # tokens of the answer that stand before this round
+known = torch.cat([ids, ids.new_tensor([answers["math"].token_ids[:before]])], 1)  # [1, n]
+anchor = known[:, -1]  # [1]
+step, cache = lab.target.prefill(known[:, :-1], drafter.taps)
+state = drafter.begin(known[:, :-1], step.features)
+
+
+def words(tokens):
+    """The text of each token."""
+    return [lab.tokenizer.decode(token) for token in tokens]
+
+
+print(f"round {shown + 1} of the picture; the newest words are {lab.decode(known[0, -8:-1].tolist())!r}, the anchor is {lab.decode(anchor)!r}")
+
+# %%
+# 1 draft. In speculate, seven times: draft = torch.cat([draft, little(draft)[:, -1:].argmax(-1)], 1)
+guess = drafter.propose(state, anchor, temperature=0.0, generator=None).tokens[0]  # [g], greedy, in one pass of the drafter
+print("drafted", words(guess))
+
+# 2 verify. In speculate: want = big(draft)[0, ids.shape[1] - 1:].argmax(-1)
+want = lab.target.verify(torch.cat([anchor, guess])[None], cache).logits[0].argmax(-1)  # [g + 1], in one pass of the target
+print("wanted ", words(want))
+
+# 3 accept. In speculate the same two lines, with `ids` in the place of `known` and `longer`
+right = int((guess == want[:-1]).cumprod(0).sum())
+longer = torch.cat([known, guess[None, :right], want[None, right:right + 1]], 1)
+print("kept   ", words(guess[:right]), "and then", words(want[right:right + 1]))
+
+committed = longer[0, known.shape[1]:].tolist()
+recorded = answers["math"].token_ids[before:][:len(committed)]  # what `generate` wrote there
+assert same_or_tied(lab.target, known, committed[:len(recorded)], recorded)
+
+# %% tags=["claim"]
+claims({"guesses kept and one refused": 0 < right < len(guess)})
+
+# %% [markdown]
+# The first difference between drafted and wanted tokens ends the block, and the target's token replaces the wrong guess. So draft, verify,
+# accept are your loop. DSpark's drafter reads the target's `features`, does its heavy work in one pass, and lets a tiny head tie each guess to the
+# one before. And there is a fourth step, *schedule*, between draft and verify: DSpark says how sure it is of each guess, so that a busy server can
+# throw the doubtful ones away unread. Lessons 04 to 11 build all of that.
+
+# %% [markdown]
+# **Case 00.** Somebody else's twelve lines have another slip than that of exercise 2. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("00")
+
+# %% [markdown]
 # ## Recap
 #
 # - A causal model predicts after every token that it reads, so one pass over a word and seven guesses checks all seven.

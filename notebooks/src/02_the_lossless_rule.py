@@ -46,7 +46,7 @@ _ = torch.set_grad_enabled(False)
 #
 # The target wants its next token drawn from $p$. The drafter has already drawn one from its own distribution $q$. We would like to use that
 # token as often as possible, and still end up with a token distributed exactly as $p$. A rule that does this is called
-# [*lossless*](../docs/glossary.md#lossless): whoever reads the output has no way to tell that a drafter was there.
+# [*lossless*](../docs/glossary.md#lossless): the text alone never tells that a drafter was there; only the clock does.
 #
 # Five words to think with:
 
@@ -54,6 +54,9 @@ _ = torch.set_grad_enabled(False)
 words = ["the", "a", "my", "this", "no"]
 p = torch.tensor([0.40, 0.30, 0.15, 0.10, 0.05])  # target
 q = torch.tensor([0.20, 0.45, 0.20, 0.05, 0.10])  # drafter
+picture = figures.outlines_figure(p, q, words)
+
+# %%
 drafts_kept = bet("02 drafts kept")
 
 # %% [markdown]
@@ -88,7 +91,7 @@ def keep_probability(p, q):
 done = exercises.check_keep(keep_probability)
 
 # %% [markdown]
-# The picture of it. Green is what is drafted and kept. Orange, cross-hatched, is offered too often and refused. Blue is what the target
+# The same picture, coloured. Green is what is drafted and kept. Orange, cross-hatched, is offered too often and refused. Blue is what the target
 # wants and has not got yet.
 
 # %% tags=["answer"]
@@ -213,12 +216,13 @@ claims({"the rule stays within the noise, the mistake does not": (shares["the ru
 # </details>
 #
 # One token is settled. Here is the rule at work in recorded rounds of the course's tiny models: the areas of $p$ and $q$ at each slot, and a
-# coin for each draft. The black tick is the coin: left of the green bar's end it keeps the draft.
+# coin for each draft. The black tick is the coin: left of the green bar's end it keeps the draft. Framed is what was drawn.
 
 # %%
-picture = living_round("coins", recorded_rounds("sampled"))
+picture = living_round("coins", recorded_rounds("sampled")[1:])
 
 # %% [markdown]
+# The *temperature* divides the logits before the softmax: below 1 likely tokens become likelier, and at 0 the likeliest has all.
 # The sliders below move a drafter's logits and the temperature of both models. How small can you make the green area
 # at temperature 1? And what happens at temperature 0?
 
@@ -500,7 +504,16 @@ claims({"all four slips are lossy": quietest > 1e-5,
 # and larger models run the same code. The course's tests also count draws of its tiny models and compare them with the target's probabilities.
 #
 # </details>
-#
+
+# %% [markdown]
+# **Case 02.** A `verify` written from memory passes every test at temperature 0. What is wrong with it? Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("02")
+
+# %% [markdown]
 # ## Recap
 #
 # - Keep a drafted $x$ with probability $\min(1, p(x)/q(x))$, else draw from the residual $\max(p - q, 0)$, scaled to sum to 1. The result is $p$, for
@@ -511,14 +524,6 @@ claims({"all four slips are lossy": quietest > 1e-5,
 # - Your `verify` is in `my_dspark.py`, and it is exact.
 #
 # **Next:** [lesson 03](03_a_first_speculative_decoder.ipynb) builds the decoder around it, with caches, and finds out when speculation loses.
-
-# %% [markdown]
-# **Case 02.** A `verify` written from memory passes every test at temperature 0. What is wrong with it? Measure at most three things, then accuse.
-
-# %%
-from dspark_lite.course.cases import case
-
-investigation = case("02")
 
 # %%
 show_score("02")

@@ -8,17 +8,17 @@
 # %% [markdown] tags=["header"] minutes=70 difficulty="medium"
 # # 03 · A first speculative decoder
 #
-# Twelve lines were enough to speculate, but they read the whole text again in every pass. Here both models get a memory. You
-# work out what each has to forget after a round, and end with a decoder that runs at any temperature. Then comes the
-# question: when does guessing ahead pay?
+# Does guessing ahead pay? Here is a surprise: a drafter that is never wrong gains nothing. Three numbers say why, and when a drafter pays.
+# Then you build the decoder that does it: both models get a memory, you work out what each has to forget after a round, and it runs at
+# any temperature.
 #
 # **After this lesson you can**
+# - work out from three numbers whether a drafter pays
 # - say what a K/V cache saves a decoder, and what it must forget after a refusal
 # - recognise the slip that changes the text without any error
-# - work out from three numbers whether a drafter pays
 #
 # **What you need**: the twelve lines (lesson 00), the price of a pass and of a token (01), the accept rule (02). There are
-# three core exercises; if you do only one, do exercise 4 (the package's versions stand in for the others).
+# three core exercises; if you do only one, do exercise 1.
 #
 # **Sources**: drafting with a smaller model is the setting of [Leviathan et al.](../docs/references.md#leviathan) and
 # [Chen et al.](../docs/references.md#chen); the formula for the speed-up is the former's (section 3), with our $v$ where theirs has 1.
@@ -42,14 +42,168 @@ from dspark_lite.course.measure.recorded_rounds import record_rounds
 from dspark_lite.losslessness.ties import same_or_tied
 
 lab = dspark_lite.setup()
-lab.max_new_tokens = 64  # enough for what we look at
 target, drafter = lab.target, lab.drafter("small_lm")
 small = drafter.model
 
 # %% [markdown]
+# ## When does guessing lose?
+#
+# Lesson 00's little model, the *small LM*, is a smaller model with the same vocabulary. It needs a pass for every guess. Does that pay? Start
+# with the best drafter there is: the target itself, in the place of the small LM. We call it the *mirror*. It is never wrong, so every block
+# is kept whole and a round brings $\gamma + 1$ tokens. (The package's loop has caches, so nobody reads anything twice.)
+
+# %%
+mirrored = bet("03 mirror")
+
+# %% tags=["answer"]
+from dspark_lite.course.measure.lab import rollout
+from dspark_lite.course.measure.speed import tokens_per_second
+from dspark_lite.drafters import SmallLM
+
+lab.max_new_tokens = 33  # a token of the prompt's pass, and four whole rounds
+alone, mirror = [], []
+for prompts in lab.prompts.values():  # one after the other, so that a slow moment of the machine hits both alike
+    alone.append(rollout(lab, None, prompts[0], 0, temperature=1.0))
+    mirror.append(rollout(lab, SmallLM(target, gamma=7), prompts[0], 0, temperature=1.0))
+mirror_speed = tokens_per_second(mirror) / tokens_per_second(alone)
+mirrored.settle(mirror_speed, f"by the clock, on {lab.device_name}, over {len(mirror)} short answers")
+
+# %% tags=["claim"]
+claims({}, by_clock={"with all guesses right hardly anything is gained": mirror_speed < 1.2})
+
+# %% [markdown]
+# **What a round costs.** We count time in plain passes of the target. Drafting a token costs $c$ of them, so a block costs
+# $\gamma c$. Verifying the block costs $v$: never less than 1, and more for longer blocks (lesson 01).
+#
+# **What a round brings.** Let every draft be kept with the same chance $a$, given that all before it were. Then draft $k$ is kept with
+# probability $a^k$, since all before it must be kept, too. The sum over the block is the average number of drafts kept. With the target's
+# own token a round brings, on average,
+#
+# $$\tau = 1 + a + a^2 + \dots + a^\gamma \quad\text{tokens.}$$
+#
+# A plain pass brings one, so
+#
+# $$\text{speed-up} = \frac{\tau}{\gamma c + v} = \frac{1 + a + \dots + a^\gamma}{\gamma c + v}.$$
+#
+# **Speculation loses where $\tau < \gamma c + v$.** For the mirror $a = 1$ and $c = 1$, so the speed-up is
+# $(\gamma + 1)/(\gamma + v)$, which is never above 1. *A drafter has to be cheap before it has to be good.*
+#
+# Now the small LM, on chat. Its numbers are recorded: twenty prompts per domain, at temperature 1, blocks of seven.
+
+# %%
+small_on_chat = bet("03 small LM on chat")
+
+# %% tags=["answer"]
+from dspark_lite.course.replication.benchmark_results import BEST, by_domain, cost_in_passes
+
+chat = list(lab.prompts).index("chat")
+tau, drafting, v, clock = (round(float(column[chat]), 2) for column in (  # rounded first, so that you can check them by hand
+    by_domain("small_lm", "accepted_length"), cost_in_passes("small_lm", "draft"), cost_in_passes("small_lm", "verify"),
+    by_domain("small_lm", "speedup")))
+small_on_chat.settle("one and a half times as fast" if clock > 1.25 else "slower" if clock < 0.9 else "about as fast",
+                     f"τ = {tau}, γc = {drafting}, v = {v}; τ / (γc + v) = {tau / (drafting + v):.2f}, by the clock {clock}")
+
+# %% tags=["claim"]
+layers, weights = (small_part / target_part for small_part, target_part in (
+    (small.num_layers, target.num_layers),
+    (sum(p.numel() for p in small.model.model.parameters()), sum(p.numel() for p in target.model.model.parameters()))))
+glue(row_tau=tau, row_drafting=drafting, row_v=v, row_c=drafting / 7, row_speed=tau / (drafting + v), layers=layers, weights=weights,
+     mirror_formula=8 / (7 + v), mirror_speed=mirror_speed)
+claims({"on chat the small LM loses, by the formula and by the clock": max(clock, tau / (drafting + v)) < 0.9,
+        "both say the same": abs(clock - tau / (drafting + v)) < 0.03,
+        "a pass of the small LM costs more than its share of the weights": drafting / 7 > 1.5 * weights,
+        "it has more of the layers than of the weights": weights < layers},
+       by_clock={"by the clock the mirror is near the formula": abs(mirror_speed - 8 / (7 + v)) < 0.25})
+
+# %% [markdown]
+# <details><summary>After your bet</summary>
+#
+# A round brings $\tau$ = ⟦row_tau:.2f⟧ tokens. Drafting seven costs ⟦row_drafting:.2f⟧ plain passes, so one draft costs $c$ = ⟦row_c:.2f⟧; verifying
+# costs $v$ = ⟦row_v:.2f⟧. Divide: the speed-up is **⟦row_speed:.2f⟧**, a loss. (Why is $c$ so large? The small LM has ⟦weights:.0 %⟧ of the
+# target's weights, but ⟦layers:.0 %⟧ of its layers, and in models this small the many small operations of a layer presumably count. In a
+# large pair the weights count.)
+#
+# </details>
+#
+# With this $v$ the mirror should reach 8 / (7 + ⟦row_v:.2f⟧) = ⟦mirror_formula:.2f⟧, and the clock said ⟦mirror_speed:.2f⟧, over three
+# short answers (runs differ by a tenth). The formula counts passes alone; what else a round does (draw, judge, roll back) it leaves out.
+#
+# ### Exercise 1 · When does it lose? (think)
+# *8 minutes · medium · core. If you do only one, do this.*
+#
+# A small LM costs a tenth of a plain pass per token, its drafts are accepted with chance 0.8, and verifying costs one
+# plain pass. (a) What is the speed-up at $\gamma = 5$? (b) How low may the acceptance fall before nothing is gained? (c) What if
+# the small LM cost half a pass? (d) Show that no draft length helps when $a < c$.
+#
+# <details><summary>Hint</summary>
+#
+# For (b), the sum $a + \dots + a^5$ has to pay for the drafting alone; try values of $a$. For (d), the sum has $\gamma$ terms, none
+# larger than $a$.
+#
+# </details>
+# <details><summary>Answer</summary>
+#
+# (a) $\tau = 3.69$, a round costs $1.5$: $2.46$ times as fast. (b) To $a = 0.33$, where $\tau = 1.5$. (c) A round costs $3.5$,
+# and with the same $\tau$ decoding is $1.05$ times as fast: almost nothing is gained.
+# (d) $\tau - 1 = a + \dots + a^\gamma \le \gamma a < \gamma c$, so $\tau < \gamma c + 1 \le \gamma c + v$ for every $\gamma$.
+#
+# </details>
+#
+# ## How long should a block be?
+#
+# Each further draft adds the same cost $c$, but it counts only where all before it were right. So there is a best length, the star in
+# the figure. The diamond is measured and does not move. The sliders start at the small LM's own $a$, $c$ and $v$, in the mean over the domains and
+# rounded, so the curve passes near it. What has to change before the small LM is twice as fast as plain decoding? Move one slider at a time.
+
+# %% tags=["folded"]
+# @title Draw the formula, with sliders
+from functools import partial
+
+from dspark_lite.course.figures import style, widgets
+from dspark_lite.course.measure import clocks, studies
+from dspark_lite.course.replication import experiment_results
+
+look = style.drafter_style("small_lm")
+measured = {look.pop("label"): (7, by_domain("small_lm", "speedup").mean(), look)}
+kept = [rate.value for domain in lab.prompts for rate in experiment_results.conditional_acceptance(studies.TABLE_1["small_lm"], domain)]
+small_a, small_c = (round(20 * value) / 20 for value in (sum(kept) / len(kept), cost_in_passes("small_lm", "draft").mean() / 7))
+small_v = round(cost_in_passes("small_lm", "verify").mean(), 1)
+panel = widgets.explore(
+    partial(figures.when_it_pays, ours=measured), {"cost": 0.1},
+    acceptance=widgets.slider("acceptance a", small_a, 0.05, 0.95, 0.05), cost=widgets.slider("cost ratio c", small_c, 0.0, 1.0, 0.05),
+    verify=widgets.slider("cost of verifying v", small_v, 1.0, 3.0, 0.1),
+    frames={"cost": [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0]})
+
+
+def best_at(a, c, v):
+    """The best length, and how many times as fast as plain decoding it is."""
+    length = figures.best_length(a, c, v)
+    return length, figures.expected_tau(a, length) / (length * c + v)
+
+
+(now, now_speed), (_, cheap_speed), (cheaper, cheaper_speed) = (best_at(small_a, c, small_v) for c in (small_c, 0.1, 0.05))
+(_, better_speed), (_, light_speed) = best_at(0.95, small_c, small_v), best_at(small_a, small_c, 1.0)
+glue(now=now, now_speed=now_speed, cheaper=cheaper, cheap_speed=cheap_speed, cheaper_speed=cheaper_speed, better_speed=better_speed, light_speed=light_speed)
+
+# %% tags=["claim"]
+verify_ms = clocks.recorded()["verify"]  # by drafts
+claims({"the curve at its start passes near the marker": abs(
+            figures.expected_tau(small_a, 7) / (7 * small_c + small_v) - by_domain("small_lm", "speedup").mean()) < 0.25,
+        "twice as fast asks for a draft below a tenth of a pass": cheap_speed < 2 < cheaper_speed,
+        "a cheaper drafter gains more than a better one or a lighter check": cheap_speed > max(better_speed, light_speed) + 0.1,
+        "a short block is cheaper to verify than a long one": verify_ms[1] < verify_ms[3] < verify_ms[7]})
+
+# %% [markdown]
+# Move $c$ alone: at 0.1 the best length gives ⟦cheap_speed:.1f⟧ times plain decoding in place of ⟦now_speed:.1f⟧, and at 0.05 it gives
+# ⟦cheaper_speed:.1f⟧, with the star at ⟦cheaper:words⟧ drafts in place of ⟦now:words⟧. Move $a$ alone, up to 0.95: never above
+# ⟦better_speed:.1f⟧. Move $v$ alone, down to 1: never above ⟦light_speed:.1f⟧. So the small LM must above all get cheaper: a draft for a
+# twentieth of a pass. Worse or dearer drafts ask for shorter blocks: each further draft costs the same and counts less often. (The figure holds
+# $v$ fixed, but a short block is cheaper to verify. So measure $v$ at the length that you mean to use.)
+
+# %% [markdown]
 # ## What does each pass read again?
 #
-# Here are the twelve lines of lesson 00. `big` and `little` are functions from ids to logits.
+# Now build the loop that the formula is about. Here are the twelve lines of lesson 00. `big` and `little` are functions from ids to logits.
 
 
 # %%
@@ -68,7 +222,7 @@ def speculate(big, little, ids, count, gamma=7):
 
 
 # %% [markdown]
-# The big model is our target; the little one is the *small LM*, a smaller model with the same vocabulary. The figure splits the tokens
+# The big model is our target, the little one the small LM. The figure splits the tokens
 # that go into a pass: those that the pass before read at the same position are grey, new ones blue.
 
 
@@ -97,6 +251,7 @@ def read_before(passes):
 
 
 # %%
+lab.max_new_tokens = 64  # enough for what we look at
 prompt = lab.prompts["math"][1]
 ids = lab.encode(prompt)  # [1, n]
 plain = dspark_lite.generate(target, None, ids, max_new_tokens=lab.max_new_tokens)
@@ -141,13 +296,13 @@ picture = figures.two_caches(gamma=5, accepted=2)
 # The target reads the anchor (the newest committed token) and all drafts in one pass. The small LM reads a token in order
 # to write the next one, so it reads the anchor and every draft *but its own last*. Neither has read the token that the
 # target adds: it is the next anchor. Here are three rounds of a real answer, with both caches under them (blue the
-# target's, amber the small LM's; a refused entry is struck out in red). Step through one, and watch what is rubbed out:
+# target's, amber the small LM's; refused and void entries are struck out). Step through one, and watch what is rubbed out:
 
 # %%
 picture = living_round("caches", record_rounds(lab, drafter, lab.prompts["chat"][0]))
 
 # %% [markdown]
-# ### Exercise 1 · Rub out the right number (code)
+# ### Exercise 2 · Rub out the right number (code)
 # *6 minutes · easy · core.*
 #
 # A block of `gamma` drafts was verified, and `accepted` of them are kept. How many positions must the target's cache
@@ -177,51 +332,6 @@ done = exercises.check_forget(forget) and keep(forget)
 
 # %%
 forget = forget if done else exercises.forget  # until yours is right, the package's
-
-# %% [markdown]
-# ## The rule, from memory
-#
-# The twelve lines compare tokens, so they work for greedy text alone. Lesson 02's rule works at every temperature.
-# (At temperature 0 the rule becomes "keep the draft if it is the target's choice".)
-#
-# ### Exercise 2 · `verify` (code)
-# *8 minutes · medium · optional: skip it, and `verify` is the one that you wrote in lesson 02 (or the course's).*
-#
-# Write the rule for a block without looking it up. `toss(chance, generator)` is true with probability `chance`,
-# `draw(probs, generator)` draws a token, an `int`, from a distribution [V], and `residual(p, q)` is $\max(p - q, 0)$, renormalised.
-#
-# <details><summary>Hint</summary>
-#
-# Keep a draft with probability $\min(1, p/q)$. A round tosses a coin for each draft until one is refused, and then draws
-# one token: a replacement from the residual at the refusal, or one more token if all were kept. From which rows?
-#
-# </details>
-
-# %%
-from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_lite.course.own_decoder.verifying import draw, toss
-
-
-# %% tags=["exercise"]
-def verify(p, q, drafts, generator):
-    """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
-    ...
-
-
-# %% tags=["solution"]
-def verify(p, q, drafts, generator):
-    """The tokens that a round commits; p [g+1, V], q [g, V], `drafts` a list of g tokens drawn from q."""
-    for k, draft in enumerate(drafts):
-        if not toss(p[k, draft] / q[k, draft], generator):
-            return [*drafts[:k], draw(residual(p[k], q[k]), generator)]
-    return [*drafts, draw(p[len(drafts)], generator)]
-
-
-# %%
-done = exercises.check_verify(verify)
-
-# %%
-verify = exercises.in_use(verify, done)
 
 # %% [markdown]
 # ### Exercise 3 · What is still unread? (code)
@@ -257,10 +367,17 @@ done = exercises.check_still_unread(still_unread)
 still_unread = still_unread if done else exercises.still_unread  # until yours is right, the package's
 
 # %% [markdown]
-# Your three functions end a round. `models` and `caches` are pairs, the target's first:
+# The twelve lines compare tokens, so they work for greedy text alone. Lesson 02's `verify` works at every temperature (at 0 it keeps the draft
+# if it is the target's choice). With it and your two functions a round ends so; `models` and `caches` are pairs, the target's first:
 
 
 # %%
+from dspark_lite.decoding.sampling import probabilities
+from dspark_lite.course.own_decoder.verifying import draw
+
+verify = exercises.verify_in_use()  # yours of lesson 02, if it is right
+
+
 def settle(models, caches, p, q, drafts, generator):
     """(Tokens committed, tokens that the small LM has still to read); p, q, drafts as for `verify`. Rolls the caches back."""
     tokens = verify(p, q, drafts, generator)
@@ -311,8 +428,6 @@ def decode(models, ids, gamma, longest, temperature=0.0, generator=None, stop=()
 # `generate`, which runs this loop for any drafter.
 
 # %%
-from functools import partial
-
 pair = target, small
 ours = partial(decode, gamma=7, longest=lab.max_new_tokens, stop=lab.stop_token_ids)
 answer, accepted_by_round = ours(pair, ids)
@@ -337,7 +452,7 @@ glue(cut=lab.max_new_tokens)
 # ends at the right number. Lossless means the target's own text, not the better of two.
 #
 # At temperature 1 the distribution of the answers must be the target's. For two toy models it is, exactly (beyond the core).
-# So `decode` is a lossless speculative decoder, and you wrote its heart. Now break it.
+# So `decode` is a lossless speculative decoder. Now break it.
 #
 # ## A phantom in the cache
 #
@@ -405,165 +520,18 @@ claims({"a phantom in the target's cache spoils at least half of the answers": 2
 # - In the **target's** cache the phantom stands in the text that the target goes on from, and moves everything after it by
 #   one position. Only ⟦wrong_right:words⟧ of ⟦tried:words⟧ answers came out right, and nothing raised an error.
 # - In the **small LM's** cache the same phantom leaves ⟦still_right:words⟧ of ⟦tried:words⟧ right, and the drafts get worse:
-#   ⟦slower:.1f⟧ tokens per round in place of ⟦clean:.1f⟧. Losslessness never rests on the drafter. No test of the text can
+#   ⟦slower:.1f⟧ tokens per round in place of ⟦clean:.1f⟧. Losslessness never rests on how well
+#   the drafter guesses, only on its reporting honestly what it drew from. No test of the text can
 #   see this slip; a count of accepted drafts can.
 #
 # </details>
-#
-# ## When does guessing lose?
-#
-# The small LM needs a pass for every guess. Does that pay? Start with the best drafter there is: the target itself, in the place of the
-# small LM. We call it the *mirror*. It is never wrong, so every block is kept whole and a round brings $\gamma + 1$ tokens.
-
-# %%
-mirrored = bet("03 mirror")
-
-# %% tags=["answer"]
-from dspark_lite.course.measure.lab import rollout
-from dspark_lite.course.measure.speed import tokens_per_second
-from dspark_lite.drafters import SmallLM
-
-lab.max_new_tokens = 33  # a token of the prompt's pass, and four whole rounds
-alone, mirror = [], []
-for prompts in lab.prompts.values():  # one after the other, so that a slow moment of the machine hits both alike
-    alone.append(rollout(lab, None, prompts[0], 0, temperature=1.0))
-    mirror.append(rollout(lab, SmallLM(target, gamma=7), prompts[0], 0, temperature=1.0))
-mirror_speed = tokens_per_second(mirror) / tokens_per_second(alone)
-mirrored.settle(mirror_speed, f"by the clock, on {lab.device_name}, over {len(mirror)} short answers")
-
-# %% tags=["claim"]
-claims({}, by_clock={"with all guesses right hardly anything is gained": mirror_speed < 1.2})
-
-# %% [markdown]
-# **What a round costs.** We count time in plain passes of the target. Drafting a token costs $c$ of them, so a block costs
-# $\gamma c$. Verifying the block costs $v$: never less than 1, and more for longer blocks (lesson 01).
-#
-# **What a round brings.** Let every draft be kept with the same chance $a$, given that all before it were. Then draft $k$ is kept with
-# probability $a^k$, since all before it must be kept, too. The sum over the block is the average number of drafts kept. With the target's
-# own token a round brings, on average,
-#
-# $$\tau = 1 + a + a^2 + \dots + a^\gamma \quad\text{tokens.}$$
-#
-# A plain pass brings one, so
-#
-# $$\text{speed-up} = \frac{\tau}{\gamma c + v} = \frac{1 + a + \dots + a^\gamma}{\gamma c + v}.$$
-#
-# **Speculation loses where $\tau < \gamma c + v$.** For the mirror $a = 1$ and $c = 1$, so the speed-up is
-# $(\gamma + 1)/(\gamma + v)$, which is never above 1. *A drafter has to be cheap before it has to be good.*
-#
-# Now the small LM, on chat. Its numbers are recorded: twenty prompts per domain, at temperature 1, blocks of seven.
-
-# %%
-small_on_chat = bet("03 small LM on chat")
-
-# %% tags=["answer"]
-from dspark_lite.course.replication.benchmark_results import BEST, best_lengths, by_domain, cost_in_passes
-
-chat = list(lab.prompts).index("chat")
-tau, drafting, v, clock = (round(float(column[chat]), 2) for column in (  # rounded first, so that you can check them by hand
-    by_domain("small_lm", "accepted_length"), cost_in_passes("small_lm", "draft"), cost_in_passes("small_lm", "verify"),
-    by_domain("small_lm", "speedup")))
-small_on_chat.settle("one and a half times as fast" if clock > 1.25 else "slower" if clock < 0.9 else "about as fast",
-                     f"τ = {tau}, γc = {drafting}, v = {v}; τ / (γc + v) = {tau / (drafting + v):.2f}, by the clock {clock}")
-
-# %% tags=["claim"]
-layers, weights = (small_part / target_part for small_part, target_part in (
-    (small.num_layers, target.num_layers),
-    (sum(p.numel() for p in small.model.model.parameters()), sum(p.numel() for p in target.model.model.parameters()))))
-glue(row_tau=tau, row_drafting=drafting, row_v=v, row_c=drafting / 7, row_speed=tau / (drafting + v), layers=layers, weights=weights,
-     mirror_formula=8 / (7 + v), mirror_speed=mirror_speed)
-claims({"on chat the small LM loses, by the formula and by the clock": max(clock, tau / (drafting + v)) < 0.9,
-        "both say the same": abs(clock - tau / (drafting + v)) < 0.03,
-        "a pass of the small LM costs more than its share of the weights": drafting / 7 > 1.5 * weights,
-        "it has more of the layers than of the weights": weights < layers},
-       by_clock={"by the clock the mirror is near the formula": abs(mirror_speed - 8 / (7 + v)) < 0.25})
-
-# %% [markdown]
-# <details><summary>After your bet</summary>
-#
-# A round brings $\tau$ = ⟦row_tau:.2f⟧ tokens. Drafting seven costs ⟦row_drafting:.2f⟧ plain passes, so one draft costs $c$ = ⟦row_c:.2f⟧; verifying
-# costs $v$ = ⟦row_v:.2f⟧. Divide: the speed-up is **⟦row_speed:.2f⟧**, a loss. (Why is $c$ so large? The small LM has ⟦weights:.0 %⟧ of the
-# target's weights, but ⟦layers:.0 %⟧ of its layers, and in models this small the many small operations of a layer presumably count. In a
-# large pair the weights count.)
-#
-# </details>
-#
-# With this $v$ the mirror should reach 8 / (7 + ⟦row_v:.2f⟧) = ⟦mirror_formula:.2f⟧, and the clock said ⟦mirror_speed:.2f⟧, over three
-# short answers (runs differ by a tenth). The formula counts passes alone; what else a round does (draw, judge, roll back) it leaves out.
-#
-# ### Exercise 4 · When does it lose? (think)
-# *8 minutes · medium · core.*
-#
-# A small LM costs a tenth of a plain pass per token, its drafts are accepted with chance 0.8, and verifying costs one
-# plain pass. (a) What is the speed-up at $\gamma = 5$? (b) How low may the acceptance fall before nothing is gained? (c) What if
-# the small LM cost half a pass? (d) Show that no draft length helps when $a < c$.
-#
-# <details><summary>Hint</summary>
-#
-# For (b), the sum $a + \dots + a^5$ has to pay for the drafting alone; try values of $a$. For (d), the sum has $\gamma$ terms, none
-# larger than $a$.
-#
-# </details>
-# <details><summary>Answer</summary>
-#
-# (a) $\tau = 3.69$, a round costs $1.5$: $2.46$ times as fast. (b) To $a = 0.33$, where $\tau = 1.5$. (c) A round costs $3.5$,
-# and with the same $\tau$ decoding is $1.05$ times as fast: almost nothing is gained.
-# (d) $\tau - 1 = a + \dots + a^\gamma \le \gamma a < \gamma c$, so $\tau < \gamma c + 1 \le \gamma c + v$ for every $\gamma$.
-#
-# </details>
-#
-# ## How long should a block be?
-#
-# Each further draft adds the same cost $c$, but it counts only where all before it were right. So there is a best length, the star in
-# the figure. The diamond is measured and does not move. The sliders start at the small LM's own $a$, $c$ and $v$, in the mean over the domains and
-# rounded, so the curve passes near it. What has to change before the small LM is twice as fast as plain decoding? Move one slider at a time.
-
-# %% tags=["folded"]
-# @title Draw the formula, with sliders
-from dspark_lite.course.figures import style, widgets
-from dspark_lite.course.measure import clocks, studies
-from dspark_lite.course.replication import experiment_results
-
-look = style.drafter_style("small_lm")
-measured = {look.pop("label"): (7, by_domain("small_lm", "speedup").mean(), look)}
-kept = [rate.value for domain in lab.prompts for rate in experiment_results.conditional_acceptance(studies.TABLE_1["small_lm"], domain)]
-small_a, small_c = (round(20 * value) / 20 for value in (sum(kept) / len(kept), cost_in_passes("small_lm", "draft").mean() / 7))
-small_v = round(cost_in_passes("small_lm", "verify").mean(), 1)
-panel = widgets.explore(
-    partial(figures.when_it_pays, ours=measured), {"cost": 0.1},
-    acceptance=widgets.slider("acceptance a", small_a, 0.05, 0.95, 0.05), cost=widgets.slider("cost ratio c", small_c, 0.0, 1.0, 0.05),
-    verify=widgets.slider("cost of verifying v", small_v, 1.0, 3.0, 0.1),
-    frames={"cost": [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0]})
-
-
-def best_at(a, c, v):
-    """The best length, and how many times as fast as plain decoding it is."""
-    length = figures.best_length(a, c, v)
-    return length, figures.expected_tau(a, length) / (length * c + v)
-
-
-(now, now_speed), (cheap, cheap_speed) = best_at(small_a, small_c, small_v), best_at(small_a, 0.1, small_v)
-(_, better_speed), (_, light_speed) = best_at(0.95, small_c, small_v), best_at(small_a, small_c, 1.0)
-glue(now=now, now_speed=now_speed, cheap=cheap, cheap_speed=cheap_speed, better_speed=better_speed, light_speed=light_speed)
-
-# %% tags=["claim"]
-verify_ms = clocks.recorded()["verify"]  # by drafts
-claims({"the curve at its start passes near the marker": abs(
-            figures.expected_tau(small_a, 7) / (7 * small_c + small_v) - by_domain("small_lm", "speedup").mean()) < 0.25,
-        "a cheaper drafter gains more than a better one or a lighter check": cheap_speed > max(better_speed, light_speed) + 0.1,
-        "a short block is cheaper to verify than a long one": verify_ms[1] < verify_ms[3] < verify_ms[7]})
-
-# %% [markdown]
-# Move $c$ alone to 0.1: the star goes from ⟦now:words⟧ drafts to ⟦cheap:words⟧, and from ⟦now_speed:.1f⟧ to ⟦cheap_speed:.1f⟧ times plain
-# decoding. Move $a$ alone, up to 0.95: never above ⟦better_speed:.1f⟧. Move $v$ alone, down to 1: never above ⟦light_speed:.1f⟧. So the
-# small LM must above all get cheaper. Worse or dearer drafts ask for shorter blocks: each further draft costs the same and counts less
-# often. (The figure holds $v$ fixed, but a short block is cheaper to verify. So measure $v$ at the length that you mean to use.)
 #
 # ## The race
 #
 # From here on a lesson ends with a race. Its lanes write the same three greedy answers. A box is a round, its width the time that the round
 # takes. *Mine* is your `my_dspark.py`, with the course's functions where you have kept none. Here it drafts with the small LM, and your
-# `forget` and `verify` end the rounds. Lessons to come add lanes, and make yours shorter.
+# `forget` and `verify` end the rounds. It makes the package's rounds, and its boxes are wider: nobody has tuned its code for speed. Lessons to come
+# add lanes, and make yours shorter.
 
 # %%
 from dspark_lite.course.race import race
@@ -574,20 +542,19 @@ picture = race("03", lab)
 from dspark_lite.course.result_files import reference
 
 public = reference("public_run.json")["tokens_per_second"]
-glue(best_speed=by_domain(BEST, "speedup").mean(), at_seven=by_domain("small_lm", "speedup").mean(),
-     **{f"best_{domain}": row["length"] for domain, row in best_lengths().items()}, public_speed=public["small_lm"] / public["plain"])
+glue(best_speed=by_domain(BEST, "speedup").mean(), public_speed=public["small_lm"] / public["plain"])
 shares = [cost_in_passes("small_lm", part).mean() for part in ("draft", "verify")]
 speed, best_speed = (by_domain(name, "speedup") for name in ("small_lm", BEST))
 claims({"more than half of the small LM's round is drafting": shares[0] > sum(shares) / 2,
         "at seven it is about as fast as plain decoding": abs(speed.mean() - 1) < 0.1,
         "it gains on code and loses on chat": speed[1] > 1 > speed[2],
-        "at its best lengths it loses nowhere": best_speed.min() > 0.97 and best_speed.mean() > speed.mean() + 0.05,
+        "at its best lengths it gains a little": 1.05 < best_speed.mean() < 1.3,
         "at seven it brings three to five tokens per round": (by_domain("small_lm", "accepted_length").round() == [4, 5, 3]).all()})
 
 # %% [markdown]
 # A race is short. In the recorded benchmark the small LM brings three to five tokens per round with seven drafts, but on average it is only
-# about as fast as plain decoding, because more than half of each round goes into drafting. It gains on code and loses on chat. By the formula, its best lengths
-# (⟦best_math:.0f⟧ on math, ⟦best_code:.0f⟧ on code, ⟦best_chat:.0f⟧ on chat) lift the mean from ⟦at_seven:.2f⟧ to ⟦best_speed:.2f⟧, and it loses nowhere.
+# about as fast as plain decoding: more than half of each round goes into drafting. It gains on code and loses on chat. Even with the best block
+# length for each kind of text, the formula promises only ⟦best_speed:.2f⟧ times plain decoding (with the $v$ measured at each length).
 #
 # And large pairs? One measured pair, Qwen3-0.6B for Qwen3-4B in the public notebook of lesson 01: ⟦public_speed:.2f⟧, on a machine where
 # software, not weights, sets the time. Published pairs (Leviathan et al., Chen et al.) gain two to three times. *Wanted: a drafter that brings as much as the small LM, for the price of one of its passes.*
@@ -595,19 +562,6 @@ claims({"more than half of the small LM's round is drafting": shares[0] > sum(sh
 # > **How sure are we?** The mirror's number is from this machine, from three answers. The race is three answers, timed once. The benchmark is of one small LM, on twenty
 # > prompts per domain and one thread. The best lengths are computed by the formula, from measured acceptances and times. One $a$ for all positions is a
 # > simplification; for the next drafter it will fail.
-#
-# ## Recap
-#
-# - A cache keeps what two passes have in common. After a round each model forgets those refused drafts that it *has read*.
-#   A phantom in the target's cache changes the text silently, one in the drafter's only costs speed.
-# - The loop is propose, verify, accept, roll back. With a lossless `verify` its text has the target's distribution.
-# - Speed-up is $\tau / (\gamma c + v)$. A perfect drafter as slow as the target gains nothing, and no block length helps
-#   when $a < c$.
-#
-# Once exercise 1 passes, your `my_dspark.py` (lesson 00) has `forget`; lesson 10's decoder will call it.
-#
-# **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma c$ becomes $c$, and
-# finds what that costs.
 
 # %% [markdown]
 # **Case 03.** Somebody else's loop writes your answers in shorter rounds. Why? Measure at most three things, then accuse.
@@ -616,6 +570,20 @@ claims({"more than half of the small LM's round is drafting": shares[0] > sum(sh
 from dspark_lite.course.cases import case
 
 investigation = case("03")
+
+# %% [markdown]
+# ## Recap
+#
+# - Speed-up is $\tau / (\gamma c + v)$. A perfect drafter as slow as the target gains nothing, and no block length helps
+#   when $a < c$.
+# - A cache keeps what two passes have in common. After a round each model forgets those refused drafts that it *has read*.
+#   A phantom in the target's cache changes the text silently, one in the drafter's only costs speed.
+# - The loop is propose, verify, accept, roll back. With a lossless `verify` its text has the target's distribution.
+#
+# Once exercise 2 passes, your `my_dspark.py` (lesson 00) has `forget`; lesson 10's decoder will call it.
+#
+# **Next:** [lesson 04](04_draft_a_block_at_once.ipynb) drafts the whole block in one pass, so that $\gamma c$ becomes $c$, and
+# finds what that costs.
 
 # %%
 show_score("03")

@@ -100,7 +100,8 @@ picture = figures.pair_maps({"the target": joint, "two slots, each one right": s
 
 # %% [markdown]
 # Left, the target's chances of the four pairs; right, those of two slots that draw apart. Their table has to be a product, row times
-# column, and a product that fills both cells of a diagonal fills the other two as well.
+# column, and a product that fills both cells of a diagonal fills the other two as well. These are framed: pairs that the target hardly ever
+# writes (less than once in 200 times), the *waste*.
 #
 # ### Exercise 1 · What two slots are worth (code)
 # *10 minutes · medium · core.*
@@ -166,7 +167,8 @@ done = exercises.check_kept(kept)
 #
 # DFlash drafts in this way, seven slots in one pass. We let the target answer a few chat prompts and look for the place where
 # slots that draw apart would waste most; the output shows the end of the text there. Left, how often the target writes each pair of
-# next tokens; right, how often DFlash's first two slots draw it. (A dot is a blank.)
+# next tokens; right, how often DFlash's first two slots draw it. (A dot is a blank. Both tables show only
+# a few likely tokens, and shares are of what is shown.)
 
 # %% tags=["folded"]
 # @title Find the place, and draw both tables of pairs
@@ -183,31 +185,21 @@ tables = {"the target": pairs[:, second], "DFlash's first two slots": slots[0, f
 print("...", " ".join(lab.decode(reading.ids[0, reading.start:place + 1]).split()[-12:]))
 picture = figures.pair_maps(tables, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
 drafted = tables["DFlash's first two slots"]
-hardly = 0.005  # what the target writes less often is "hardly ever written"
-unwritten = torch.where(tables["the target"] < hardly, drafted, 0.0)  # chances of the pairs that nobody would write
-nonsense = (unwritten.sum() / drafted.sum()).item()
-written = tables["the target"] / tables["the target"].sum()
-perfect = written.sum(1, keepdim=True) * written.sum(0)  # two slots with the target's own shares
-at_best = perfect[tables["the target"] < hardly].sum().item()
-print(f"On pairs that the target hardly writes: {nonsense:.0%} of DFlash's two slots, {at_best:.0%} of two perfect ones")
+unwritten = torch.where(tables["the target"] < 0.005, drafted, 0.0)  # chances of the pairs that nobody would write
+nonsense = multimodality.waste(drafted, tables["the target"])
+at_best = multimodality.wasted(tables["the target"])  # of two slots with the target's own shares
 
 # %% tags=["claim"]
 row, column = divmod(unwritten.argmax().item(), unwritten.shape[1])
-share_drafted, share_written = ((table.sum(0) / table.sum())[column].item() for table in (drafted, written))  # of the second token
-glue(nonsense=nonsense, at_best=at_best, hardly=hardly, pair=lab.decode([first[row], second[column]]).strip(),
-     favourite=lab.decode([second[column]]).strip(), share_drafted=share_drafted, share_written=share_written)
+glue(nonsense=nonsense, at_best=at_best, pair=lab.decode([first[row], second[column]]).strip())
 favourites = [slot.argmax().item() for slot in slots[:2]]
 claims({"at this place a third or more of what DFlash drafts is hardly ever written": nonsense > 1 / 3,
         "most of it perfect slots would waste, too, and not all": nonsense / 2 < at_best < nonsense - 0.05,
-        "slot 2 favours its likeliest token far more than the target does": share_drafted > 3 * share_written,
         "the worst pair joins the likeliest tokens of the two slots": favourites == [first[row].item(), second[column].item()]})
 
 # %% [markdown]
-# Both tables show only a few likely tokens, so their cells do not add up to 100 %; the percentages here are shares of what is shown. On
-# the right ⟦nonsense:.0 %⟧ lies on pairs that the target hardly ever writes (each below ⟦hardly:.1 %⟧), "⟦pair⟧" above all. Each of its
-# words has a place in some phrasing; the pair has none. How much of this is drawing apart? Two *perfect* slots, with the target's own shares
-# of first and of second words, would still waste ⟦at_best:.0 %⟧. The rest are the slots' own errors: the second slot gives "⟦favourite⟧"
-# ⟦share_drafted:.0 %⟧ of what the table shows, the target ⟦share_written:.0 %⟧.
+# Of what DFlash draws ⟦nonsense:.0 %⟧ is waste, "⟦pair⟧" above all: each of its words has a place in some phrasing; the pair has none. Two
+# *perfect* slots, with the target's own shares of first and of second words, would still waste ⟦at_best:.0 %⟧.
 #
 # In rounds of another answer to the same prompt you see all slots draw at once, and what becomes of it. The first refusal is a collision:
 # "⟦before⟧" and "⟦refused⟧" come from two phrasings ("here is", "let us"). Later ones may be a slot's own mistake.
@@ -271,13 +263,57 @@ claims({"on chat DFlash falls": alone.high < -0.15, "from the fifth position on 
 #
 # </details>
 #
-# How much of DFlash's fall along the block is *drawing apart*? Lesson 05 adds a head that lets a slot see the draft before it. With this
-# head, and nothing else changed, the fall on chat is ⟦mended:.0f⟧ points instead of ⟦fall:.0f⟧ (three trainings of each). So most of the fall
-# ([suffix decay](../docs/glossary.md#suffix-decay)) is what slots cannot see. What the rest is, we do not know. Here we build the network.
+# How much of this fall is *drawing apart*? Lesson 05 adds a head that lets a slot see the draft before it. With it, and
+# nothing else changed, the fall on chat is ⟦mended:.0f⟧ points instead of ⟦fall:.0f⟧ (three trainings of each). So most of the fall
+# ([suffix decay](../docs/glossary.md#suffix-decay)) is what slots cannot see. What the rest is, we do not know.
+#
+# ## What one pass saves
+#
+# A small LM pays for $\gamma$ passes per block, DFlash for one (each drafter has its own price $c$ of a pass).
+
+# %%
+beside_small = bet("04 tokens a round")
+
+# %% tags=["answer"]
+from dspark_lite.course.replication.benchmark_results import BEST, by_domain, cost_in_passes
+
+lengths = {name: by_domain(name, "accepted_length") for name in ("dflash", "small_lm")}
+ratio = (lengths["dflash"] / lengths["small_lm"]).mean()
+beside_small.settle("clearly more" if ratio > 1.15 else "clearly fewer" if ratio < 0.85 else "about as many",
+                    "; ".join(f"{domain}: {ours:.1f} against {theirs:.1f}" for domain, ours, theirs in zip(lab.prompts, *lengths.values())))
+
+# %% tags=["claim"]
+drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}
+whole = {name: drafting[name] + cost_in_passes(name, "verify").mean() for name in drafting}
+glue(cheaper=drafting["small_lm"] / drafting["dflash"], **{f"share_{name}": drafting[name] / whole[name] for name in drafting},
+     faster=(by_domain("dflash", "speedup") / by_domain("small_lm", "speedup")).mean())
+least = [list(lab.prompts)[by_domain("dflash", column).argmin()] for column in ("accepted_length", "speedup")]
+claims({"drafting costs DFlash less than half of what it costs the small LM": 2 * drafting["dflash"] < drafting["small_lm"],
+        "in every domain DFlash brings about as many tokens per round as the small LM": abs(
+            by_domain("dflash", "accepted_length") / by_domain("small_lm", "accepted_length") - 1).max() < 0.1,
+        "and so do all three trainings": all(abs(gain.value) < 0.15 for seed in studies.SEEDS["dflash"]
+                                             for gain in experiment_results.gains(seed, studies.TABLE_1["small_lm"]).values()),
+        "in every domain DFlash is faster than the small LM, at its best length, too": all(
+            (by_domain("dflash", "speedup") > by_domain(name, "speedup")).all() for name in ("small_lm", BEST)),
+        "of the domains, DFlash brings the fewest tokens per round on chat, and gains least": least == ["chat", "chat"],
+        "so does the small LM": [by_domain("small_lm", column).argmin() for column in ("accepted_length", "speedup")] == [2, 2]})
+
+# %% [markdown]
+# <details><summary>After your bet</summary>
+#
+# A round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain.
+#
+# </details>
+#
+# Drafting has become about ⟦cheaper:words⟧ times as cheap. It took ⟦share_small_lm:.0 %⟧ of the small LM's round, and takes ⟦share_dflash:.0 %⟧ of
+# DFlash's. So DFlash is about ⟦faster:.1f⟧ times as fast as the small LM with seven drafts, and the small LM at its best lengths does not come near it.
+#
+# On chat, where many phrasings compete, both have their shortest rounds and gain least over plain decoding. Yet you pay for seven slots as
+# everywhere, and the last ones are most often thrown away.
 #
 # ## How one pass fills seven slots
 #
-# A small LM reads the prompt with its own, weaker layers. DFlash reads what the *target* has computed about it.
+# Now build the network. A small LM reads the prompt with its own, weaker layers. DFlash reads what the *target* has computed about it.
 
 # %%
 picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.layers), dflash.gamma)
@@ -299,7 +335,7 @@ picture = figures.dflash_picture(lab.target.num_layers, dflash.taps, len(dflash.
 # Why does the anchor stand in the block, and not in the context? The target has not read this newest token yet, so there are no hidden
 # states to tap. The target reads the anchor with the drafts; then the anchor and the accepted drafts move into the context.
 #
-# One question is left. A target that verifies a block hides from each token all that stand to its right: a *causal mask*.
+# One question the figure leaves open. A target that verifies a block hides from each token all that stand to its right: a *causal mask*.
 
 # %%
 hidden_from_a_slot = bet("04 hidden from a slot")
@@ -336,8 +372,7 @@ print(f"One of {n} context tokens: {features.shape[1]} numbers from {len(dflash.
       f"\n-> in each of {len(draft.context)} layers a key and a value, {len(keys)} heads of {keys.shape[2]} each")
 
 # %% [markdown]
-# Ours agree with the package's. The output follows one token from its taps to its keys. These members of `draft` matter now, the first four
-# in the holes:
+# Ours agree with the package's. The output follows one token from its taps to its keys. Four members of `draft` fill the holes below:
 #
 # | Member | What it is |
 # |---|---|
@@ -345,6 +380,11 @@ print(f"One of {n} context tokens: {features.shape[1]} numbers from {len(dflash.
 # | `draft.length` | n, the number of tokens in the context |
 # | `draft.context` | per layer, keys and values of the context: [kv heads, n, d] each |
 # | `draft.config["mask_token_id"]` | the token that says "unknown" |
+#
+# <details><summary>The members that the rest of the pass calls</summary>
+#
+# | Member | What it is |
+# |---|---|
 # | `draft.w[name]` | a weight of the draft, by its name in the file |
 # | `draft.norm(x, name)` | x, normed with the weight of this name |
 # | `draft.heads(x, name)` | a linear map of x [k, H], split into heads: [heads, k, d] |
@@ -352,6 +392,8 @@ print(f"One of {n} context tokens: {features.shape[1]} numbers from {len(dflash.
 # | `draft.keys_values(x, layer, start)` | keys (rotated) and values of x in a layer: [kv heads, k, d] each |
 # | `draft.mlp(x, layer)` | what the layer's MLP adds to x |
 # | `draft.extend(features)` | appends tapped tokens to the context (steps 1 and 2, all layers) |
+#
+# </details>
 #
 # (H is the hidden size, d a head's; a kv head, of keys and values, serves several heads of queries.)
 #
@@ -435,7 +477,7 @@ picture = figures.attention_picture(context=6, gamma=dflash.gamma)
 
 # %% [markdown]
 # The figure shows hole 3. Above, the target verifies a block: the answer stands to the right of each row, so it is hidden. Below, the
-# draft: to the right of a slot stand only masks.
+# draft: to the right of a slot stand only masks, so every slot sees the context and all slots.
 #
 # <details><summary>After your bet</summary>
 #
@@ -479,53 +521,7 @@ claims({"with seed 0 both drafts are likely by their slots, and the second is im
 # %% [markdown]
 # Read the last column from above. With seed 0 slot 1 is fine and slot 2 collides: each token is likely by its own slot, and the second is
 # impossible after the first. With seed 1 the same two slots happen to draw words that fit. Then slot 3 dies of a bad draw, one that it
-# gave hardly a chance itself. Behind the first bad token the rest is lost in both blocks. None of this is a bug: the package draws the same.
-#
-# ## What one pass saves
-#
-# A small LM pays for $\gamma$ passes per block, DFlash for one, and each drafter has its own price $c$ of a pass; so the saving need
-# not be exactly $\gamma$.
-
-# %%
-beside_small = bet("04 tokens a round")
-
-# %% tags=["answer"]
-from dspark_lite.course.replication.benchmark_results import BEST, by_domain, cost_in_passes
-
-lengths = {name: by_domain(name, "accepted_length") for name in ("dflash", "small_lm")}
-ratio = (lengths["dflash"] / lengths["small_lm"]).mean()
-beside_small.settle("clearly more" if ratio > 1.15 else "clearly fewer" if ratio < 0.85 else "about as many",
-                    "; ".join(f"{domain}: {ours:.1f} against {theirs:.1f}" for domain, ours, theirs in zip(lab.prompts, *lengths.values())))
-
-# %% tags=["claim"]
-drafting = {name: cost_in_passes(name, "draft").mean() for name in ("small_lm", "dflash")}
-whole = {name: drafting[name] + cost_in_passes(name, "verify").mean() for name in drafting}
-glue(cheaper=drafting["small_lm"] / drafting["dflash"], **{f"share_{name}": drafting[name] / whole[name] for name in drafting},
-     faster=(by_domain("dflash", "speedup") / by_domain("small_lm", "speedup")).mean())
-least = [list(lab.prompts)[by_domain("dflash", column).argmin()] for column in ("accepted_length", "speedup")]
-claims({"drafting costs DFlash less than half of what it costs the small LM": 2 * drafting["dflash"] < drafting["small_lm"],
-        "in every domain DFlash brings about as many tokens per round as the small LM": abs(
-            by_domain("dflash", "accepted_length") / by_domain("small_lm", "accepted_length") - 1).max() < 0.1,
-        "and so do all three trainings": all(abs(gain.value) < 0.15 for seed in studies.SEEDS["dflash"]
-                                             for gain in experiment_results.gains(seed, studies.TABLE_1["small_lm"]).values()),
-        "in every domain DFlash is faster than the small LM, at its best length, too": all(
-            (by_domain("dflash", "speedup") > by_domain(name, "speedup")).all() for name in ("small_lm", BEST)),
-        "of the domains, DFlash brings the fewest tokens per round on chat, and gains least": least == ["chat", "chat"],
-        "so does the small LM": [by_domain("small_lm", column).argmin() for column in ("accepted_length", "speedup")] == [2, 2]})
-
-# %% [markdown]
-# <details><summary>After your bet</summary>
-#
-# A round of DFlash brings about as many tokens as one of the small LM with seven drafts, in every domain.
-#
-# </details>
-#
-# Drafting has become about ⟦cheaper:words⟧ times as cheap. It took ⟦share_small_lm:.0 %⟧ of the small LM's round, and takes ⟦share_dflash:.0 %⟧ of DFlash's; the target's
-# pass, which nobody has made cheaper, takes the rest. So DFlash is about ⟦faster:.1f⟧ times as fast as the small LM with seven drafts. The small LM at its best lengths
-# does not come near it.
-#
-# On chat, where many phrasings compete, both have their shortest rounds and gain least over plain decoding. DFlash's seven slots cost the
-# same there as elsewhere, and the later ones fall most.
+# gave hardly a chance itself. Behind the first bad token the rest is lost in both blocks.
 #
 # ## The race
 #
@@ -537,9 +533,20 @@ from dspark_lite.course.race import race
 picture = race("04", lab)
 
 # %% [markdown]
+# A box of DFlash's lane is much shorter than the small LM's and brings about as many tokens: one pass in place of seven.
+#
 # > **How sure are we?** Acceptance is measured on 100 prompts per domain and drawn with intervals, for DFlash over three trainings; the small LM
 # > is one training. Speed is measured on twenty prompts, on one CPU thread, with the drafters that are shipped.
-#
+
+# %% [markdown]
+# **Case 04.** A DFlash in a new engine: right answers, and hardly a draft is kept. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("04")
+
+# %% [markdown]
 # ## Recap
 #
 # - Slots that draw apart mix phrasings: two right slots can make a wrong pair, and no training keeps two phrasings in full. The
@@ -553,14 +560,6 @@ picture = race("04", lab)
 #
 # **Next**: [05, a little autoregression](05_a_little_autoregression.ipynb) lets the second slot see what the first has drawn,
 # for a few multiplications. The pass stays as it is.
-
-# %% [markdown]
-# **Case 04.** A DFlash in a new engine: right answers, and hardly a draft is kept. Measure at most three things, then accuse.
-
-# %%
-from dspark_lite.course.cases import case
-
-investigation = case("04")
 
 # %%
 show_score("04")
@@ -608,8 +607,8 @@ panel = widgets.explore(explore_block, {"temperature": 0.4}, answer=widgets.menu
                         temperature=widgets.slider("temperature", 1.0, 0.2, 2.0, 0.2))
 
 # %% [markdown]
-# A lower temperature (second picture) does not help: each slot becomes surer of its likeliest token, and two likeliest tokens need not
-# fit together: "⟦pair⟧" is such a pair. So a slot that the title calls sure may collide all the same.
+# A lower temperature (second picture) makes each slot surer of its likeliest token, and the target, which is not shown, surer of its own. So
+# collisions may become rarer. They do not vanish: two likeliest tokens need not fit together, as in "⟦pair⟧".
 #
 # ### ★ Step 1 and step 2 in the paper's symbols
 #

@@ -74,7 +74,8 @@ picture = figures.corrected_distribution(labels, base.softmax(-1), rows["of"], (
 # $W_2$ makes of them one number for each token that may come next. This head looks one token back, so it is called the *Markov
 # head*. The layers that make the hidden states are the [*backbone*](../docs/glossary.md#backbone).
 #
-# In a real block this happens at every slot. Dashed are the base logits' probabilities, blue those after the push. Step through it:
+# In a real block this happens at every slot. Dashed are the base logits' probabilities. Once the token before is drawn, the slot's bars turn
+# blue: the probabilities after the push. Step through it:
 
 # %%
 picture = living_round("push", record_rounds(lab, dspark, lab.prompts["chat"][0]))
@@ -163,23 +164,23 @@ draw_block = draw_block if done else exercises.draw_block
 #
 # ## It drafts
 #
-# Your pieces now make a whole drafter: `Draft` reads the shipped weights, `block_pass` runs the backbone once,
-# `draw_block` writes the block. In the loop of lesson 03 they answer the first chat prompt. The list says how many tokens each
-# round committed, the target's own included. The folded cell drafts one more block, greedily, by your functions and by the
-# package's: the two must agree.
+# Your pieces now make a whole drafter: `Draft` reads the shipped weights, `block_pass` runs the backbone once, `draw_block` writes the block.
+# In the loop of lesson 03 they answer the first chat prompt: green drafts were kept, blue tokens are the target's own.
 
-# %%
+# %% tags=["folded"]
+# @title Answer with these functions, and hold a greedy block against the package's
 from transformers import DynamicCache
 
 from dspark_lite.course.own_decoder.my_dspark import Draft, block_pass, read, verify
 from dspark_lite.course.names import PROFILES
+from dspark_lite.decoding.answer import Generation, Round
 from dspark_lite.models.checkpoints import resolve
 
 draft = Draft(resolve(PROFILES[lab.profile]["dspark"]))
 
 
 def answer(ids, count, generator):
-    """New tokens after the ids at temperature 1, a list, and how many each round committed."""
+    """New tokens after the ids at temperature 1, and the rounds that wrote all but the first."""
     cache, rounds = DynamicCache(config=lab.target.config), []
     draft.context = []
     logits, features = read(lab.target.model, ids, cache, draft.taps)
@@ -194,28 +195,21 @@ def answer(ids, count, generator):
             cache.crop(-refused)
         draft.extend(features[:len(new)])
         text += new
-        rounds.append(len(new))
-    return text, rounds
+        rounds.append(Round(len(drafts), len(new) - 1, len(new), drafts, new))
+    return Generation(text, rounds)
 
 
 prompt_ids = lab.encode(lab.prompts["chat"][0])
-on_cpu = lab.device.type == "cpu"  # your file computes on the CPU; beside a larger target the package's drafter drafts
-if on_cpu:
-    text, rounds = answer(prompt_ids[0].tolist(), 60, torch.Generator().manual_seed(2))
-    print(f"prompt: {lab.prompts['chat'][0]}\n\nanswer: {lab.decode(text)}\n\n{sum(rounds)} tokens in {len(rounds)} rounds: {rounds}")
-
-# %% tags=["folded"]
-# @title Draft one more block greedily, with these functions and with the package
-if on_cpu:
-    read_ids = prompt_ids[0].tolist() + text[:-1]
+if lab.device.type == "cpu":  # your file computes on the CPU; beside a larger target the package's drafter drafts
+    mine = answer(prompt_ids[0].tolist(), 60, torch.Generator().manual_seed(2))
+    print(f"prompt: {lab.prompts['chat'][0]}\n\nanswer: {lab.decode(mine.token_ids)}")
+    picture = token_boxes.rounds_figure(lab, mine)
+    read_ids, newest = prompt_ids[0].tolist() + mine.token_ids[:-1], mine.token_ids[-1]
     _, features = read(lab.target.model, read_ids, DynamicCache(config=lab.target.config), draft.taps)
-    state, newest = dspark.begin(torch.tensor([read_ids]), features[None]), text[-1]
-    theirs = dspark.propose(state, torch.tensor([newest]), temperature=0.0, generator=lab.generator())
+    state = dspark.begin(torch.tensor([read_ids]), features[None])
+    theirs = dspark.propose(state, torch.tensor([newest]), temperature=0.0, generator=lab.generator()).tokens[0].tolist()
     ours, _ = draw_block(draft, block_pass(draft, newest), newest, 0.0, None)
-    print(f"after {lab.decode([newest])!r}, greedily")
-    print(f"  by {'your functions' if done else 'the course'}: {[lab.decode([token]) for token in ours]}")
-    print(f"  by the package: {[lab.decode([token]) for token in theirs.tokens[0].tolist()]}")
-    assert ours == theirs.tokens[0].tolist() or lab.target.dtype != torch.float32  # in 16 bits they may part at a tie
+    assert ours == theirs or lab.target.dtype != torch.float32  # in 16 bits they may part at a tie
 
 # %% [markdown]
 # ## The same in a real answer
@@ -224,35 +218,48 @@ if on_cpu:
 # columns second tokens, and a cell is that pair's probability. Left, the pairs that the target could write there; in the middle,
 # what DFlash drafts, which has no head; right, DSpark. A pair that the target writes less than once in 200 times counts as waste.
 
-# %%
+# %% tags=["folded"]
+# @title Find the place, and draw what each writes there
 from dspark_lite.course.measure import multimodality
 
 readings = [multimodality.read_answer(lab, dspark, prompt, seed) for seed, prompt in enumerate(lab.prompts["chat"][:6])]
 reading, place = multimodality.colliding(lab, readings)
-first, joint = multimodality.target_pairs(lab.target, reading.ids[:, :place + 1])  # [5], [5, V]
+here = reading.ids[:, :place + 1]  # [1, n], the anchor last
+first, joint = multimodality.target_pairs(lab.target, here)  # [5], [5, V]
 second = joint.sum(0).topk(5).indices  # [5]
-state, anchor = dspark.begin(reading.ids[:, :place], reading.features[:, :place]), reading.ids[:, place]  # anchor [1]
+elsewhere = [text.ids[:, :at + 1] for text in readings for at in range(text.start, text.ids.shape[1], 20)]
+written = [multimodality.target_pairs(lab.target, ids) for ids in elsewhere]
+
+
+def pairs_of(drafter):
+    """What a drafter's first two slots draw at the place [5, 5], and its mean waste over all of `elsewhere`."""
+    shares = []
+    for ids, (rows, pairs) in zip(elsewhere, written):
+        columns = pairs.sum(0).topk(5).indices
+        shares.append(multimodality.waste(multimodality.drafted_pairs(lab, drafter, ids, rows, columns), pairs[:, columns]))
+    return multimodality.drafted_pairs(lab, drafter, here, first, second), sum(shares) / len(shares)
+
+
+with_head, waste_with_head = pairs_of(dspark)
+state, anchor = dspark.begin(here[:, :-1], reading.features[:, :place]), here[:, -1]
 base_logits = dspark.lm_head(dspark.block_hidden(state, anchor))[0].float()  # [g, V]
 w1, w2 = (weight.float() for weight in (dspark.markov_head.markov_w1.weight, dspark.markov_head.markov_w2.weight))  # [V, r] each
-slot_1 = probabilities(base_logits[0] + w1[anchor[0]] @ w2.T, 1.0)[first]  # [5]
-after = probabilities(base_logits[1] + w1[first] @ w2.T, 1.0)[:, second]  # [5, 5]: a row for each first token
 dspark = state = None  # two drafters beside a large target may not fit
-dflash = lab.drafter("dflash")
-features = lab.target.prefill(reading.ids[:, :place], dflash.taps)[0].features
-apart = dflash.propose(dflash.begin(reading.ids[:, :place], features), anchor, temperature=1.0, generator=lab.generator()).probs[0]  # [g, V]
-dflash = None
-tables = {"the target": joint[:, second], "DFlash": apart[0, first][:, None] * apart[1, second], "DSpark": slot_1[:, None] * after}
+apart, waste_apart = pairs_of(lab.drafter("dflash"))
+tables = {"the target": joint[:, second], "DFlash": apart, "DSpark": with_head}
 print("...", repr(lab.decode(reading.ids[0, reading.start:place + 1])[-60:]))
 picture = lesson_04.pair_maps(tables, token_boxes.token_labels(lab, first), token_boxes.token_labels(lab, second))
-waste = {name: (table[joint[:, second] < 0.005].sum() / table.sum()).item() for name, table in tables.items()}
-glue(waste_apart=waste["DFlash"], waste_head=waste["DSpark"])
+here_apart, here_with_head = (multimodality.waste(table, joint[:, second]) for table in (apart, with_head))
+glue(here_apart=here_apart, waste_apart=waste_apart, waste_with_head=waste_with_head, places=len(elsewhere))
 
 # %% tags=["claim"]
-claims({"DSpark draws at most half as many pairs that nobody would write": 2 * waste["DSpark"] < waste["DFlash"]})
+claims({"at this place DSpark draws at most half as many pairs that nobody would write": 2 * here_with_head < here_apart,
+        "on average, too": 2 * waste_with_head < waste_apart})
 
 # %% [markdown]
-# In DFlash nothing in a slot depends on the word drawn before it: at this place ⟦waste_apart:.0 %⟧ of what it draws on the map is waste. With
-# DSpark's head ⟦waste_head:.1 %⟧ is.
+# In DFlash nothing in a slot depends on the word drawn before it: at this place ⟦here_apart:.0 %⟧ of what it draws on the map is waste, and
+# with DSpark's head hardly anything. The place was chosen for its waste. Over ⟦places⟧ places, evenly spread over these answers, the mean is
+# ⟦waste_apart:.0 %⟧ for DFlash and ⟦waste_with_head:.0 %⟧ for DSpark.
 #
 # Choose a slot and the token drawn before it: left, what the backbone says; in the middle, what the head adds; right, what comes out.
 # With another previous token only the bias changes, and with it the result. (The left panel may look odd: this backbone was trained with
@@ -302,9 +309,9 @@ glue(in_targets=table / 4e9, thinner=table / factors)
 #
 # </details>
 #
-# Two thin matrices are ⟦thinner:.0f⟧ times smaller than the table, and a bias costs $rV$ multiplications. The price is detail. Each column of $W_2$ is a pattern over the vocabulary, $r$ in all.
-# Each row of the big table, one token's bias, is a mix of these patterns; the token's row of $W_1$ says how much of each. The toy above
-# needs one pattern: the row of "no" is that of "of" with the sign turned.
+# Two thin matrices are ⟦thinner:.0f⟧ times smaller than the table, and a bias costs $rV$ multiplications. The price is detail. Each column of
+# $W_2$ is a pattern over the vocabulary, $r$ in all. Each row of the big table, one token's bias, is a mix of these patterns; the token's row of
+# $W_1$ says how much of each. The toy above needs one pattern: the row of "no" is that of "of" with the sign turned.
 #
 # For some common words we print the words that their row raises most, among words that occur in our answers. Each number is the
 # bias minus its mean over the vocabulary; a difference of 3 between two words changes the odds between them by a factor of twenty.
@@ -367,7 +374,205 @@ claims({"the determiners all raise 'tiny'": all(" tiny" in raised for raised in 
 # - **gated**: the last token, its $r$ numbers scaled by factors that depend on the slot's hidden state;
 # - **RNN**: all drafted tokens, which a *state* carries from slot to slot, and the hidden state.
 #
-# What can each learn? Two tokens have been drawn: "red" or "blue", then "cat" or "dog". This happens at two places in a text, and
+# *A gate reads the place, a state remembers.* (Beyond the core we train each on a rule that the others cannot learn.)
+#
+# In the paper's Figure 4 the RNN head accepts 2 to 3 % more than the Markov head at this block length. It is harder to build and to deploy, so the
+# released drafts carry the Markov head.
+#
+# ## What it costs
+#
+# Seven draws, each waiting for the one before, sound slow.
+
+# %%
+time_here = False  # True: time it here, in place of the recording (one thread of a processor)
+head_costs = bet("05 cost of the head")
+
+# %% tags=["folded", "answer"]
+# @title What the head adds to a round
+from dspark_lite.course.measure import clocks
+
+times = clocks.measured(lab) if time_here else clocks.recorded()
+backbone, independently, with_head, verification = times["parts"].values()  # ms, the least of many repeats
+added, whole = with_head - independently, backbone + independently + verification
+offers = {"by about 5 %": 0.05, "by about 20 %": 0.2, "by half or more": 0.6}
+head_costs.settle(min(offers, key=lambda text: abs(np.log(added / whole / offers[text]))),
+                  f"{added:.2f} of {whole:.1f} ms are {added / whole:.0%} of a round, on {times['device']}")
+glue(of_drafting=added / (backbone + independently))
+
+# %% [markdown]
+# <details><summary>After your bet</summary>
+#
+# The head lengthens the drafting by ⟦of_drafting:.0 %⟧, but verifying takes most of a round. The larger the target, the less the head weighs:
+# the paper measures 0.6 % of a round at this length, at a batch of 128 (its Figure 4).
+#
+# </details>
+#
+# ## What it gains
+#
+# Lesson 04's curves once more: of the drafts whose predecessors were all kept, the share that is kept. Each line is the mean of three
+# trainings; the intervals contain the chance of prompts and of trainings.
+
+# %%
+from dspark_lite.course.measure import studies
+from dspark_lite.course.replication import acceptance_over_seeds, experiment_results
+
+seeds = {name: studies.SEEDS[name] for name in ("dflash", "dspark")}  # three trainings of each
+by_position = {domain: {name: acceptance_over_seeds.acceptances(runs, domain) for name, runs in seeds.items()}
+               for domain in lab.prompts}
+picture = lesson_04.falling_acceptance(by_position)
+
+# %% tags=["claim"]
+rises = {domain: {name: acceptance_over_seeds.rise(runs, domain) for name, runs in seeds.items()} for domain in lab.prompts}
+claims({"DSpark keeps more than DFlash at every position in every domain": all(
+    ours.value > theirs.value for found in by_position.values() for ours, theirs in zip(found["dspark"], found["dflash"])),
+        "on chat and on code DFlash falls further than DSpark": all(
+            rises[domain]["dflash"].high < rises[domain]["dspark"].low for domain in ("chat", "code")),
+        "on math DFlash ends about where it began": abs(rises["math"]["dflash"].value) < 0.03})
+
+# %% [markdown]
+# DSpark's line is higher at every position. From the second on, each of its drafts knows its predecessor; on code and chat DFlash falls
+# much further. But DSpark also leads at the *first*, where both know the anchor and no collision can be repaired. Why? DSpark differs
+# from DFlash in two things, the head and the losses (lesson 07). So we exchanged them one at a time, three trainings each, and look at
+# the first draft alone.
+
+# %%
+leads_first = bet("05 first draft")
+
+# %% tags=["folded", "answer"]
+# @title First drafts kept, with head and losses exchanged
+four = {"DFlash": studies.SEEDS["dflash"], "DFlash with DSpark's losses": studies.LOSSES["dflash"],
+        "DSpark with DFlash's losses": studies.LOSSES["dspark"], "DSpark": studies.SEEDS["dspark"]}
+print(f"{'first drafts kept':29}" + "".join(f"{domain:>20}" for domain in lab.prompts))
+for name, runs in four.items():
+    rates = [acceptance_over_seeds.acceptances(runs, domain)[0] for domain in lab.prompts]
+    print(f"{name:29}" + "".join(f"{f'{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]':>22}" for rate in rates))
+by_losses, by_head = ({domain: acceptance_over_seeds.lead(four[name], four["DFlash"], domain, 1) for domain in lab.prompts}
+                      for name in ("DFlash with DSpark's losses", "DSpark with DFlash's losses"))
+points = [100 * lead.value for lead in by_losses.values()]
+by = {"the losses": min(lead.low for lead in by_losses.values()) > 0, "the head": min(lead.low for lead in by_head.values()) > 0}
+leads_first.settle("both" if all(by.values()) else next((name for name, leads in by.items() if leads), "neither"),
+                   "; ".join(f"{name} alone: " + ", ".join(f"{100 * lead.value:+.1f}" for lead in leads.values())
+                             for name, leads in {"the losses": by_losses, "the head": by_head}.items()) + f" points on {', '.join(lab.prompts)}")
+glue(losses_least=min(points), losses_most=max(points))
+
+# %% tags=["claim"]
+claims({"the losses alone bring the lead at the first draft in every domain": min(lead.low for lead in by_losses.values()) > 0,
+        "the head alone brings none": max(lead.value for lead in by_head.values()) < 0.015})
+
+# %% [markdown]
+# <details><summary>After your bet</summary>
+#
+# **The lead at the first draft comes from the losses**: alone they bring ⟦losses_least:.1f⟧ to ⟦losses_most:.1f⟧ points, the head alone brings
+# nothing. (The paper sees the same lead, and does not explain it.)
+#
+# </details>
+#
+# Behind the first draft the head helps. In tokens per round (in brackets the paper's gain, with Qwen3-4B):
+
+# %%
+from dspark_lite.course import paper
+
+theirs = {name: paper.domain_means("Qwen3-4B", name) for name in ("dflash", "dspark")}
+ours = {name: experiment_results.lengths_over_seeds(runs) for name, runs in seeds.items()}
+picture = figures.accepted_length_figure(ours, theirs)
+gains = experiment_results.gains_over_seeds(seeds["dspark"], seeds["dflash"])
+by_the_head = experiment_results.gains_over_seeds(seeds["dspark"], studies.LOSSES["dflash"])
+glue(gain=gains["all"].value, gain_low=gains["all"].low, gain_high=gains["all"].high,
+     head_gain=by_the_head["all"].value, head_on_chat=by_the_head["chat"].value)
+
+# %% tags=["claim"]
+claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].low > 0 for domain in lab.prompts),
+        "most on chat": gains["chat"].low > max(gains["math"].high, gains["code"].high),
+        "math and code cannot be told apart": gains["math"].low < gains["code"].high and gains["code"].low < gains["math"].high,
+        "so with the head alone": by_the_head["chat"].low > max(by_the_head["math"].high, by_the_head["code"].high)})
+
+# %% [markdown]
+# Over the three domains together DSpark commits ⟦gain:.0 %⟧ more tokens per round than DFlash (95 % interval ⟦gain_low:.0 %⟧ to
+# ⟦gain_high:.0 %⟧). With equal losses, the head alone brings ⟦head_gain:.0 %⟧, and most on chat, ⟦head_on_chat:.0 %⟧: there DFlash falls
+# furthest, as the collision has it. Lesson 12 has the whole exchange.
+#
+# ## The race
+#
+# Your lane now has its head, on the weights of DSpark.
+
+# %%
+from dspark_lite.course.race import race
+
+picture = race("05", lab)
+
+# %% tags=["claim"]
+from dspark_lite.course.replication.benchmark_results import BEST, by_domain
+
+lucky = [experiment_results.accepted_lengths(run)["math"].value for run in seeds["dspark"]]
+claims({"in every domain DSpark commits most per round and is the fastest": all(
+    (by_domain("dspark", column) > by_domain(other, column)).all()
+    for column in ("accepted_length", "speedup") for other in ("small_lm", BEST, "dflash")),
+        "on math the shipped training of DSpark is the longest by far": len(lucky) == 3 and lucky[0] > max(lucky[1:]) + 0.3,
+        "all trainings of DSpark commit more than the small LM": all(
+            experiment_results.gains(run, studies.TABLE_1["small_lm"])[domain].low > 0 for run in seeds["dspark"] for domain in lab.prompts)})
+
+# %% [markdown]
+# The small LM sees all its drafts and pays for each with a pass. DFlash pays once and sees none. DSpark pays once, and a little more,
+# and sees the draft just before. In the recorded benchmark, too, it is the fastest, and commits more per round even than the small LM:
+# seeing one's drafts is not everything (lesson 06).
+#
+# > **How sure are we?** Curves, first drafts and accepted lengths come from 100 prompts per domain and three trainings. The benchmark comes from
+# > twenty prompts, on one CPU thread, with the one training that is shipped; on math that one is lucky, the other two accept less.
+
+# %% [markdown]
+# **Case 05.** A ported DSpark has its head, and loses most of its drafts. Measure at most three things, then accuse.
+
+# %%
+from dspark_lite.course.cases import case
+
+investigation = case("05")
+
+# %% [markdown]
+# ## Recap
+#
+# - One pass gives all base logits. Then the block is drawn from left to right, each slot after the bias
+#   $W_2 W_1[x_{k-1}]$ of the token before.
+# - The rule needs the distribution *after* the bias, the one the token was drawn from. Then decoding is lossless as
+#   before.
+# - The transition table has at most rank $r$: two thin matrices in place of billions of numbers.
+# - One token back is not always enough. A gate reads the place, a state remembers; the Markov head is the cheapest.
+#
+# Your file now holds a whole drafter: `Draft`, `block_pass`, `transition_bias`, `draw_block`.
+#
+# **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see
+# everything they write. When are they the better choice?
+
+# %%
+show_score("05")
+
+# %% [markdown]
+# ## Beyond the core
+#
+# The lesson is complete without these sections. (DSpark's nearest relative is a
+# [conditional random field over parallel states](../docs/references.md#crf-nat).)
+#
+# ### ★ The two richer heads in equations
+#
+# Let $b_k$ be the bias of slot $k$. The Markov head has $b_k = W_2 W_1[x_{k-1}]$. Below, $\sigma$ is the sigmoid, $\odot$ multiplies
+# number by number, $[\cdot\,;\cdot]$ puts one vector after the other, and $G$ and $J$ are linear layers with weights of their own.
+#
+# The **gated** head makes a factor between 0 and 1 for each of the token's $r$ numbers, from the slot's hidden state and from these
+# numbers:
+#
+# $$b_k = W_2\big(\sigma(G[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
+#
+# The **RNN** head carries a state $s_k$ of $r$ numbers from slot to slot, from $s_0 = 0$ on. One layer gives three vectors of $r$ numbers:
+# $u$ says how much of the old state stays, $c$ is what may enter it, $o$ is what goes out.
+#
+# $$[u; c; o] = J[s_{k-1}; W_1[x_{k-1}]; h_k],\quad s_k = \sigma(u) \odot s_{k-1} + (1 - \sigma(u)) \odot \tanh(c),
+# \quad b_k = W_2 \tanh(o)$$
+#
+# In both heads the hidden state takes part, so the bias depends on the place. Only the RNN head's bias depends on tokens before the
+# last, through $s_{k-1}$.
+#
+# ### ★ What each head can learn
+#
+# Two tokens have been drawn: "red" or "blue", then "cat" or "dog". This happens at two places in a text, and
 # only the hidden state tells which. The next token is x or y, by one of three rules:
 #
 # - *the last token*: x after "cat", y after "dog";
@@ -427,204 +632,6 @@ claims({"the Markov head fails two rules, the gated head one, the RNN head none"
 # lets the one reverse the other. The gate multiplies, so it can. The third rule needs memory, and only the RNN head has it.
 #
 # </details>
-#
-# In the paper's Figure 4 the RNN head accepts 2 to 3 % more than the Markov head at this block length. It is harder to build and to deploy, so the
-# released drafts carry the Markov head.
-#
-# ## What it costs
-#
-# Seven draws, each waiting for the one before, sound slow. Here is what they take beside the rest of a round, and beside draws that do not
-# wait. The times are recorded, on one thread of a processor (lesson 06 shows more of the recording); `time_here = True` takes yours.
-
-# %%
-time_here = False
-head_costs = bet("05 cost of the head")
-
-# %% tags=["folded", "answer"]
-# @title What the parts of a round take
-from dspark_lite.course.measure import clocks
-
-times = clocks.measured(lab) if time_here else clocks.recorded()
-backbone, independently, with_head, verification = times["parts"].values()  # ms, the least of many repeats
-added, whole = with_head - independently, backbone + independently + verification
-picture = figures.costs(times["parts"], added, whole, times["device"])
-offers = {"by about 5 %": 0.05, "by about 20 %": 0.2, "by half or more": 0.6}
-head_costs.settle(min(offers, key=lambda text: abs(np.log(added / whole / offers[text]))),
-                  f"{added:.2f} of {whole:.1f} ms are {added / whole:.0%} of a round, on {times['device']}")
-glue(of_drafting=added / (backbone + independently), of_round=added / whole)
-
-# %% [markdown]
-# <details><summary>After your bet</summary>
-#
-# The head lengthens the drafting by ⟦of_drafting:.0 %⟧, and the round by ⟦of_round:.0 %⟧ (hatched), since verifying takes most of it.
-#
-# </details>
-#
-# The larger the target, the less the head weighs: the paper measures 0.6 % of a round at this length, at a batch of 128 (its Figure 4).
-#
-# ## What it gains
-#
-# Lesson 04's curves once more: of the drafts whose predecessors were all kept, the share that is kept. Each line is the mean of three
-# trainings; the intervals contain the chance of prompts and of trainings.
-
-# %%
-from dspark_lite.course.measure import studies
-from dspark_lite.course.replication import acceptance_over_seeds, experiment_results
-
-seeds = {name: studies.SEEDS[name] for name in ("dflash", "dspark")}  # three trainings of each
-by_position = {domain: {name: acceptance_over_seeds.acceptances(runs, domain) for name, runs in seeds.items()}
-               for domain in lab.prompts}
-picture = lesson_04.falling_acceptance(by_position)
-
-# %% tags=["claim"]
-rises = {domain: {name: acceptance_over_seeds.rise(runs, domain) for name, runs in seeds.items()} for domain in lab.prompts}
-claims({"DSpark keeps more than DFlash at every position in every domain": all(
-    ours.value > theirs.value for found in by_position.values() for ours, theirs in zip(found["dspark"], found["dflash"])),
-        "on chat and on code DFlash falls further than DSpark": all(
-            rises[domain]["dflash"].high < rises[domain]["dspark"].low for domain in ("chat", "code")),
-        "on math DFlash ends about where it began": abs(rises["math"]["dflash"].value) < 0.03})
-
-# %% [markdown]
-# DSpark's line is higher at every position. From the second on, each of its drafts knows its predecessor; on code and chat DFlash falls
-# much further. But DSpark also leads at the *first*, where both know the anchor and no collision can be repaired. Why? DSpark differs
-# from DFlash in two things, the head and the losses (lesson 07). So we exchanged them one at a time, three trainings each, and look at
-# the first draft alone.
-
-# %%
-leads_first = bet("05 first draft")
-
-# %% tags=["folded", "answer"]
-# @title First drafts kept, with head and losses exchanged
-four = {"DFlash": studies.SEEDS["dflash"], "DFlash with DSpark's losses": studies.LOSSES["dflash"],
-        "DSpark with DFlash's losses": studies.LOSSES["dspark"], "DSpark": studies.SEEDS["dspark"]}
-print(f"{'first drafts kept':29}" + "".join(f"{domain:>20}" for domain in lab.prompts))
-for name, runs in four.items():
-    rates = [acceptance_over_seeds.acceptances(runs, domain)[0] for domain in lab.prompts]
-    print(f"{name:29}" + "".join(f"{f'{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]':>22}" for rate in rates))
-by_losses, by_head = ({domain: acceptance_over_seeds.lead(four[name], four["DFlash"], domain, 1) for domain in lab.prompts}
-                      for name in ("DFlash with DSpark's losses", "DSpark with DFlash's losses"))
-points = [100 * lead.value for lead in by_losses.values()]
-by = {"the losses": min(lead.low for lead in by_losses.values()) > 0, "the head": min(lead.low for lead in by_head.values()) > 0}
-leads_first.settle("both" if all(by.values()) else next((name for name, leads in by.items() if leads), "neither"),
-                   "; ".join(f"{name} alone: " + ", ".join(f"{100 * lead.value:+.1f}" for lead in leads.values())
-                             for name, leads in {"the losses": by_losses, "the head": by_head}.items()) + f" points on {', '.join(lab.prompts)}")
-glue(losses_least=min(points), losses_most=max(points))
-
-# %% tags=["claim"]
-claims({"the losses alone bring the lead at the first draft in every domain": min(lead.low for lead in by_losses.values()) > 0,
-        "the head alone brings none": max(lead.value for lead in by_head.values()) < 0.015})
-
-# %% [markdown]
-# <details><summary>After your bet</summary>
-#
-# **The lead at the first draft comes from the losses**: alone they bring ⟦losses_least:.1f⟧ to ⟦losses_most:.1f⟧ points, the head alone brings
-# nothing. (In the paper's Figure 2 DSpark leads there, too. Section 4.3.1 says that it inherits the first draft of a deep parallel network, and gives
-# no reason for the lead.)
-#
-# </details>
-#
-# Behind the first draft the head helps. In tokens per round:
-
-# %%
-from dspark_lite.course import paper
-
-theirs = {name: paper.domain_means("Qwen3-4B", name) for name in ("dflash", "dspark")}
-ours = {name: experiment_results.lengths_over_seeds(runs) for name, runs in seeds.items()}
-picture = figures.accepted_length_figure(ours, theirs, "100 prompts per domain and three trainings")
-gains = experiment_results.gains_over_seeds(seeds["dspark"], seeds["dflash"])
-by_the_head = experiment_results.gains_over_seeds(seeds["dspark"], studies.LOSSES["dflash"])
-glue(gain=gains["all"].value, gain_low=gains["all"].low, gain_high=gains["all"].high,
-     head_gain=by_the_head["all"].value, head_on_chat=by_the_head["chat"].value)
-
-# %% tags=["claim"]
-claims({"DSpark accepts longer than DFlash in every domain": all(gains[domain].low > 0 for domain in lab.prompts),
-        "most on chat": gains["chat"].low > max(gains["math"].high, gains["code"].high),
-        "math and code cannot be told apart": gains["math"].low < gains["code"].high and gains["code"].low < gains["math"].high,
-        "so with the head alone": by_the_head["chat"].low > max(by_the_head["math"].high, by_the_head["code"].high)})
-
-# %% [markdown]
-# Over the three domains together DSpark commits ⟦gain:.0 %⟧ more tokens per round than DFlash (95 % interval ⟦gain_low:.0 %⟧ to
-# ⟦gain_high:.0 %⟧); in the paper 16 to 18 %, depending on the target. With equal losses, the head alone brings ⟦head_gain:.0 %⟧, and
-# most on chat, ⟦head_on_chat:.0 %⟧: there DFlash falls furthest, as the collision has it. Lesson 12 has the whole exchange.
-
-# ## The race
-#
-# Your lane now has its head, on the weights of DSpark.
-
-# %%
-from dspark_lite.course.race import race
-
-picture = race("05", lab)
-
-# %% tags=["claim"]
-from dspark_lite.course.replication.benchmark_results import BEST, by_domain
-
-lucky = [experiment_results.accepted_lengths(run)["math"].value for run in seeds["dspark"]]
-claims({"in every domain DSpark commits most per round and is the fastest": all(
-    (by_domain("dspark", column) > by_domain(other, column)).all()
-    for column in ("accepted_length", "speedup") for other in ("small_lm", BEST, "dflash")),
-        "on math the shipped training of DSpark is the longest by far": len(lucky) == 3 and lucky[0] > max(lucky[1:]) + 0.3,
-        "all trainings of DSpark commit more than the small LM": all(
-            experiment_results.gains(run, studies.TABLE_1["small_lm"])[domain].low > 0 for run in seeds["dspark"] for domain in lab.prompts)})
-
-# %% [markdown]
-# The small LM sees all its drafts and pays for each with a pass. DFlash pays once and sees none. DSpark pays once, and a little more,
-# and sees the draft just before. In the recorded benchmark, too, it is the fastest, and commits more per round even than the small LM:
-# seeing one's drafts is not everything (lesson 06).
-#
-# > **How sure are we?** Curves, first drafts and accepted lengths come from 100 prompts per domain and three trainings. The benchmark comes from
-# > twenty prompts, on one CPU thread, with the one training that is shipped; on math that one is lucky, the other two accept less.
-#
-# ## Recap
-#
-# - One pass gives all base logits. Then the block is drawn from left to right, each slot after the bias
-#   $W_2 W_1[x_{k-1}]$ of the token before.
-# - The rule needs the distribution *after* the bias, the one the token was drawn from. Then decoding is lossless as
-#   before.
-# - The transition table has rank $r$: two thin matrices in place of billions of numbers.
-# - One token back is not always enough. A gate reads the place, too, and a recurrent state remembers more; the Markov
-#   head is the cheapest of the three.
-#
-# Your file now holds a whole drafter: `Draft`, `block_pass`, `transition_bias`, `draw_block`.
-#
-# **Next**: [06, autoregressive rivals](06_autoregressive_rivals.ipynb): drafters that run once per token and see
-# everything they write. When are they the better choice?
-
-# %% [markdown]
-# **Case 05.** A ported DSpark has its head, and loses most of its drafts. Measure at most three things, then accuse.
-
-# %%
-from dspark_lite.course.cases import case
-
-investigation = case("05")
-
-# %%
-show_score("05")
-
-# %% [markdown]
-# ## Beyond the core
-#
-# The lesson is complete without these two sections. (DSpark's nearest relative is a
-# [conditional random field over parallel states](../docs/references.md#crf-nat).)
-#
-# ### ★ The two richer heads in equations
-#
-# Let $b_k$ be the bias of slot $k$. The Markov head has $b_k = W_2 W_1[x_{k-1}]$. Below, $\sigma$ is the sigmoid, $\odot$ multiplies
-# number by number, $[\cdot\,;\cdot]$ puts one vector after the other, and $G$ and $J$ are linear layers with weights of their own.
-#
-# The **gated** head makes a factor between 0 and 1 for each of the token's $r$ numbers, from the slot's hidden state and from these
-# numbers:
-#
-# $$b_k = W_2\big(\sigma(G[h_k; W_1[x_{k-1}]]) \odot W_1[x_{k-1}]\big)$$
-#
-# The **RNN** head carries a state $s_k$ of $r$ numbers from slot to slot, from $s_0 = 0$ on. One layer gives three vectors of $r$ numbers:
-# $u$ says how much of the old state stays, $c$ is what may enter it, $o$ is what goes out.
-#
-# $$[u; c; o] = J[s_{k-1}; W_1[x_{k-1}]; h_k],\quad s_k = \sigma(u) \odot s_{k-1} + (1 - \sigma(u)) \odot \tanh(c),
-# \quad b_k = W_2 \tanh(o)$$
-#
-# In both heads the hidden state takes part, so the bias depends on the place. Only the RNN head's bias depends on tokens before the
-# last, through $s_{k-1}$.
 #
 # ### ★ Our RNN head
 #

@@ -653,7 +653,7 @@ def case_12() -> Recorded:
     return Recorded(None, {"a lucky seed": None}, trainings_measured)
 
 
-# 00: guesses that match after a wrong one.
+# 00: a wrong guess is kept.
 
 BRICKS, TAIL = 0, 200  # the prompt of the case among those of math; tokens of an answer at most
 

@@ -1,4 +1,4 @@
-"""Checkers of lesson 03: what two caches forget, `verify` from memory, what the small LM has still to read."""
+"""Checkers of lesson 03: what two caches forget, and what the small LM has still to read."""
 
 import torch
 
@@ -7,9 +7,8 @@ from ..checkers.checking import Exercise, Comparison
 from ..own_decoder.keep import kept_source, own_file
 from ..own_decoder.my_dspark import forget
 from ..checkers.random_cases import Cases, number, numbers
-from ..own_decoder.verifying import check_verify as check_verify
 from ..own_decoder.verifying import draw, judge_verify, toss
-from ..own_decoder.verifying import in_use as decides
+from ..own_decoder.verifying import verify as course_verify
 
 
 def kept_verify():
@@ -23,18 +22,16 @@ def kept_verify():
     return names["verify"]
 
 
-def in_use(learners, done: bool):
-    """Return the learner's `verify` if it is right, else the one kept in lesson 02, else the
-    reference, in the form that the loop needs.
+def verify_in_use():
+    """Return the `verify` kept in lesson 02 if it is right, else the course's, in the form that the
+    loop needs.
 
     A right one may return a tensor or change `drafts` in place; the loop gets a list and keeps its
     drafts.
     """
-    if not done and (kept := kept_verify()):
-        print(f"Until yours is right, the verify in {own_file().name} decides below.")
-        chosen = kept
-    else:
-        chosen = decides(learners, done)
+    kept = kept_verify()
+    print(f"The verify in {own_file().name} decides." if kept else "The course's verify decides.")
+    chosen = kept or course_verify
     return lambda p, q, drafts, generator: [
         int(token) for token in chosen(p, q, list(drafts), generator)
     ]

@@ -6,6 +6,18 @@ from matplotlib.patches import Rectangle
 from .style import ACCEPTED, BLACK, GREY, MEDIUM, NEXT, REJECTED, SMALL, figure, write
 
 
+def outlines_figure(p, q, names):
+    """Draw two distributions over a few tokens as outlines, p [V] of the target and q [V] of the drafter."""
+    fig, axes = figure()
+    x, p, q = np.arange(len(names)), np.asarray(p), np.asarray(q)
+    axes.bar(x, p, 0.8, fill=False, edgecolor=GREY, linewidth=4, label="p, target")
+    axes.bar(x, q, 0.6, fill=False, edgecolor=BLACK, linestyle=":", linewidth=2, label="q, drafter")
+    axes.set(xticks=x, xticklabels=names, xlabel="token", ylabel="probability")
+    axes.legend(loc="upper right")
+    axes.set_title("what the target wants, and what the drafter offers")
+    return fig
+
+
 def overlap_panel(axes, p, q, names) -> None:
     """Draw two distributions over a few tokens, p [V] of the target and q [V] of the drafter, as three areas: kept (green, the
     smaller of both), refused (orange, the excess of q) and owed (blue, the excess of p)."""

@@ -2,8 +2,9 @@
 
 import numpy as np
 import torch
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
+from ..measure.multimodality import waste
 from .style import (
     BLACK,
     BLUE,
@@ -11,6 +12,7 @@ from .style import (
     DRAFTER_STYLES,
     GREY,
     PALE,
+    RED,
     SMALL,
     drafter_style,
     draw_mask,
@@ -103,7 +105,8 @@ def block_marginals(lab, probs, anchor: str):
 
 def pair_maps(tables: dict, first: list[str], second: list[str]):
     """Draw heat maps of tables [rows, columns], title to values, of the probability of a first token (row) and a second; the
-    first table is the target's, and each title says how much lies on pairs below 0.5 % in it."""
+    first table is the target's, and each title has the share that lies on pairs that it hardly
+    writes, the waste; their cells are framed."""
     fig, panels = figure(len(tables), width=4.0, height=3.3, sharey=True)
     tables = {title: torch.as_tensor(table).float().cpu() for title, table in tables.items()}
     highest = max(float(table.max()) for table in tables.values())
@@ -120,8 +123,10 @@ def pair_maps(tables: dict, first: list[str], second: list[str]):
                         f"{value:.0%}",
                         colour="white" if value > 0.6 * highest else BLACK,
                     )
-        wasted = (table[first_table < 0.005].sum() / table.sum()).item()
-        axes.set_title(f"{title}\n{wasted:.1%} on pairs that the target hardly writes")
+                    if first_table[row, column] < 0.005:
+                        corner = (column - 0.5, row - 0.5)
+                        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=RED, lw=2))
+        axes.set_title(f"{title}\nwaste: {waste(table, first_table):.0%}")
         axes.set(
             xlabel="second token",
             xticks=range(len(second)),
@@ -181,8 +186,7 @@ def _draw_draft(axes, layers: int) -> None:
     high = TOWER_HEIGHT / layers
     for layer in range(layers):
         y = TOWER_BOTTOM + high * (layer + 0.5)
-        text = f"draft layer {layer}: every slot sees the context and all slots"
-        tower_box(axes, 7.6, y, 3.9, 0.62 * high, BLOCK, text, letters=BLACK)
+        tower_box(axes, 7.6, y, 3.9, 0.62 * high, BLOCK, f"draft layer {layer}", letters=BLACK)
         arrow(axes, (4.8, CONTEXT_Y), (5.62, y), CONTEXT)
         end = 0.67 if layer < layers - 1 else 0.58
         arrow(axes, (7.6, y + 0.31 * high), (7.6, y + end * high), GREY)

@@ -93,25 +93,26 @@ def draw_coins(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
         end = k == r.accepted + 1
         until = at.committed if end else at.judged[k] if k < len(at.judged) else at.added
         title = f"slot {k}: {said(draft.text)} was drawn from q"
-        picked = r.added if end else None
+        drawn = {draft.text: now} | ({r.added: at.added} if end else {})
         _areas(
             stage,
             [*bars, ("others", *draft.rest)],
             title,
             now,
             until,
-            picked and (picked, at.added),
+            drawn,
         )
     if r.bonus:
         rest = 1 - sum(p for _, p in r.bonus)
         bars = [(text, 0, 0, p) for text, p in r.bonus] + [("others", 0, 0, rest)]
         _areas(
-            stage, bars, "the bonus is drawn from p", at.added, at.committed, (r.added, at.added)
+            stage, bars, "the bonus is drawn from p", at.added, at.committed, {r.added: at.added}
         )
 
 
-def _areas(stage: Stage, bars: list[tuple], title: str, now: int, until: int, picked) -> None:
-    """Add bars (text, kept, refused, owed) at the foot of a stage from step `now` on, and a frame around the picked text's."""
+def _areas(stage: Stage, bars: list[tuple], title: str, now: int, until: int, drawn: dict) -> None:
+    """Add bars (text, kept, refused, owed) at the foot of a stage from step `now` on, and a frame around the bar of each text that
+    was `drawn`, {text: since which step}."""
     foot, high = stage.floor + 122, 74
     gap = (stage.width - 2 * EDGE) / len(bars)
     scale = high / max(kept + max(refused, owed) for _, kept, refused, owed in bars)
@@ -145,7 +146,7 @@ def _areas(stage: Stage, bars: list[tuple], title: str, now: int, until: int, pi
             mono=True,
             **hidden,
         )
-        if picked and picked[0] == text:
+        if text in drawn:
             stage.rect(
                 left - 3,
                 top - 4,
@@ -153,7 +154,7 @@ def _areas(stage: Stage, bars: list[tuple], title: str, now: int, until: int, pi
                 foot - top + 8,
                 "none",
                 "ink",
-                appear(picked[1], until),
+                appear(drawn[text], until),
                 thick=2,
                 **hidden,
             )
@@ -206,7 +207,8 @@ def draw_caches(stage: Stage, r: RecordedRound, at: SimpleNamespace) -> None:
 def _bars(
     stage: Stage, k: int, r: RecordedRound, now: int, before: int | None, until: dict
 ) -> None:
-    """Add the likeliest words of slot k as bars behind their names: from step `before` on by the base logits, from `now` on by q."""
+    """Add the likeliest words of slot k as bars behind their names: from step `before` on dashed, by the base logits, from `now` on
+    filled, by q."""
     draft = r.drafts[k - 1]
     rows = sorted(draft.top, key=lambda row: (row[0] != draft.text, -max(row[2], row[3] or 0)))[:3]
     x, y = stage.under(k)
@@ -216,7 +218,6 @@ def _bars(
         top, full = y + 17 * line, stage.box
         moves = {now: {"opacity": 1, "sx": max(q, 0.004), "ms": 600}} | until
         if before is not None:
-            moves = {before: {"opacity": 1, "sx": max(base, 0.004), "ms": 500}} | moves
             stage.rect(
                 x,
                 top,
@@ -228,7 +229,8 @@ def _bars(
                 dash="3 2",
                 opacity=0,
             )
-        stage.rect(x, top, full, 14, "sky", at=moves, opacity=0, sx=0.004)
+        begins = 0.004 if before is None else max(base, 0.004)
+        stage.rect(x, top, full, 14, "sky", at=moves, opacity=0, sx=begins)
         drawn = {now: {"opacity": 1, "bold": text == draft.text}} | until
         stage.text(
             x + 2,

@@ -46,11 +46,32 @@ def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tenso
     return first, first_probs[:, None] * probabilities(step.logits[:, -1], 1.0)
 
 
+def drafted_pairs(lab, drafter, ids: torch.Tensor, first, second) -> torch.Tensor:
+    """Return the probabilities [rows, columns] with which a drafter's first two slots draw a token
+    of `first`, then one of `second`, at temperature 1. The last of ids [1, n] is the anchor."""
+    features = lab.target.prefill(ids[:, :-1], drafter.taps)[0].features
+    hidden = drafter.block_hidden(drafter.begin(ids[:, :-1], features), ids[:, -1])
+    base = drafter.lm_head(hidden)[0, :2].float()  # [2, V]
+    if head := getattr(drafter, "markov_head", None):
+        before = torch.cat([ids[0, -1:], first])  # the anchor before slot 1, the rows before slot 2
+        w1, w2 = head.markov_w1.weight.float(), head.markov_w2.weight.float()  # [V, r] each
+        # [1 + rows, V]
+        base = torch.cat([base[:1], base[1:].expand(len(first), -1)]) + w1[before] @ w2.T
+    slot_1, *slot_2 = probabilities(base, 1.0)
+    return slot_1[first][:, None] * torch.stack(slot_2)[:, second]
+
+
+def waste(table: torch.Tensor, joint: torch.Tensor) -> float:
+    """Return the share of a table of pairs [rows, columns] that lies where the target's `joint` is
+    below 0.5 %, that is, on pairs that it hardly writes."""
+    return (table[joint < 0.005].sum() / table.sum()).item()
+
+
 def wasted(joint: torch.Tensor) -> float:
     """Return the share of two independent slots' pairs, each slot with the right chances, that the
     target hardly writes (below 0.5 %): for a joint [rows, columns] of any sum."""
     joint = joint / joint.sum()
-    return (joint.sum(1, keepdim=True) * joint.sum(0))[joint < 0.005].sum().item()
+    return waste(joint.sum(1, keepdim=True) * joint.sum(0), joint)
 
 
 def colliding(lab, readings: list[Reading], places: int = 8) -> tuple[Reading, int]:
