@@ -57,10 +57,10 @@ def test_a_case_can_be_decided_and_every_part_says_something(number):
         )
     decisive = [
         chosen
-        for chosen in combinations(measurements, records.MOST)
+        for chosen in combinations(measurements, records.MAX_MEASUREMENTS)
         if records.left(found, chosen) == [found["cause"]]
     ]
-    assert 0 < len(decisive) < len(list(combinations(measurements, records.MOST)))
+    assert 0 < len(decisive) < len(list(combinations(measurements, records.MAX_MEASUREMENTS)))
     assert found["title"] not in found["cause"] and found["cause"] not in found["story"]
 
 

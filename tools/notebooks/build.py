@@ -578,12 +578,12 @@ def main(arguments=None):
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     manner = parser.add_mutually_exclusive_group()
-    says = "compare with the committed notebooks, execute nothing"
-    manner.add_argument("--check", action="store_true", help=says)
-    says = "keep the outputs; refused if a cell computes something else"
-    manner.add_argument("--inputs-only", action="store_true", help=says)
-    says = "one lesson, by its two digits, or the name of one beside them"
-    parser.add_argument("--only", metavar="NN", help=says)
+    help_text = "compare with the committed notebooks, execute nothing"
+    manner.add_argument("--check", action="store_true", help=help_text)
+    help_text = "keep the outputs; refused if a cell computes something else"
+    manner.add_argument("--inputs-only", action="store_true", help=help_text)
+    help_text = "one lesson, by its two digits, or the name of one beside them"
+    parser.add_argument("--only", metavar="NN", help=help_text)
     options = parser.parse_args(arguments)
     try:
         sources = chosen_sources(options.only)
