@@ -18,7 +18,7 @@ from dspark_lite.course.cases.own_file import SEED
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.measure import cases as measured
-from tools.measure.case_programs import Recorded
+from tools.measure.case_programs.recorded import Recorded
 from tools.site import pages
 
 CASE = import_module("dspark_lite.course.cases.case")  # `case` of the package is the function
