@@ -34,11 +34,10 @@ ifeq (fork,$(firstword $(MAKECMDGOALS)))
 $(filter-out fork,$(MAKECMDGOALS)): ; @:
 endif
 
-# Every page of the web edition in a real Chromium, which Debian's or Ubuntu's package brings where there is none; pictures of all to
-# build/site/screenshots.
+# Every page of the web edition in a real Chromium; pictures of all to build/site/screenshots.
 test-site: site
+	@which chromium chromium-browser google-chrome | grep -q . || (echo "make test-site needs a Chromium: install chromium" >&2; exit 1)
 	$(PYTHON) course.py install tests
-	@which chromium chromium-browser google-chrome | grep -q . || (apt-get update -qq && apt-get install -y -qq chromium)
 	$(BIN)/python -m pytest tests/site_in_browser.py $(ARGS)
 
 # The sets of versions that readers have: Colab's pinned runtimes (the oldest and the middle), its current one, and the

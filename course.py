@@ -13,12 +13,16 @@ import sys
 import urllib.request
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent
 # PyTorch for a machine without a GPU: some 200 MB in place of several GB.
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 NVIDIA = ("/proc/driver/nvidia", "/dev/dxg")  # a driver of Linux, a driver under Windows
 INSTALL = ["-m", "pip", "install", "-qq", "--no-compile", "--disable-pip-version-check"]
+# The wheelhouse: what the course needs, and setuptools to install it from its source.
+DOWNLOAD = ["-m", "pip", "download", "-d", "wheelhouse", "-r", "requirements.txt"]
+DOWNLOAD += ["-c", "constraints/pins.txt", "setuptools"]
 PYTEST = ["-m", "pytest", "-n", "auto", "--dist", "worksteal", "--durations", "20"]
 # nbmake executes each committed notebook of the readers' edition once. A cell may take as long as a busy machine needs.
 TESTS = [
@@ -34,138 +38,154 @@ TESTS = [
 ]
 # The slow tests, and every property test again with many more examples.
 SLOW_TESTS = [*PYTEST, "-m", "slow or hypothesis", "--hypothesis-profile", "thorough", "tests"]
-COMMANDS = {  # what it does, the part of the repository that it needs, the environment's stamp, the arguments of Python
-    "lab": (
+
+
+class Command(NamedTuple):
+    """A command: what it does, the part of the repository that it needs, the stamp of the
+    environment that runs it, and the arguments of its Python."""
+
+    says: str
+    needs: str
+    stamp: str
+    arguments: list[str]
+
+
+COMMANDS = {
+    "lab": Command(
         "open the lessons in JupyterLab",
         "notebooks",
         "course",
         ["-m", "dspark_lite", "lab", "--"],
     ),
-    "progress": (
+    "progress": Command(
         "which exercises are done",
         "notebooks",
         "course",
         ["-m", "dspark_lite", "progress"],
     ),
-    "judge": (
+    "judge": Command(
         "is the decoder in notebooks/my_dspark.py lossless, and is it DSpark?",
         "notebooks",
         "course",
         ["-m", "dspark_lite", "judge"],
     ),
-    "run": (
+    "run": Command(
         "execute every lesson and measure the drafters",
         "tools/notebooks/run_course.py",
         "course",
         ["-m", "tools.notebooks.run_course"],
     ),
-    "record": (
+    "record": Command(
         "the same, and keep the minutes that the lessons took",
         "tools/notebooks/run_course.py",
         "course",
         ["-m", "tools.notebooks.run_course", "--record"],
     ),
-    "test": (
+    "test": Command(
         "execute every notebook, run every test that a change is likely to break",
         "tests",
         "tests",
         TESTS,
     ),
-    "test-all": ("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
-    "notebooks": (
+    "test-all": Command("the rest of the tests: what takes long", "tests", "tests", SLOW_TESTS),
+    "notebooks": Command(
         "build the lessons from their sources",
         "tools/notebooks/build.py",
         "course",
         ["-m", "tools.notebooks.build"],
     ),
-    "figures": (
+    "figures": Command(
         "the paper's figures and tables, from assets/measurements",
         "tools/notebooks/figures.py",
         "course",
         ["-m", "tools.notebooks.figures"],
     ),
-    "experiments": (
+    "experiments": Command(
         "train every drafter and measure it: days",
         "tools/measure",
         "course",
         ["-m", "tools.measure.experiments"],
     ),
-    "confidence": (
+    "confidence": Command(
         "calibration, thresholds, cost table for lessons 09 and 10",
         "tools/measure",
         "course",
         ["-m", "tools.measure.confidence"],
     ),
-    "clinic": (
+    "clinic": Command(
         "the charts of lesson 14's patients",
         "tools/measure",
         "course",
         ["-m", "tools.measure.clinic"],
     ),
-    "serving": (
+    "serving": Command(
         "the engine under load, for lesson 11",
         "tools/measure",
         "course",
         ["-m", "tools.measure.serving"],
     ),
-    "machines": (
+    "machines": Command(
         "recorded rounds replayed on this CPU, on GPUs by their roofline, on the paper's machine",
         "tools/measure",
         "course",
         ["-m", "tools.measure.machines"],
     ),
-    "extensions": (
+    "extensions": Command(
         "what block verification gains over the token rule",
         "tools/measure",
         "course",
         ["-m", "tools.measure.extensions"],
     ),
-    "production": (
+    "production": Command(
         "heads, trees and V4's draft, for lesson 13",
         "tools/measure",
         "course",
         ["-m", "tools.measure.production"],
     ),
-    "gpu": (
+    "gpu": Command(
         "what the course says of a GPU, measured on one",
         "tools/gpu.py",
         "course",
         ["-m", "tools.gpu"],
     ),
-    "judges": (
+    "judges": Command(
         "ask outside programs whether they agree",
         "tools/judges",
         "course",
         ["-m", "tools.judges.run"],
     ),
-    "drafts": (
+    "drafts": Command(
         "load every form of draft and compare",
         "tools/measure/drafts.py",
         "tests",
         ["-m", "tools.measure.drafts"],
     ),
-    "site": (
+    "site": Command(
         "the web edition, in build/site/html",
         "tools/site",
         "site",
         ["-m", "tools.site.build"],
     ),
-    "project": ("grade a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]),
-    "release": (
+    "project": Command(
+        "grade a project", "tools/kit/project.py", "course", ["-m", "tools.kit.project"]
+    ),
+    "release": Command(
         "the student edition, without answers",
         "tools/kit/release.py",
         "course",
         ["-m", "tools.kit.release"],
     ),
-    "grade": ("mark what was handed in", "tools/kit/grade.py", "course", ["-m", "tools.kit.grade"]),
-    "exam": ("an exam and its key", "tools/kit/exam.py", "course", ["-m", "tools.kit.exam"]),
-    "slides": (
+    "grade": Command(
+        "mark what was handed in", "tools/kit/grade.py", "course", ["-m", "tools.kit.grade"]
+    ),
+    "exam": Command("an exam and its key", "tools/kit/exam.py", "course", ["-m", "tools.kit.exam"]),
+    "slides": Command(
         "each lesson's figures as slides",
         "tools/kit/slides.py",
         "course",
         ["-m", "tools.kit.slides"],
     ),
-    "fork": (
+    "fork": Command(
         "give the course another repository, OWNER/NAME",
         "tools/kit/fork.py",
         "course",
@@ -187,13 +207,13 @@ STAMPS = {  # what is installed into an environment: the files that say what, an
 
 
 def environment() -> Path:
-    """The environment that commands run in: this Python's own if it is one of the repository's, else .venv."""
+    """Return the environment that commands run in: this Python's own if it is one of the repository's, else .venv."""
     own = Path(sys.prefix)
     return own if own.parent == ROOT and own.name.startswith(".venv") else ROOT / ".venv"
 
 
 def python(folder: Path) -> str:
-    """An environment's Python."""
+    """Return an environment's Python."""
     return str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
 
 
@@ -302,11 +322,11 @@ def install(wanted: str) -> None:
 
 
 def usage() -> str:
-    """What can be asked for."""
+    """Return the list of commands."""
     lines = [
-        f"  {name:11} {says}"
-        for name, (says, needs, _, _) in COMMANDS.items()
-        if (ROOT / needs).exists()
+        f"  {name:11} {command.says}"
+        for name, command in COMMANDS.items()
+        if (ROOT / command.needs).exists()
     ]
     return "\n".join(
         [
@@ -319,7 +339,7 @@ def usage() -> str:
 
 
 def main() -> None:
-    """Runs the command line."""
+    """Run the command line."""
     if sys.version_info < (3, 10):
         sys.exit("Python 3.10 or newer is needed: python3.11 course.py ...")
     name, *arguments = sys.argv[1:] or [""]
@@ -327,29 +347,12 @@ def main() -> None:
         for wanted in arguments or ["course"]:
             install(wanted)
     elif name == "wheelhouse" and not arguments:
-        exit_on_failure(
-            start(
-                [
-                    sys.executable,
-                    "-m",
-                    "pip",
-                    "download",
-                    "-d",
-                    "wheelhouse",
-                    "-r",
-                    "requirements.txt",
-                    "-c",
-                    "constraints/pins.txt",
-                    "setuptools",
-                ],
-                **cpu_builds(),
-            )
-        )
-    elif name in COMMANDS and (ROOT / COMMANDS[name][1]).exists():
-        _, needs, stamp, command = COMMANDS[name]
-        install(stamp)
-        folder = "notebooks" if needs == "notebooks" else "."
-        code = start([python(environment()), *command, *arguments], folder)
+        exit_on_failure(start([sys.executable, *DOWNLOAD], **cpu_builds()))
+    elif name in COMMANDS and (ROOT / COMMANDS[name].needs).exists():
+        command = COMMANDS[name]
+        install(command.stamp)
+        folder = "notebooks" if command.needs == "notebooks" else "."
+        code = start([python(environment()), *command.arguments, *arguments], folder)
         tables = (ROOT / "tools" / "notebooks" / "readme.py").exists()
         if name in TABLES and tables and "--check" not in arguments:
             code = start([python(environment()), "-m", "tools.notebooks.readme"]) or code

@@ -314,12 +314,12 @@ def test_observations_come_from_whole_blocks_of_rollouts_and_are_of_raw_logits(l
 
 def test_an_attached_calibration_divides_the_logits_and_nothing_else(lab, dspark):
     ids, temperatures = lab.encode(lab.prompts["chat"][0]), [2.0, 1.0, 4.0, 1.0, 1.0, 1.0, 0.5]
-    step, _ = lab.target.prefill(ids, dspark.taps)
+    output, _ = lab.target.prefill(ids, dspark.taps)
 
     def propose():
         with torch.inference_mode():
             return dspark.propose(
-                dspark.begin(ids, step.features),
+                dspark.begin(ids, output.features),
                 ids[:, -1],
                 temperature=1.0,
                 generator=lab.generator(),

@@ -18,7 +18,7 @@ from dspark_lite.course.cases.own_file import SEED
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.measure import cases as measured
-from tools.measure.case_programs import Recorded
+from tools.measure.case_programs.recorded import Recorded
 from tools.site import pages
 
 CASE = import_module("dspark_lite.course.cases.case")  # `case` of the package is the function
@@ -57,10 +57,10 @@ def test_a_case_can_be_decided_and_every_part_says_something(number):
         )
     decisive = [
         chosen
-        for chosen in combinations(measurements, records.MOST)
+        for chosen in combinations(measurements, records.MAX_MEASUREMENTS)
         if records.left(found, chosen) == [found["cause"]]
     ]
-    assert 0 < len(decisive) < len(list(combinations(measurements, records.MOST)))
+    assert 0 < len(decisive) < len(list(combinations(measurements, records.MAX_MEASUREMENTS)))
     assert found["title"] not in found["cause"] and found["cause"] not in found["story"]
 
 

@@ -192,11 +192,11 @@ def test_a_copy_is_told_from_the_target_by_its_last_row_too(
 def test_a_drafter_that_shares_answers_as_one_that_does_not(pair, target):
     shared = load_drafter(str(pair / "draft"), target)
     alone = checkpoints.load_draft_alone(pair / "draft")
-    step, _ = target.prefill(PROMPT, shared.taps)
-    anchor = step.logits[:, -1].argmax(-1)
+    output, _ = target.prefill(PROMPT, shared.taps)
+    anchor = output.logits[:, -1].argmax(-1)
     blocks = [
         drafter.propose(
-            drafter.begin(PROMPT, step.features),
+            drafter.begin(PROMPT, output.features),
             anchor,
             temperature=0.7,
             generator=torch.Generator().manual_seed(1),

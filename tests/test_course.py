@@ -261,10 +261,11 @@ def test_make_has_its_commands_and_calls_it():
         import course
     finally:
         sys.path.remove(str(ROOT))
-    for name, (_, needs, _, command) in course.COMMANDS.items():
-        file = ROOT / (command[1].replace(".", "/") if command[0] == "-m" else command[0])
-        assert (ROOT / needs).exists() and (
-            "pytest" in command
+    for name, command in course.COMMANDS.items():
+        arguments = command.arguments
+        file = ROOT / (arguments[1].replace(".", "/") if arguments[0] == "-m" else arguments[0])
+        assert (ROOT / command.needs).exists() and (
+            "pytest" in arguments
             or file.is_file()
             or file.is_dir()
             or file.with_suffix(".py").is_file()

@@ -384,11 +384,11 @@ def test_a_reduced_vocabulary_is_lossless_by_enumeration(kind):
 @torch.inference_mode()
 def test_its_probabilities_are_the_whole_drafts_among_the_ids_that_it_has(kind):
     target, whole, drafter = reduced(kind)
-    step, _ = target.prefill(torch.tensor([[1, 2, 0]]), whole.taps)
-    anchor = step.logits[:, -1].argmax(-1)
+    output, _ = target.prefill(torch.tensor([[1, 2, 0]]), whole.taps)
+    anchor = output.logits[:, -1].argmax(-1)
     draws = {"gamma": 1, "temperature": 0.7, "generator": None}
     p, q = (
-        one.propose(one.begin(torch.tensor([[1, 2, 0]]), step.features), anchor, **draws).probs[
+        one.propose(one.begin(torch.tensor([[1, 2, 0]]), output.features), anchor, **draws).probs[
             0, 0
         ]
         for one in (whole, drafter)
@@ -493,10 +493,10 @@ def assert_lossless_without_the_added_ids(target, drafter, known: int, gamma: in
     assert total_variation(plain, drafted) < 1e-5 and any(
         max(text) >= known for text, p in plain.items() if p > 1e-3
     )
-    step, _ = target.prefill(PROMPT % known, drafter.taps)
+    output, _ = target.prefill(PROMPT % known, drafter.taps)
     for anchor in range(target.vocab_size):
         proposal = drafter.propose(
-            drafter.begin(PROMPT % known, step.features),
+            drafter.begin(PROMPT % known, output.features),
             torch.tensor([anchor]),
             temperature=1.0,
             generator=None,

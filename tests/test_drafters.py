@@ -161,8 +161,8 @@ def test_the_state_knows_the_committed_text_and_nothing_else(name, temperature):
     """Whatever was drafted, cut and rejected before, the next proposal is that of a drafter which starts afresh."""
     drafter, rng = DRAFTERS[name], random.Random(1)
     text, anchor = random_ids(7, seed=1), torch.tensor([4])
-    step, cache = TARGET.prefill(text, drafter.taps)
-    state = drafter.begin(text, step.features)
+    output, cache = TARGET.prefill(text, drafter.taps)
+    state = drafter.begin(text, output.features)
     for number in range(8):
         gamma = rng.choice([None, 1, min(3, drafter.gamma)])
         proposal_of(drafter, state, (anchor + 1) % VOCAB)  # a block that nobody verifies
@@ -177,9 +177,9 @@ def test_the_state_knows_the_committed_text_and_nothing_else(name, temperature):
         drafted = proposal.tokens.shape[1]
         accepted = rng.choice([0, drafted, rng.randint(0, drafted)])
         entering = torch.cat([anchor[:, None], proposal.tokens], 1)
-        step = TARGET.verify(entering, cache, drafter.taps)
+        output = TARGET.verify(entering, cache, drafter.taps)
         TARGET.roll_back(cache, drafted - accepted)
-        features = None if step.features is None else step.features[:, : accepted + 1]
+        features = None if output.features is None else output.features[:, : accepted + 1]
         drafter.extend(state, entering[:, : accepted + 1], features)
         text = torch.cat([text, entering[:, : accepted + 1]], 1)
         anchor = torch.tensor([rng.randrange(VOCAB)])

@@ -63,8 +63,8 @@ def cache_free(drafter, text, anchor, drafted):
 @pytest.mark.parametrize("name", NAMES)
 def test_rounds_with_rejections_draft_what_a_cache_free_pass_drafts(name, length):
     drafter, anchor, text = DRAFTERS[name], torch.tensor([3]), random_ids(length)
-    step, cache = TARGET.prefill(text, drafter.taps)
-    state = drafter.begin(text, step.features)
+    output, cache = TARGET.prefill(text, drafter.taps)
+    state = drafter.begin(text, output.features)
     for number, accepted in enumerate([0, GAMMA, 1, 2, 0, 0, 3]):
         proposal = drafter.propose(
             state, anchor, temperature=0.7, generator=torch.Generator().manual_seed(number)
@@ -74,9 +74,9 @@ def test_rounds_with_rejections_draft_what_a_cache_free_pass_drafts(name, length
         assert state.cache.length == text.shape[1] - 1  # the drafts left nothing behind
         accepted = min(accepted, drafter.gamma)
         entering = torch.cat([anchor[:, None], proposal.tokens], 1)
-        step = TARGET.verify(entering, cache, drafter.taps)
+        output = TARGET.verify(entering, cache, drafter.taps)
         TARGET.roll_back(cache, drafter.gamma - accepted)
-        drafter.extend(state, entering[:, : accepted + 1], step.features[:, : accepted + 1])
+        drafter.extend(state, entering[:, : accepted + 1], output.features[:, : accepted + 1])
         text, anchor = torch.cat([text, entering[:, : accepted + 1]], 1), torch.tensor([number])
 
 

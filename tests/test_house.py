@@ -227,8 +227,11 @@ def test_docstrings_of_functions_begin_with_a_verb():
     """The reader's file is not asked: its docstrings stand in the lessons as a reader writes them."""
     found = [
         f"{path.relative_to(ROOT)}: {name}: {docstring.splitlines()[0]}"
-        for folder in ("dspark_lite", "tools")
-        for path in sorted((ROOT / folder).rglob("*.py"))
+        for path in (
+            ROOT / "course.py",
+            *sorted((ROOT / "dspark_lite").rglob("*.py")),
+            *sorted((ROOT / "tools").rglob("*.py")),
+        )
         if path.name != "my_dspark.py"
         for name, docstring in functions_docstrings(path.read_text(encoding="utf-8"))
         if not opens_with_a_verb(docstring)

@@ -67,8 +67,8 @@ def test_the_module_follows_the_formulas():
 
 
 def test_its_feature_is_the_hidden_state_that_the_lm_head_reads():
-    step, _ = TARGET.prefill(IDS, MODULE.taps)
-    torch.testing.assert_close(TARGET.model.lm_head(step.features[:, -1:]), step.logits)
+    output, _ = TARGET.prefill(IDS, MODULE.taps)
+    torch.testing.assert_close(TARGET.model.lm_head(output.features[:, -1:]), output.logits)
     assert MODULE.taps == (TARGET.num_layers - 1,)
 
 

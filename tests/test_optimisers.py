@@ -54,7 +54,7 @@ RESIDENT = """
 import pathlib, tempfile, torch
 from dspark_lite.training import devices
 from dspark_lite.training.plan import Plan
-from dspark_lite.training.train import KEPT_UPDATES, optimise
+from dspark_lite.training.train import UPDATES_PER_TRIM, optimise
 found = []
 devices.keep_freed_memory(torch.device("cpu"))
 def loss_of(batch, progress):
@@ -64,8 +64,8 @@ def loss_of(batch, progress):
     loss = model(batch[0]).square().sum()
     return loss, torch.tensor(1.0), {"loss": loss}
 model = torch.nn.Linear(2, 1)
-optimise(model, lambda step: (torch.ones(1, 2),), loss_of, Plan(KEPT_UPDATES + 2, 0.1), pathlib.Path(tempfile.mkdtemp()), title="test")
-first, kept, given_back = found[0], found[KEPT_UPDATES - 1], found[KEPT_UPDATES]
+optimise(model, lambda step: (torch.ones(1, 2),), loss_of, Plan(UPDATES_PER_TRIM + 2, 0.1), pathlib.Path(tempfile.mkdtemp()), title="test")
+first, kept, given_back = found[0], found[UPDATES_PER_TRIM - 1], found[UPDATES_PER_TRIM]
 print(kept - first, given_back - first)
 """
 
@@ -123,7 +123,7 @@ def test_the_loop_gives_memory_back_and_changes_no_setting_of_its_process(librar
         model,
         lambda step: (torch.ones(1, 2),),
         loss_of,
-        Plan(2 * training.KEPT_UPDATES + 1, 0.1),
+        Plan(2 * training.UPDATES_PER_TRIM + 1, 0.1),
         tmp_path,
         title="test",
     )

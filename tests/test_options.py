@@ -138,8 +138,8 @@ def test_the_temperature_of_a_draft_is_that_of_its_distribution(name):
 def test_confidences_of_a_16_bit_drafter_are_float32():
     target, drafters = toy_models(seed=3, vocab_size=VOCAB, gamma=GAMMA)
     half, drafter = Target(target.model.bfloat16()), drafters["dspark"].bfloat16()
-    step, _ = half.prefill(PROMPT, drafter.taps)
-    state = drafter.begin(PROMPT, step.features)
+    output, _ = half.prefill(PROMPT, drafter.taps)
+    state = drafter.begin(PROMPT, output.features)
     proposal = drafter.propose(state, ANCHOR, temperature=1.0, generator=None)
     assert proposal.confidence_logits.dtype == proposal.probs.dtype == torch.float32
 

@@ -76,10 +76,10 @@ def test_blocks_are_drawn_from_the_float32_numbers_that_are_claimed(copy):
     """Also of 16-bit weights: a softmax rounded to bfloat16 sums to 1 only within a part in a hundred."""
     half = load_target(str(copy / "target"), dtype=torch.bfloat16)
     drafter = load_drafter(draft(copy), half)
-    step, cache = half.prefill(PROMPT, drafter.taps)
-    anchor = step.logits[:, -1].argmax(-1)
+    output, cache = half.prefill(PROMPT, drafter.taps)
+    anchor = output.logits[:, -1].argmax(-1)
     proposal = drafter.propose(
-        drafter.begin(PROMPT, step.features),
+        drafter.begin(PROMPT, output.features),
         anchor,
         temperature=1.0,
         generator=torch.Generator().manual_seed(0),

@@ -43,8 +43,8 @@ def test_a_node_sees_the_way_to_it_and_nothing_else():
 
 def begun(name="dspark", prompt=PROMPTS[1]):
     """The target's cache, a drafter's state and the anchor after a prompt."""
-    step, cache = TARGET.prefill(prompt, DRAFTERS[name].taps)
-    return cache, DRAFTERS[name].begin(prompt, step.features), step.logits[0, -1:].argmax(-1)
+    output, cache = TARGET.prefill(prompt, DRAFTERS[name].taps)
+    return cache, DRAFTERS[name].begin(prompt, output.features), output.logits[0, -1:].argmax(-1)
 
 
 @torch.inference_mode()
@@ -92,8 +92,8 @@ def test_a_tree_is_best_first_by_the_drafters_own_chances(name):
     """The nodes are the most probable continuations of all that a block can have."""
     target, drafters = toy_models(seed=1, vocab_size=4, gamma=3)
     drafter, prompt = drafters[name], torch.tensor([[1, 2, 0]])
-    step, _ = target.prefill(prompt, drafter.taps)
-    state, anchor = drafter.begin(prompt, step.features), torch.tensor([1])
+    output, _ = target.prefill(prompt, drafter.taps)
+    state, anchor = drafter.begin(prompt, output.features), torch.tensor([1])
     tree = grow(drafter, state, anchor, 9)
     hidden = drafter.block_hidden(state, anchor)
     chances = {}

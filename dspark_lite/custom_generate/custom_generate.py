@@ -118,11 +118,11 @@ class CustomGenerate:
         self.target.prefill_chunk_size = generation_config.prefill_chunk_size
         with in_its_modes(model):
             model.eval()
-            request = GenerateCall(
+            call = GenerateCall(
                 input_ids, logits_processor, stopping_criteria, generation_config, self.generator
             )
             batch = GenerateBatch.begin(
-                self.target, self.drafter, prompts, request, self.num_speculative_tokens, begun
+                self.target, self.drafter, prompts, call, self.num_speculative_tokens, begun
             )
             self.answers = [row.answer for row in batch.rows]
             for tokens in batch.steps(start_policy(self.policy)):

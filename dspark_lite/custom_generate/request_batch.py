@@ -1,13 +1,13 @@
-"""The rows of a call of transformers' `generate`: all get their next token together, and are drafted
-and verified together.
+"""Draft and verify the rows of a call of transformers' `generate` together.
 
-Rows accept different numbers of drafts. A round begins when a row has no token left, and the others
-join it: their texts run ahead of what the caller has seen, and wait in queues.
+All rows get their next token together. Rows accept different numbers of drafts. A round begins when
+a row has no token left, and the others join it: their texts run ahead of what the caller has seen,
+and wait in queues.
 
 If logits processors look at the text, they decide about a token when its turn comes. A row that
 runs ahead of them is a guess, which is verified like a draft: a token from the model's own
-distribution is kept with probability min(1, p / own). p: the processors' distribution, own:
-the model's. So the rule is applied twice, and the result is the processors' distribution.
+distribution is kept with probability min(1, p / own). `p` is the processors' distribution, `own`
+the model's. Applying the rule twice gives the processors' distribution.
 
 Shapes: B rows, R of them in a round, k drafts, V vocabulary.
 """
@@ -47,7 +47,7 @@ SCORE_WARPERS = tuple(
     for name in ("Temperature", "TopK", "TopP", "MinP", "Typical", "Epsilon", "Eta")
 )
 
-NO_DRAFT = 1.0  # the coin of a position without a guess; other coins are smaller
+NO_COIN = 1.0  # the coin of a position without a guess; other coins are smaller
 
 
 class Warped(RandomSource):
@@ -70,7 +70,7 @@ class Warped(RandomSource):
 
 
 class GenerateCall:
-    """What a caller asks for: the prompts' ids [B, n], and how tokens are chosen and answers end.
+    """A call's prompts, ids [B, n], and its rules for choosing tokens and ending answers.
 
     `warpers` are the processors that warp drafts and guesses too; a temperature in front of the
     others is the drafters' own. Raise RequestError for one that is too small.
@@ -116,21 +116,21 @@ class RequestRows(Rows):
     """The rows of a request. A draft is accepted by what the warpers make of the logits."""
 
     def __init__(
-        self, target, drafter, prompts, request: GenerateCall, observe, gamma=None, begun=None
+        self, target, drafter, prompts, call: GenerateCall, observe, gamma=None, begun=None
     ):
-        longest = max(prompt.shape[1] for prompt in prompts) + request.max_new_tokens
+        longest = max(prompt.shape[1] for prompt in prompts) + call.max_new_tokens
         super().__init__(
             target,
             drafter,
             prompts,
             longest,
-            request.temperature,
-            request.source,
+            call.temperature,
+            call.source,
             begun,
             observe=observe,
             gamma=gamma,
         )
-        self.request = request
+        self.call = call
 
     def draft(self) -> Proposal:
         """Draft a block [R, k]; its `probs` are those after the warpers."""
@@ -142,10 +142,10 @@ class RequestRows(Rows):
     def accept(self, block: Proposal, logits: torch.Tensor) -> Verdict:
         """Accept a prefix of each row's drafts and draw the token after it."""
         lengths = torch.tensor(block.lengths, device=logits.device)
-        if not self.request.sampled:
+        if not self.call.sampled:
             return accept_greedy(logits, block.tokens, lengths)
-        probs = self.request.distributions(logits)
-        return accept(probs, block.probs, block.tokens, lengths, self.request.generator)
+        probs = self.call.distributions(logits)
+        return accept(probs, block.probs, block.tokens, lengths, self.call.generator)
 
 
 @dataclass(eq=False)
@@ -178,7 +178,7 @@ class PendingToken:
     drafted: bool = False
     block: Block | None = None
     probs: torch.Tensor | None = None
-    coin: float = NO_DRAFT
+    coin: float = NO_COIN
 
 
 class Row:
@@ -265,17 +265,17 @@ class GenerateBatch:
     the padding only if the caller asks for scores or logits.
     """
 
-    def __init__(self, models: RequestRows, rows: list[Row], begun: float):
-        request, drafter = models.request, models.drafter
-        self.request, self.ids, self.device = request, request.ids, models.target.device
-        self.models, self.rows, self.begun = models, rows, begun
-        self.scores, self.logits = (() if output else None for output in request.outputs)
-        self.watch, self.fresh = models.observe, []
+    def __init__(self, sequence: RequestRows, rows: list[Row], begun: float):
+        call, drafter = sequence.call, sequence.drafter
+        self.call, self.ids, self.device = call, call.ids, sequence.target.device
+        self.sequence, self.rows, self.begun = sequence, rows, begun
+        self.scores, self.logits = (() if output else None for output in call.outputs)
+        self.watch, self.fresh = sequence.observe, []
         # Without a drafter nothing runs ahead, and rows draw together as in transformers' loop.
-        self.settles = request.reads_no_text and drafter is not None
+        self.settles = call.reads_no_text and drafter is not None
         # Timing decides when drafting ends. That leaves greedy text as it is, and would change what
         # sampled text a seed gives.
-        measured = drafter is not None and len(rows) > 1 and not request.sampled
+        measured = drafter is not None and len(rows) > 1 and not call.sampled
         self.payoff = Payoff() if measured else None
 
     @classmethod
@@ -284,7 +284,7 @@ class GenerateBatch:
         target,
         drafter,
         prompts: list[torch.Tensor],
-        request: GenerateCall,
+        call: GenerateCall,
         gamma: int | None = None,
         begun: ReadText | None = None,
     ):
@@ -296,35 +296,35 @@ class GenerateBatch:
         """
         prompts = [prompt.to(target.device) for prompt in prompts]
         for prompt in prompts:
-            check_request(target, prompt, request.max_new_tokens, request.temperature)
+            check_request(target, prompt, call.max_new_tokens, call.temperature)
         watch, started = Stopwatch(target.device), clock(target.device)
         with torch.inference_mode():
-            models = RequestRows(target, drafter, prompts, request, watch, gamma, begun)
+            sequence = RequestRows(target, drafter, prompts, call, watch, gamma, begun)
         begun = clock(target.device)
         rows = [
             Row(number, prompt, PendingToken(logits[-1]))
-            for number, (prompt, logits) in enumerate(zip(prompts, models.logits))
+            for number, (prompt, logits) in enumerate(zip(prompts, sequence.logits))
         ]
         for row in rows:
             row.answer.prefill_seconds = begun - started
-        batch = cls(models, rows, begun)
+        batch = cls(sequence, rows, begun)
         if batch.settles:
             batch.settle_first()
         return batch
 
     def settle_first(self) -> None:
         """Settle the token after every prompt, as that of a round without drafts."""
-        logits = self.models.logits  # [B, 1, V]
+        logits = self.sequence.logits  # [B, 1, V]
         nothing = Proposal(self.ids[:, :0].to(self.device), logits[:, :0])
         nothing.lengths = [0] * len(self.rows)
-        tokens = self.models.accept(nothing, logits).next_token.tolist()
+        tokens = self.sequence.accept(nothing, logits).next_token.tolist()
         self._check(logits, nothing, nothing.lengths)
         for row, token in zip(self.rows, tokens):
             row.head.token, row.head.settled = token, True
 
     def result(self, cache=None):
         """Return what transformers' loop returns, with a `cache`."""
-        if not self.request.config.return_dict_in_generate:
+        if not self.call.config.return_dict_in_generate:
             return self.ids
         return generation.GenerateDecoderOnlyOutput(
             sequences=self.ids, scores=self.scores, logits=self.logits, past_key_values=cache
@@ -335,7 +335,7 @@ class GenerateBatch:
         """Return the text of a single row as both models have read it: up to its newest token."""
         (row,) = self.rows
         padding = self.ids.shape[1] - row.prompt_length - row.written
-        return self.models.read_text(self.ids[:, padding:-1].to(self.device))
+        return self.sequence.read_text(self.ids[:, padding:-1].to(self.device))
 
     def steps(self, policy: Policy | None) -> Iterator[torch.Tensor]:
         """Yield the next tokens [B] of all rows, until every row has ended."""
@@ -350,11 +350,11 @@ class GenerateBatch:
 
     def padded(self, row: Row) -> bool:
         """Return whether a row continues with padding."""
-        return row.ended and self.request.padding is not None
+        return row.ended and self.call.padding is not None
 
     def needs_no_logits(self, row: Row) -> bool:
-        """Return whether nobody asks what the target makes of a row."""
-        return self.padded(row) and not any(self.request.outputs)
+        """Return whether a row's logits are unused."""
+        return self.padded(row) and not any(self.call.outputs)
 
     @torch.inference_mode()
     def round(self, policy: Policy | None) -> None:
@@ -362,11 +362,11 @@ class GenerateBatch:
         if self.payoff and policy is None:
             self.measure()
         self.join()
-        block = self.models.draft()  # tokens [R, k], each drawn from its row of probs [R, k, V]
-        block = self.models.schedule(policy, block)
-        logits = self.models.verify(block)  # [R, k+1, V], in one pass of the target
+        block = self.sequence.draft()  # tokens [R, k], each drawn from its row of probs [R, k, V]
+        block = self.sequence.schedule(policy, block)
+        logits = self.sequence.verify(block)  # [R, k+1, V], in one pass of the target
         if self.settles:
-            self.enqueue_settled(block, logits, self.models.accept(block, logits))
+            self.enqueue_settled(block, logits, self.sequence.accept(block, logits))
         else:
             self.enqueue_guesses(block, logits)
 
@@ -375,20 +375,20 @@ class GenerateBatch:
         tokens = sum(row.written + len(row.settled) for row in self.rows)
         self.payoff.begin_round(clock(self.device), tokens)
         if self.payoff.lost:
-            self.models.drafter = self.payoff = None
+            self.sequence.drafter = self.payoff = None
 
     def join(self) -> None:
         """Begin a round of the rows that have nothing left, and of those that may run ahead. Those
         that need no round any more leave."""
         rows = [row for row in self.rows if not self.padded(row)]
         rows = [row for row in rows if not row.queue or self.runs_ahead(row)]
-        if not any(self.request.outputs):
+        if not any(self.call.outputs):
             stay = [row.number for row in self.rows if not (self.padded(row) or self.finished(row))]
-            self.models.select(stay)
+            self.sequence.select(stay)
         self._join(rows, plain=self.payoff is not None and self.payoff.plain)
 
     def _join(self, rows: list[Row], plain: bool = False) -> None:
-        self.models.join(
+        self.sequence.join(
             [row.number for row in rows],
             [row.cached for row in rows],
             [row.anchor for row in rows],
@@ -397,12 +397,12 @@ class GenerateBatch:
 
     def lacking(self, row: Row) -> int:
         """Return how many tokens a row can still get behind the settled ones."""
-        return self.request.max_new_tokens - row.written - len(row.settled)
+        return self.call.max_new_tokens - row.written - len(row.settled)
 
     def finished(self, row: Row) -> bool:
         """Return whether a row has all its tokens, though the caller has not seen them yet."""
         return self.settles and (
-            self.lacking(row) < 1 or not self.request.stops.isdisjoint(row.settled)
+            self.lacking(row) < 1 or not self.call.stops.isdisjoint(row.settled)
         )
 
     def runs_ahead(self, row: Row) -> bool:
@@ -411,12 +411,12 @@ class GenerateBatch:
 
         Whether a row is settled must not depend on its drafts. It does not: only on earlier tokens.
         """
-        block_size = self.models.block_size
-        if len(row.queue) > block_size or not (self.settles or self.models.can_rewind):
+        block_size = self.sequence.block_size
+        if len(row.queue) > block_size or not (self.settles or self.sequence.can_rewind):
             return False
         if not self.settles:
             self.settle(row)
-        return self.lacking(row) > 0 and self.request.stops.isdisjoint(row.settled)
+        return self.lacking(row) > 0 and self.call.stops.isdisjoint(row.settled)
 
     def settle(self, row: Row) -> None:
         """Accept a prefix of the drafts that wait in a row, and draw a guess for the token after
@@ -427,15 +427,15 @@ class GenerateBatch:
         logits = torch.stack([pending.logits for pending in tail])[None]  # [1, k+1, V]
         tokens = torch.tensor([[pending.token for pending in tail[:-1]]], device=logits.device)
         block = Proposal(tokens.long(), logits[:, :0], lengths=[len(tail) - 1])
-        if self.request.sampled:
+        if self.call.sampled:
             guessed = [pending.probs for pending in tail[:-1]]
             block.probs = torch.stack([*guessed, torch.zeros_like(logits[0, 0])])[None, :-1]
-        accepted, token = torch.stack(self.models.accept(block, logits)).flatten().tolist()
+        accepted, token = torch.stack(self.sequence.accept(block, logits)).flatten().tolist()
         coins = self._coins(1, accepted + 1)[0]
         for pending, coin in zip(tail, coins):
             pending.settled, pending.coin = True, coin
-            if self.request.sampled:
-                pending.probs = self.request.distributions(pending.logits[None])[0]
+            if self.call.sampled:
+                pending.probs = self.call.distributions(pending.logits[None])[0]
         tail[accepted].token, tail[accepted].drafted = token, False
         for _ in tail[accepted + 1 :]:
             row.queue.pop()
@@ -444,7 +444,7 @@ class GenerateBatch:
         """Append the tokens that a verdict settles to the queues of the round's rows."""
         taken, tokens = torch.stack(verdict).tolist()
         self._check(logits, block, taken)
-        wanted = any(self.request.outputs)
+        wanted = any(self.call.outputs)
         for (row, made), read, count, token in zip(self._blocks(block), logits, taken, tokens):
             for k, settled in enumerate([*made.drafts[:count], token]):
                 pending = PendingToken(read[k] if wanted else None, settled, settled=True)
@@ -463,7 +463,7 @@ class GenerateBatch:
 
     def _blocks(self, block: Proposal) -> list[tuple[Row, Block]]:
         """Return the rows of the round, each with its verified block."""
-        rows = [self.rows[number] for number in self.models.joined]
+        rows = [self.rows[number] for number in self.sequence.joined]
         drafts = zip(block.tokens.tolist(), block.lengths)
         made = [Block(tokens[:length]) for tokens, length in drafts]
         self.fresh += made
@@ -473,32 +473,30 @@ class GenerateBatch:
     def read_padding(self, rows: list[Row]) -> None:
         """Read the next tokens of rows that continue with padding."""
         self._join(rows)
-        room = [min(max(1, self.models.block_size), room) for room in self.models.rooms]
-        tokens = self.request.padding.to(self.device).expand(len(rows), max(room))
-        logits = self.models.verify(Proposal(tokens, logits_of_none(tokens), lengths=room))
+        room = [min(max(1, self.sequence.block_size), room) for room in self.sequence.rooms]
+        tokens = self.call.padding.to(self.device).expand(len(rows), max(room))
+        logits = self.sequence.verify(Proposal(tokens, logits_of_none(tokens), lengths=room))
         for row, count, read in zip(rows, room, logits):
             for token_logits in read[: count + 1]:
-                row.queue.append(
-                    PendingToken(token_logits, int(self.request.padding), settled=True)
-                )
+                row.queue.append(PendingToken(token_logits, int(self.call.padding), settled=True))
 
     def step(self) -> torch.Tensor:
         """Add a token to every row and return them, [B]."""
         heads = [row.queue[0] if row.queue else row.head for row in self.rows]
         padded, logits, scores = [self.padded(row) for row in self.rows], None, None
-        if any(self.request.outputs) or not self.settles:
+        if any(self.call.outputs) or not self.settles:
             logits = torch.stack([head.logits for head in heads]).to(self.ids.device)  # [B, V]
-            scores = self.request.processors(self.ids, logits.clone())
+            scores = self.call.processors(self.ids, logits.clone())
         tokens = (
             [head.token for head in heads] if self.settles else self.choose(heads, scores, padded)
         )
-        padding = self.request.padding
+        padding = self.call.padding
         tokens = [int(padding) if pads else token for token, pads in zip(tokens, padded)]
         self.scores = None if self.scores is None else (*self.scores, scores)
         self.logits = None if self.logits is None else (*self.logits, logits)
         added = self.ids.new_tensor(tokens)
         self.ids = torch.cat([self.ids, added[:, None]], 1)
-        self.advance(tokens, self.request.criteria(self.ids, self.scores).tolist())
+        self.advance(tokens, self.call.criteria(self.ids, self.scores).tolist())
         return added
 
     def advance(self, tokens: list[int], ended: list[bool]) -> None:
@@ -522,7 +520,7 @@ class GenerateBatch:
 
     def choose(self, heads: list[PendingToken], scores, padded: list[bool]) -> list[int]:
         """Return the next token of each row, by the processors' scores [B, V]."""
-        if self.request.sampled:
+        if self.call.sampled:
             return self._choose_sampled(heads, scores, padded)
         return _choose_greedy(scores, padded)
 
@@ -540,8 +538,8 @@ class GenerateBatch:
         )
         probs = probabilities(scores, 1.0)  # [B, V]
         keep = _keep_probabilities(probs, guess_probs, guesses, coins)  # [B]
-        if isinstance(self.request.generator, RandomSource):
-            tossed = accepted_prefix_length(keep[:, None], self.request.generator) > 0
+        if isinstance(self.call.generator, RandomSource):
+            tossed = accepted_prefix_length(keep[:, None], self.call.generator) > 0
         else:
             tossed = coins < keep
         failed, broken, tossed = torch.stack([undefined(scores), keep.isnan(), tossed]).tolist()
@@ -550,22 +548,22 @@ class GenerateBatch:
         if rejected:
             rows = torch.tensor(rejected, device=device)
             left = residual(probs[rows], guess_probs[rows])
-            guesses[rows] = draw(left, self.request.generator)
+            guesses[rows] = draw(left, self.call.generator)
         return guesses.tolist()
 
     def _coins(self, rows: int, count: int) -> list[list[float]]:
         """Return coins, numbers from 0 to 1. Greedy text needs none."""
-        if not self.request.sampled or isinstance(self.request.generator, RandomSource):
+        if not self.call.sampled or isinstance(self.call.generator, RandomSource):
             return [[0.0] * count] * rows
-        coins = torch.rand(rows, count, generator=self.request.generator, device=self.device)
+        coins = torch.rand(rows, count, generator=self.call.generator, device=self.device)
         return coins.tolist()
 
     def _check(self, logits: torch.Tensor, block: Proposal, accepted: list[int]) -> None:
         """Raise RequestError if the drafts' probabilities are not finite, or logits [R, k+1, V] up
         to the first position that was not `accepted`."""
-        failed = undefined(logits) if self.request.sampled else logits.isnan().any(-1)
+        failed = undefined(logits) if self.call.sampled else logits.isnan().any(-1)
         reached = torch.arange(logits.shape[1]) <= torch.tensor(accepted)[:, None]
-        broken = self.request.sampled and block.probs.isnan().any()
+        broken = self.call.sampled and block.probs.isnan().any()
         _check_finite((failed & reached.to(failed.device)).any(1).tolist(), [broken])
 
 
@@ -593,7 +591,7 @@ def _keep_probabilities(probs, draft_probs, drafts, coins) -> torch.Tensor:
     """
     index = drafts[:, None]
     ratio = (probs.gather(1, index) / draft_probs.gather(1, index))[:, 0]
-    return torch.where(coins < NO_DRAFT, ratio.clamp(max=1), 0)
+    return torch.where(coins < NO_COIN, ratio.clamp(max=1), 0)
 
 
 def _check_finite(failed: list[bool], broken: list[bool]) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
-# FlexAttention's default kernel fails if 129 or more queries share a key head. So we choose.
+# FlexAttention's default kernel fails if 129 or more queries share a key head. So we choose the Triton kernel.
 FLEX_KERNEL = {"BACKEND": "TRITON"}
 
 

@@ -1,4 +1,4 @@
-"""What a request must be: checks that raise RequestError with one sentence."""
+"""Check a request, and raise RequestError with one sentence if it is wrong."""
 
 from numbers import Integral
 

@@ -1,5 +1,4 @@
-"""What a target and a drafter have read of several rows: in one store, if rows share a pass, or in a
-cache and a state of each row's own.
+"""Caches of several rows: one shared store, or one cache and state per row.
 
 Shapes: R rows of a pass, L tokens of each, k drafts.
 """
@@ -28,8 +27,8 @@ def grouped_attention(module, query, key, value, attention_mask, *, scaling=None
 AttentionInterface.register(GROUPED, grouped_attention)
 
 
-class Stored:
-    """What is in a RowStore: rows are cut and dropped there."""
+class RowStoreView:
+    """One model's view of a RowStore, which cuts and drops rows."""
 
     store: RowStore
 
@@ -46,7 +45,7 @@ class Stored:
         self.store.select(rows)
 
 
-class SharedCache(Stored):
+class SharedCache(RowStoreView):
     """The target's cache of rows that share every pass."""
 
     def __init__(self, target: Target, prompts: list[torch.Tensor], taps):
@@ -148,7 +147,7 @@ class OwnCaches:
         self.counts = list(self.counts)
 
 
-class SharedContexts(Stored):
+class SharedContexts(RowStoreView):
     """The contexts of a drafter that drafts for all rows at once. `propose` sets
     `drafted`, the number of drafts of each row."""
 
@@ -179,8 +178,8 @@ class SharedContexts(Stored):
 
 
 class OwnContexts:
-    """The states of a drafter that drafts for one row after the other. They never forget. `propose` sets
-    `drafted`, the number of drafts of each row."""
+    """One state per row. States cannot be rewound. `propose` drafts for one row after the other and
+    sets `drafted`, the number of drafts of each row."""
 
     can_rewind = False
 
@@ -199,8 +198,8 @@ class OwnContexts:
     def propose(self, rows: list[int], anchor: torch.Tensor, **options) -> Proposal:
         """Draft a block [R, k] after the anchors [R] of these rows; shorter ones are padded."""
         blocks = [
-            self.drafter.propose(self.states[row], anchor[place : place + 1], **options)
-            for place, row in enumerate(rows)
+            self.drafter.propose(self.states[row], anchor[index : index + 1], **options)
+            for index, row in enumerate(rows)
         ]
         self.drafted = [block.tokens.shape[1] for block in blocks]
         return stack_proposals(blocks)

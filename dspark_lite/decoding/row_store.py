@@ -92,13 +92,13 @@ class RowStore:
                 new.new_zeros(len(self.lengths), self.room, new.shape[1], new.shape[3])
                 for new in (keys, values)
             ]
-        for held, new in zip(self.pairs[layer], (keys, values)):
+        for stored, new in zip(self.pairs[layer], (keys, values)):
             tokens = new.transpose(1, 2).flatten(0, 1)
-            held.flatten(0, 1).index_copy_(0, self.current.slot_index, tokens)
-        entries = (held[:, : self.current.longest] for held in self.pairs[layer])
+            stored.flatten(0, 1).index_copy_(0, self.current.slot_index, tokens)
+        entries = (stored[:, : self.current.longest] for stored in self.pairs[layer])
         if self.current.rows is not None:
-            entries = (held[self.current.rows] for held in entries)
-        return tuple(held.transpose(1, 2) for held in entries)
+            entries = (stored[self.current.rows] for stored in entries)
+        return tuple(stored.transpose(1, 2) for stored in entries)
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *unused, **more):
         """Call `append`. transformers calls a cache by this name."""
@@ -116,7 +116,7 @@ class RowStore:
         index = torch.tensor(rows, dtype=torch.long, device=self.device)
         self.lengths = [self.lengths[row] for row in rows]
         for layer, pair in enumerate(self.pairs):  # one layer after the other, for the memory
-            self.pairs[layer] = pair and [held[index] for held in pair]
+            self.pairs[layer] = pair and [stored[index] for stored in pair]
 
     def _make_room(self, needed: int) -> None:
         """Give every layer room for `needed` entries and half the longest row, at least 64, if it has
@@ -125,7 +125,7 @@ class RowStore:
             return
         grown = max(64, needed + max(self.lengths) // 2)
         for pair in self.pairs:
-            for part, held in enumerate(pair or ()):
-                pair[part] = held.new_zeros(len(held), grown, *held.shape[2:])
-                pair[part][:, : self.room] = held
+            for part, stored in enumerate(pair or ()):
+                pair[part] = stored.new_zeros(len(stored), grown, *stored.shape[2:])
+                pair[part][:, : self.room] = stored
         self.room = grown

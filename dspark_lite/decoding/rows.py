@@ -106,21 +106,21 @@ class Rows(Sequence):
         """Drop all rows but these. Rows keep their numbers."""
         if rows == self.numbers:
             return
-        places = [self.numbers.index(row) for row in rows]
-        self.cache.select(places)
+        indices = [self.numbers.index(row) for row in rows]
+        self.cache.select(indices)
         if self.drafter:
-            self.state.select(places)
+            self.state.select(indices)
         self.numbers = rows
 
     def join(self, rows: list[int], lengths: list[int], anchors: list[int], rooms: list[int]):
         """Begin a round of these rows: the first `lengths` tokens of each are kept, and `anchors`
         are the tokens after them. `rooms`: how many drafts can count."""
         self.joined, self.lengths, self.rooms = rows, lengths, rooms
-        self.places = [self.numbers.index(row) for row in rows]
+        self.indices = [self.numbers.index(row) for row in rows]
         self.anchor = torch.tensor(anchors, device=self.target.device)
-        for place, row, length in zip(self.places, rows, lengths):
+        for index, row, length in zip(self.indices, rows, lengths):
             if row in self.read_last:
-                self.cache.cut(place, length)
+                self.cache.cut(index, length)
 
     def draft(self) -> Proposal:
         """Draft a block [R, k] after the anchors, once the drafter has read what was kept."""
@@ -131,18 +131,18 @@ class Rows(Sequence):
 
     def _catch_up(self) -> None:
         fresh = []
-        for place, row, length in zip(self.places, self.joined, self.lengths):
-            if length > (start := self.state.length(place)):
-                fresh.append((place, *self.read_last[row], length - start))
+        for index, row, length in zip(self.indices, self.joined, self.lengths):
+            if length > (start := self.state.length(index)):
+                fresh.append((index, *self.read_last[row], length - start))
             elif length < start:
-                self.state.cut(place, length)
+                self.state.cut(index, length)
         if fresh:
             self.state.extend(*map(list, zip(*fresh)))
 
     def propose(self, length: int) -> Proposal:
         """Draft a block [R, length], and limit each row's room to the drafts that it got."""
         block = self.state.propose(
-            self.places,
+            self.indices,
             self.anchor,
             gamma=length,
             temperature=self.temperature,
@@ -155,7 +155,7 @@ class Rows(Sequence):
         """Read the anchors and the drafts [R, k] of all rows. Return float32 logits [R, k+1, V]."""
         entering = torch.cat([self.anchor[:, None], block.tokens], 1)  # [R, k+1]
         taps = self.drafter.taps if self.drafter else ()
-        output = self.cache.read(self.places, entering, block.lengths, taps)
+        output = self.cache.read(self.indices, entering, block.lengths, taps)
         features = [None] * len(entering) if output.features is None else output.features
         self.read_last |= zip(self.joined, zip(entering, features))
         return output.logits

@@ -59,7 +59,7 @@ class Autoregressive(Draft, Drafter):
         raise NotImplementedError
 
     def fed_back(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return what the next pass reads in the place of a feature, from the layer's output
+        """Return what the next pass reads instead of a feature, from the layer's output
         [..., H]."""
         return hidden
 

@@ -25,8 +25,8 @@ class MTP(Autoregressive):
     """A drafter of `ttt_length` tokens a round: h' = M [norm(h_i); norm(E[x_{i+1}])], then one layer.
 
     It uses the target's LM head and taps the last layer, after the target's final norm:
-    transformers returns this hidden state. A further draft reads the module's own output, normed, in
-    the place of that hidden state.
+    transformers returns this hidden state. A further draft reads the module's own output, normed,
+    instead of that hidden state.
     """
 
     name = "mtp"

@@ -107,7 +107,7 @@ class _Reader:
         elif isinstance(value, (set, frozenset)):
             self._read_items(path, enumerate(sorted(value, key=repr)))
         elif isinstance(value, CODE) or not hasattr(value, "__dict__"):
-            self.found.append((path, _Same(value)))
+            self.found.append((path, _Identity(value)))
         else:
             self.found.append((path, type(value)))
             self._read_items(path, vars(value).items())
@@ -158,14 +158,14 @@ def _unwatched(tensor: torch.Tensor) -> str:
     return ""
 
 
-class _Same:
+class _Identity:
     """An object that is compared by identity; a bound method by its object and function."""
 
     def __init__(self, value):
         self.value = value
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, _Same) and (
+        return isinstance(other, _Identity) and (
             self.value is other.value
             or isinstance(self.value, types.MethodType)
             and self.value == other.value

@@ -1,4 +1,4 @@
-"""Puts a target and a drafter on the fast path, once, and again after either has changed."""
+"""Put a target and a drafter on the fast path, once, and again after either has changed."""
 
 from functools import singledispatch
 
@@ -44,14 +44,16 @@ def fast_path(
         )
     for owner in (target, drafter) if drafter else (target,):
         _forget_if_changed(owner)
-    quick_drafter, taps = None, ()
+    prepared_drafter, taps = None, ()
     if drafter:
         taps, prepared = drafter.taps, drafter.prepared
-        quick_drafter = _stored(prepared, (length, backend), fast_drafter, drafter, length, backend)
+        prepared_drafter = _stored(
+            prepared, (length, backend), fast_drafter, drafter, length, backend
+        )
     slots, sizes = length + 1, (length, target.vocab_size, target.device)
     return (
         _stored(target.prepared, (slots, taps, backend), FastTarget, target, slots, backend),
-        quick_drafter,
+        prepared_drafter,
         _stored(target.prepared, (length, backend), FastAccept, *sizes, backend),
     )
 

@@ -32,14 +32,14 @@ class FastTarget(Target):
     @torch.inference_mode()
     def prefill(self, input_ids: torch.Tensor, taps=()) -> tuple[TargetOutput, "TextHandle"]:
         """Read the prompt as the target does, then copy its keys and values to static storage."""
-        step, cache = super().prefill(input_ids, taps)
+        output, cache = super().prefill(input_ids, taps)
         pairs = [(layer.keys, layer.values) for layer in cache.layers]
         if self.context is None:
             self.taps, self.context = taps, StaticContext(pairs)
             self.reading = CompiledPass(self._read, self.context, self.backend, self.device)
         self.context.take_over(pairs, input_ids.shape[1])
         self.text = TextHandle(self.context)
-        return step, self.text
+        return output, self.text
 
     @torch.inference_mode()
     def verify(self, token_ids: torch.Tensor, cache: "TextHandle", taps=()) -> TargetOutput:

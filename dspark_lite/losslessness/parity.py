@@ -115,9 +115,9 @@ def _read_reference(folder: Path) -> tuple[dict[str, torch.Tensor], dict]:
 
 def _compare_prefill(report: Report, target, drafter, reference) -> None:
     """Compare the target's pass over the prompt."""
-    step, _ = target.prefill(reference["prompt_ids"], drafter.taps)
+    output, _ = target.prefill(reference["prompt_ids"], drafter.taps)
     report.compare(
-        {"context_features": step.features, "anchor": step.logits[:, -1].argmax(-1)}, reference
+        {"context_features": output.features, "anchor": output.logits[:, -1].argmax(-1)}, reference
     )
 
 

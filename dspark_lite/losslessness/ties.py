@@ -47,8 +47,8 @@ def divergence(
     if at >= min(len(ours), len(theirs)):
         return Divergence(at, float("inf"), 0.0)
     prefix = torch.tensor([ours[:at]], dtype=torch.long, device=input_ids.device)
-    step, _ = target.prefill(torch.cat([input_ids, prefix], 1))
-    logits = step.logits[0, -1]
+    output, _ = target.prefill(torch.cat([input_ids, prefix], 1))
+    logits = output.logits[0, -1]
     allowed = LOGIT_SLACK * torch.finfo(target.dtype).eps * logits.abs().max()
     return Divergence(
         at, float(logits.max() - logits[[ours[at], theirs[at]]].min()), float(allowed)

@@ -1,4 +1,4 @@
-"""Confidence that means what it says: reliability, ECE, AUC and Brier of prefix survival,
+"""Measure and calibrate confidence: reliability, ECE, AUC and Brier of prefix survival,
 sequential temperature scaling.
 
 Everything is about survival, the product of a block's confidences up to a position (paper, section

@@ -1,5 +1,4 @@
-"""Which part of a drafted block is worth verifying: policies that turn proposals into verification
-lengths.
+"""Policies turn proposals into verification lengths: how much of a drafted block to verify.
 
 A policy (decoding/proposal.py) gives lengths [R], each from 0 to a whole block; what goes beyond the
 drafted length is cut. The proposal holds the blocks of all requests that share a step. A policy
@@ -19,8 +18,8 @@ LAG = 2
 
 
 class Costs(Protocol):
-    """What a step costs, by the requests that share it and the tokens that it verifies, anchors
-    included: a number of tokens, or a range of them. Raise RequestError beyond what was measured.
+    """The cost of a step with `requests` requests that verifies `tokens` tokens (a number or a
+    range), anchors included. Raise RequestError beyond what was measured.
     A table of steps per second is one (cost_table.py), a fitted line another (additive_costs.py).
     """
 
@@ -153,8 +152,8 @@ def top_k(survivals: torch.Tensor, budget) -> torch.Tensor:
 
 def throughput(survivals: torch.Tensor, cost_table: Costs) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the order in which tokens would be admitted, and the expected tokens per second
-    (float64) after 0, 1, ... of them. A table that does not cover the anchors alone gives no speed:
-    the tokens themselves are returned, as if every step took a second.
+    (float64) after 0, 1, ... of them. If the costs do not cover the anchors, no token is
+    admitted and the second is [R] alone, in tokens per step.
 
     The order holds indices into the positions-first view, position * R + request.
     """

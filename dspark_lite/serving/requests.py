@@ -1,4 +1,4 @@
-"""A request on its way through the engine: what was asked, what was answered, and what a step did."""
+"""A request of the engine, its answer, and the report of a step."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -35,7 +35,8 @@ class Answer(Generation):
     """The answer to a request, with the request's `id`.
 
     `reason` says why it ended: "stop", "length", "aborted", or "failed" if the target's logits were
-    not finite. `text` is filled by `Engine.generate`. The times of arrival, admission, first token and end are seconds of `timing.clock`.
+    not finite. `text` is filled by `Engine.generate`. The times of arrival, admission, first token
+    and end are seconds of `timing.clock`.
     """
 
     id: int = 0
@@ -50,7 +51,7 @@ class Answer(Generation):
 
 @dataclass
 class StepReport:
-    """What one step did.
+    """The report of one step.
 
     `requests` took part in its round, in which tokens were `verified` (anchors included) beside
     tokens of `padding`, drafts were `proposed` for verification and `accepted`, and tokens

@@ -1,4 +1,4 @@
-"""What a step does: the prompts of admitted requests in one pass, and one round of all that run."""
+"""Prefill the admitted requests in one pass, then play one round of all running ones."""
 
 from contextlib import contextmanager
 

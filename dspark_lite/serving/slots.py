@@ -135,12 +135,12 @@ class Layout:
 
         capacity, keys = self.store.capacity, self.store.slots * self.store.capacity
 
-        def visible(batch, head, query, key):
+        def slot_visibility(batch, head, query, key):
             index = self.slot_index[query]
             return sees(index // capacity, index % capacity, key // capacity, key % capacity)
 
         return create_block_mask(
-            visible, None, None, len(self.slot_index), keys, device=self.device
+            slot_visibility, None, None, len(self.slot_index), keys, device=self.device
         )
 
     def added_mask(self, dtype: torch.dtype) -> torch.Tensor:

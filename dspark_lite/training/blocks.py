@@ -61,7 +61,7 @@ def draw_anchors(
     return anchors.masked_fill(~valid, 0), valid
 
 
-def visible(anchors: torch.Tensor, length: int, gamma: int):
+def block_visibility(anchors: torch.Tensor, length: int, gamma: int):
     """Return FlexAttention's predicate of index tensors (row, head, query slot, key): a slot sees
     the context before its block's anchor and its own block."""
 
@@ -77,7 +77,9 @@ def dense_mask(anchors: torch.Tensor, length: int, gamma: int) -> torch.Tensor:
     batch, count = anchors.shape
     sizes = (batch, count * gamma, length + count * gamma)
     rows, slots, keys = (torch.arange(size, device=anchors.device) for size in sizes)
-    return visible(anchors, length, gamma)(rows[:, None, None, None], None, slots[:, None], keys)
+    return block_visibility(anchors, length, gamma)(
+        rows[:, None, None, None], None, slots[:, None], keys
+    )
 
 
 def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
@@ -86,7 +88,12 @@ def sparse_mask(anchors: torch.Tensor, length: int, gamma: int) -> BlockMask:
     batch, count = anchors.shape
     slots = count * gamma
     return create_block_mask(
-        visible(anchors, length, gamma), batch, None, slots, length + slots, device=anchors.device
+        block_visibility(anchors, length, gamma),
+        batch,
+        None,
+        slots,
+        length + slots,
+        device=anchors.device,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a training uses of the machine: processes, device, number formats and freed memory."""
+"""Choose the processes, device and number formats of a training, and return freed memory."""
 
 import ctypes
 import sys

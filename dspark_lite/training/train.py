@@ -1,4 +1,4 @@
-"""A training, from top to bottom: a drafter's training, its batches, the loop of updates, saves.
+"""Train a drafter, from top to bottom: its training, the batches, the loop of updates, saves.
 
 `train_draft` trains a drafter (DSpark, DFlash, Eagle3, MTP) on the target's own answers (paper,
 section 3.3). Its caller, course/data/recipes.py, writes the answers and caches their hidden states
@@ -45,7 +45,7 @@ from .recipe import DraftRecipe
 
 DECAY_SHARE = 0.25  # of a pass: the updates in which a branch's rates fall (`_train_passes`)
 SAVE_SECONDS = 60.0  # between saves
-KEPT_UPDATES = 20  # between two trims of a CPU's freed memory; more would fragment it
+UPDATES_PER_TRIM = 20  # between two trims of a CPU's freed memory; more would fragment it
 # The state of AdamW and Muon for a parameter.
 MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum_buffer")
 
@@ -96,8 +96,8 @@ def train_draft(
         with autocast(device, precision):
             return loss(drafter, TrainingBatch(*batch), recipe.loss, progress)
 
-    def run(plan: Plan, place: Path):
-        optimise(drafter, batch_at, loss_of, plan, place, title=recipe.name, identity=identity)
+    def run(plan: Plan, folder: Path):
+        optimise(drafter, batch_at, loss_of, plan, folder, title=recipe.name, identity=identity)
 
     forget_others(folder, identity)
     plan = Plan(
@@ -221,7 +221,8 @@ class TrainingRows:
         self.batches = batches[: recipe.steps]
 
     def vocabulary(self, target, folder: Path) -> torch.Tensor:
-        """Return the ids [U] of a draft with a reduced vocabulary: the most frequent of the answers to learn from.
+        """Return the ids [U] of a draft with a reduced vocabulary: the most frequent of the answers
+        to learn from.
 
         `folder` keeps them, because a resumed training may have more answers.
         """
@@ -242,8 +243,9 @@ class TrainingRows:
         )
 
     def at(self, step: int) -> TrainingBatch:
-        """Return the batch of an update, with new anchors, where the features are (training/cache.py). It depends on the recipe and
-        `step` alone, so a resumed run reads the same batches."""
+        """Return the batch of an update, with new anchors, where the features are
+        (training/cache.py). It depends on the recipe and `step` alone, so a resumed run reads the
+        same batches."""
         return self._batch(self.batches[step], self.recipe.seed * 1_000_003 + step)
 
     def held_out_batches(self) -> list[TrainingBatch]:
@@ -291,8 +293,9 @@ def optimise(
     dict of named numerators for the log.
 
     Saves go to `folder` with the `identity` of the training, and a second call resumes from the
-    last one. Ctrl-C is obeyed after the update that it meets, with a save. When the allowed time is over, one update follows, at progress 1. Raise
-    DSparkLiteError at the first update whose loss or gradient is not finite; the last save stays.
+    last one. Ctrl-C saves and stops after the current update. When the allowed time is over, one update
+    follows, at progress 1. Raise DSparkLiteError at the first update whose loss or gradient is not
+    finite; the last save stays.
     """
     accelerator, device = processes(), next(model.parameters()).device
     optimisers = make_optimisers(model, plan.learning_rate, plan.matrix_rate, plan.weight_decay)
@@ -338,7 +341,7 @@ def optimise(
                     plan.allowance.keep()
             if interrupted:
                 raise KeyboardInterrupt
-            if step % KEPT_UPDATES == 0 and (library := c_library(device)):
+            if step % UPDATES_PER_TRIM == 0 and (library := c_library(device)):
                 library.malloc_trim(0)
             bar.update()
             bar.set_postfix({name: f"{loss:.3f}" for name, loss in losses.items()}, refresh=False)
@@ -348,8 +351,8 @@ def optimise(
 
 @contextmanager
 def finishing_the_update() -> Iterator[list]:
-    """Yield a list that gets an entry at Ctrl-C, in place of the interrupt: half an update is no
-    state to save. A second Ctrl-C interrupts at once. Outside the main thread nothing is changed.
+    """Yield a list. Ctrl-C appends to it instead of interrupting, so no update is left half done.
+    A second Ctrl-C interrupts at once. Outside the main thread nothing is changed.
     """
     interrupted: list = []
     if threading.current_thread() is not threading.main_thread():

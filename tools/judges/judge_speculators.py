@@ -83,9 +83,9 @@ def answered(target, drafter, ids):
     confidence [g] by slot."""
     from dspark_lite.drafters.autoregressive import Autoregressive
 
-    step, _ = target.prefill(ids, drafter.taps)
-    state, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
-    given = {"ids": ids, "features": step.features, "anchor": anchor, "previous": anchor[None]}
+    output, _ = target.prefill(ids, drafter.taps)
+    state, anchor = drafter.begin(ids, output.features), output.logits[:, -1].argmax(-1)
+    given = {"ids": ids, "features": output.features, "anchor": anchor, "previous": anchor[None]}
     answer = {}
     if isinstance(drafter, Autoregressive):
         _, logits, _ = drafter.draw_chain(state, anchor, 1, 0.0, None)

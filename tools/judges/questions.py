@@ -74,8 +74,8 @@ def asked_of_engines(lab, max_new_tokens, drafters):
 def first_block(target, drafter, ids):
     """Return the logits [g][V] from which the first block after a prompt [1, n] is drawn
     greedily."""
-    step, _ = target.prefill(ids, drafter.taps)
-    state, anchor = drafter.begin(ids, step.features), step.logits[:, -1].argmax(-1)
+    output, _ = target.prefill(ids, drafter.taps)
+    state, anchor = drafter.begin(ids, output.features), output.logits[:, -1].argmax(-1)
     return drafter.draw_block(drafter.block_hidden(state, anchor), anchor, 0.0, None)[1][0].tolist()
 
 

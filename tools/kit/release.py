@@ -269,7 +269,7 @@ def release(out: Path = OUT, repository: str | None = None, tag: str = "") -> li
         "rule": RULE,
     }
     write_text(out / "README.md", README.format(**fields))
-    commands = [name for name, (_, needs, *_) in COMMANDS.items() if (out / needs).exists()]
+    commands = [name for name, command in COMMANDS.items() if (out / command.needs).exists()]
     write_text(out / "Makefile", MAKEFILE.format(commands=" ".join(commands)))
     files = sorted(path for path in out.rglob("*") if path.is_file())
     places = {path.relative_to(out).as_posix(): path.read_bytes() for path in files}

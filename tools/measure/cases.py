@@ -1,6 +1,6 @@
 """Measure the cases of assets/cases on code that has the fault: `python -m tools.measure.cases [NN ...]`.
 
-The script writes into assets/cases/NN.json what the program of the cause gives beside the healthy one (tools/measure/case_programs.py),
+The script writes into assets/cases/NN.json what the program of the cause gives beside the healthy one (tools/measure/case_programs/),
 and raises where a measurement is said to speak against a suspect whose program gives the very same.
 """
 
@@ -8,7 +8,8 @@ import argparse
 import sys
 
 from tools.errors import report_errors
-from tools.measure.case_programs import CASES, Rows
+from tools.measure.case_programs import CASES
+from tools.measure.case_programs.recorded import Rows
 from dspark_lite.common.files import write_json
 from dspark_lite.course.cases.records import FOLDER, read_case
 from dspark_lite.course.cases.own_file import own_file_case

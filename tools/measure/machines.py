@@ -16,7 +16,7 @@ from dspark_lite.course.formats import markdown
 from dspark_lite.course.measure.evaluation import rollouts_side_by_side
 from dspark_lite.course.measure.journal import check_writable, commit, header
 from dspark_lite.course.measure.lab import setup
-from dspark_lite.course.measure.machines import CONTEXT, LOADS, NO_HOST, POLICIES
+from dspark_lite.course.measure.machines import CONTEXT, LOADS, NO_HOST, POLICIES, Machine
 from dspark_lite.course.measure.serving_load import TEMPERATURE
 from dspark_lite.course.replication.machine_results import (
     HEAD_LOADS,
@@ -193,6 +193,20 @@ def _cell(row: dict) -> str:
     )
 
 
+def machine_fields(machine: Machine) -> dict:
+    """Return what the file records of a machine: its kind and source, the most requests that it
+    holds (None: not known), and the coefficients of its steps, {way of drafting: fields}."""
+    return {
+        "kind": machine.kind,
+        "source": machine.source,
+        "most_requests": machine.most,
+        "steps": {
+            way: {"verify": vars(step.verify), "draft": vars(step.draft), "drafted": step.drafted}
+            for way, step in machine.steps.items()
+        },
+    }
+
+
 @report_errors
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -206,22 +220,7 @@ def main(arguments):
         "commit": commit(),
         "prompts": PROMPTS,
         "context": CONTEXT,
-        "machines": {
-            name: {
-                "kind": machine.kind,
-                "source": machine.source,
-                "most_requests": machine.most,
-                "steps": {
-                    way: {
-                        "verify": vars(step.verify),
-                        "draft": vars(step.draft),
-                        "drafted": step.drafted,
-                    }
-                    for way, step in machine.steps.items()
-                },
-            }
-            for name, machine in machines().items()
-        },
+        "machines": {name: machine_fields(machine) for name, machine in machines().items()},
         "cpu_scatter": cpu_scatter(),
         "published": published_steps(),
         "published_without_host": published_steps(NO_HOST),

@@ -20,12 +20,15 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 import jupytext
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
 from PIL import Image
 from tqdm import tqdm
 
@@ -76,7 +79,7 @@ class LessonError(DSparkLiteError):
 # Sources.
 
 
-def lesson_sources(only=None):
+def lesson_sources(only: str | None = None) -> list[Path]:
     """Return the source paths in lesson order; `only` is a lesson's two digits or None for all."""
     sources = sorted(SOURCES.glob("[0-9][0-9]_*.py"))
     chosen = [source for source in sources if only in (None, source.name[:2])]
@@ -86,12 +89,12 @@ def lesson_sources(only=None):
     return chosen
 
 
-def more_sources():
+def more_sources() -> list[Path]:
     """Return the source paths of what stands beside the lessons, in the order of their names."""
     return sorted((SOURCES / MORE).glob("*.py"))
 
 
-def chosen_sources(only=None):
+def chosen_sources(only: str | None = None) -> list[Path]:
     """Return the sources of `only`, a lesson's two digits or the name of a notebook beside the
     lessons; all for None."""
     beside = more_sources()
@@ -100,15 +103,15 @@ def chosen_sources(only=None):
     return [source for source in beside if source.stem == only] or lesson_sources(only)
 
 
-def is_beside(source):
+def is_beside(source: Path) -> bool:
     return source.parent.name == MORE
 
 
-def tags(cell):
+def tags(cell: NotebookNode) -> list[str]:
     return cell.metadata.get("tags", [])
 
 
-def read_cells(source):
+def read_cells(source: Path) -> list[NotebookNode]:
     """Return a source's cells. Raise LessonError unless they are one header (first), one setup,
     exercises each followed by its solution, and claims that are made."""
     cells = jupytext.read(source, fmt="py:percent").cells
@@ -116,7 +119,7 @@ def read_cells(source):
     kinds = [next((tag for tag in tags(cell) if tag in special), "") for cell in cells]
     first = cells[0] if cells else nbformat.v4.new_raw_cell()
 
-    def require(holds, sentence):
+    def require(holds: bool, sentence: str) -> None:
         if not holds:
             raise LessonError(source.name + sentence)
 
@@ -154,19 +157,19 @@ def read_cells(source):
     return cells
 
 
-def title(source):
+def title(source: Path) -> str:
     """Return the lesson's title, without a leading number."""
     first_line = read_cells(source)[0].source.splitlines()[0]
     return re.sub(r"^# (Lesson )?(\d+\W+)?", "", first_line).strip()
 
 
-def recorded_seconds():
+def recorded_seconds() -> dict[str, float]:
     """Return {lesson: seconds on a CPU} as tools/notebooks/run_course.py recorded them, which may
     be none."""
     return read_json(MEASURED)["cpu"]["seconds"] if MEASURED.exists() else {}
 
 
-def minutes(lesson):
+def minutes(lesson: str) -> str:
     """Return the time that a lesson's cells take on a CPU in words."""
     seconds = recorded_seconds().get(lesson)
     if seconds is None:
@@ -174,7 +177,7 @@ def minutes(lesson):
     return "under 1 min" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
 
 
-def effort(cell):
+def effort(cell: NotebookNode) -> str:
     """Return the minutes that a person needs, and the difficulty, as the header's metadata state
     them; "" if they do not."""
     difficulty = f" ({cell.metadata['difficulty']})" if "difficulty" in cell.metadata else ""
@@ -184,13 +187,13 @@ def effort(cell):
 # Generated notebooks.
 
 
-def notebook_path(source, solutions):
+def notebook_path(source: Path, solutions: bool) -> Path:
     """Return where the notebook of a source is kept."""
     folder = MORE if is_beside(source) else "solutions" if solutions else ""
     return ROOT / "notebooks" / folder / f"{source.stem}.ipynb"
 
 
-def both_editions(sources):
+def both_editions(sources: Iterable[Path]) -> list[tuple[Path, bool]]:
     """Return (source, solutions) for the student's notebook and the one with solutions of every
     source; beside the lessons is one."""
     return [
@@ -200,23 +203,23 @@ def both_editions(sources):
     ]
 
 
-def edition(source, solutions):
+def edition(source: Path, solutions: bool) -> str:
     """Return what a message calls the notebook of a source."""
     return source.stem + (" (solutions)" if solutions else "")
 
 
-def colab_url(path):
+def colab_url(path: str) -> str:
     """Return the address that opens the notebook at `path` (relative to the repository root) in
     Colab."""
     return f"https://colab.research.google.com/github/{REPOSITORY}/blob/{TAG or 'main'}/{path}"
 
 
-def badge(path):
+def badge(path: str) -> str:
     """Return the markdown of the Colab badge for the notebook at `path`, relative to the root."""
     return f"[![Open in Colab]({BADGE_IMAGE})]({colab_url(path)})"
 
 
-def generate(source, solutions, workshop=False):
+def generate(source: Path, solutions: bool, workshop: bool = False) -> NotebookNode:
     """Return the notebook of a source, not executed: the student's, or with the solutions in place
     of the stubs. The student's has what checks and fills its text only with `workshop`.
 
@@ -248,11 +251,11 @@ def generate(source, solutions, workshop=False):
     return notebook
 
 
-def workshop_lines(code):
+def workshop_lines(code: str) -> set[int]:
     """Return the numbers of the lines, from 1, that serve the text alone: calls of `claims` and
     `glue` and their import."""
 
-    def serves_the_text(node):
+    def serves_the_text(node: ast.stmt) -> bool:
         if isinstance(node, ast.ImportFrom):
             return {name.name for name in node.names} <= WORKSHOP
         call = node.value if isinstance(node, ast.Expr) else None
@@ -262,7 +265,7 @@ def workshop_lines(code):
     return {line for node in nodes for line in range(node.lineno, node.end_lineno + 1)}
 
 
-def without_workshop(notebook):
+def without_workshop(notebook: NotebookNode) -> None:
     """Take out of a notebook what only its builders need: claims, `glue`, their import.
 
     The values that a cell glued stay in its outputs, which show nothing; those of a cell that goes
@@ -287,7 +290,7 @@ def without_workshop(notebook):
             cell.execution_count = count
 
 
-def without_answers(notebook):
+def without_answers(notebook: NotebookNode) -> None:
     """Take out of the cells tagged `answer` what they show, but for the bet and the values for the
     text: a reader bets before the answer can be seen."""
     for cell in code_cells(notebook):
@@ -297,7 +300,7 @@ def without_answers(notebook):
             ]
 
 
-def header(cell, source, solutions):
+def header(cell: NotebookNode, source: Path, solutions: bool) -> str:
     """Return the text of a lesson's first cell: title, badge, the link to the solutions or back,
     what the source says, time."""
     first, _, rest = cell.source.partition("\n")
@@ -316,23 +319,23 @@ def header(cell, source, solutions):
 # Execution.
 
 
-def code_cells(notebook):
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     """Return the cells that a kernel runs."""
     return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
 
 
-def errors_in(holder):
+def errors_in(holder: dict) -> list[dict]:
     """Return the errors among the outputs of a cell or of a widget's state."""
     return [output for output in holder.get("outputs", []) if output["output_type"] == "error"]
 
 
-def widget_errors(notebook):
+def widget_errors(notebook: NotebookNode) -> list[dict]:
     """Return the errors raised inside widgets, which end in the widget state and stop nothing."""
     models = notebook.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {}).values()
     return [error for model in models for error in errors_in(model.get("state", {}))]
 
 
-def strip(notebook):
+def strip(notebook: NotebookNode) -> None:
     """Remove what differs from run to run or from machine to machine: metadata, and widgets' views,
     whose picture stays."""
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA)
@@ -347,7 +350,14 @@ def strip(notebook):
             ]
 
 
-def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, allowed=()):
+def execute(
+    notebook: NotebookNode,
+    lesson: str,
+    folder: Path,
+    on_cell: Callable[[], object] = lambda: None,
+    environment: dict[str, str] | None = None,
+    allowed: Sequence[str] = (),
+) -> None:
     """Run a notebook in a fresh kernel that starts in `folder`, in place; `on_cell` is called after
     each code cell.
 
@@ -384,11 +394,11 @@ def execute(notebook, lesson, folder, on_cell=lambda: None, environment=None, al
             failed = widget_errors(notebook)
             strip(notebook)
     if failed:
-        says = f"{failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}"
-        raise LessonError(f"{lesson}, inside a widget: {says}")
+        message = f"{failed[0]['ename']}: {failed[0]['evalue'].splitlines()[0]}"
+        raise LessonError(f"{lesson}, inside a widget: {message}")
 
 
-def failure(notebook, index, error):
+def failure(notebook: NotebookNode, index: int, error: Exception) -> str:
     """Return "cell 7 (`first line`): ValueError: what it said" for the cell that an error
     stopped."""
     where = f"cell {index + 1} (`{notebook.cells[index].source.splitlines()[0]}`)"
@@ -399,7 +409,9 @@ def failure(notebook, index, error):
     )
 
 
-def execute_with_claims(notebook, lesson, solutions, on_cell):
+def execute_with_claims(
+    notebook: NotebookNode, lesson: str, solutions: bool, on_cell: Callable[[], object]
+) -> None:
     """Execute a notebook, trying all of its claims; a false one leaves an error in its cell's
     output and stops nothing."""
     which = {"DSPARK_BUILD": "solutions" if solutions else "lesson"}
@@ -409,12 +421,14 @@ def execute_with_claims(notebook, lesson, solutions, on_cell):
     for index, cell in enumerate(notebook.cells):
         for error in errors_in(cell):
             if "claim" not in tags(cell):
-                says = f"cell {index + 1} (`{cell.source.splitlines()[0]}`): {error.ename}"
-                raise LessonError(f"{lesson}, {says}: {error.evalue}".splitlines()[0])
+                where = f"cell {index + 1} (`{cell.source.splitlines()[0]}`)"
+                raise LessonError(
+                    f"{lesson}, {where}: {error.ename}: {error.evalue}".splitlines()[0]
+                )
             error.traceback = []  # it has paths of this machine
 
 
-def false_sentences(notebook, lesson):
+def false_sentences(notebook: NotebookNode, lesson: str) -> list[str]:
     """Return a sentence for each claim that was false when the notebook was executed."""
     errors = [
         error for cell in notebook.cells if "claim" in tags(cell) for error in errors_in(cell)
@@ -423,7 +437,7 @@ def false_sentences(notebook, lesson):
     return [f"{lesson}, no longer true: {line}" for line in lines]
 
 
-def lighten(notebook):
+def lighten(notebook: NotebookNode) -> None:
     """Give every picture that stands still a palette of 256 colours: a third of the bytes, and
     nobody sees the difference."""
     outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
@@ -440,7 +454,7 @@ def lighten(notebook):
 # Commands.
 
 
-def computation(cell):
+def computation(cell: NotebookNode) -> str | list[str]:
     """Return what a code cell computes, in a form that comments, layout and imports do not change;
     the setup's is no lesson's own."""
     if "setup" in tags(cell):
@@ -449,7 +463,7 @@ def computation(cell):
     return [ast.dump(node) for node in ast.parse(cell.source).body if not isinstance(node, imports)]
 
 
-def with_outputs(notebook, source, solutions):
+def with_outputs(notebook: NotebookNode, source: Path, solutions: bool) -> None:
     """Give a generated notebook the outputs of the committed one. Raise LessonError if a cell
     computes something else."""
     path, lesson = notebook_path(source, solutions), edition(source, solutions)
@@ -467,7 +481,7 @@ def with_outputs(notebook, source, solutions):
         cell.outputs, cell.execution_count = before.outputs, before.execution_count
 
 
-def write_notebook(path, notebook):
+def write_notebook(path: Path, notebook: NotebookNode) -> None:
     """Write an executed notebook to keep in git. Raise LessonError if it is too large for that."""
     text = nbformat.writes(notebook).rstrip("\n") + "\n"
     size = len(text.encode())
@@ -479,7 +493,7 @@ def write_notebook(path, notebook):
     write_text(path, text)
 
 
-def build(sources):
+def build(sources: list[Path]) -> list[str]:
     """Generate, execute, fill in and write both notebooks of every source, then whatever quotes
     them; show a progress bar.
 
@@ -510,7 +524,7 @@ def build(sources):
     return [*dict.fromkeys(failures + write_inputs(dict.fromkeys(built + both_editions(quoting))))]
 
 
-def write_inputs(editions):
+def write_inputs(editions: Iterable[tuple[Path, bool]]) -> list[str]:
     """Write the notebooks of (source, solutions) anew with the outputs that they have; return a
     sentence for each problem."""
     problems = []
@@ -526,7 +540,7 @@ def write_inputs(editions):
     return problems
 
 
-def difference(committed, notebook):
+def difference(committed: NotebookNode, notebook: NotebookNode) -> str | None:
     """Return how a committed notebook differs from the generated one, outputs aside; None if it
     does not."""
     if committed.metadata != notebook.metadata:
@@ -542,14 +556,14 @@ def difference(committed, notebook):
     return None
 
 
-def first_difference(committed, expected):
+def first_difference(committed: str, expected: str) -> str:
     """Return the first line of a text that differs from the one expected, and that one."""
     pairs = zip_longest(committed.split("\n"), expected.split("\n"), fillvalue="nothing")
     ours, theirs = next((ours, theirs) for ours, theirs in pairs if ours != theirs)
     return f"`{ours}` should be `{theirs}`"
 
 
-def check(sources):
+def check(sources: list[Path]) -> list[str]:
     """Return one sentence for everything in which the committed notebooks are not what their
     sources give."""
     problems = []
@@ -574,16 +588,16 @@ def check(sources):
     ]
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     manner = parser.add_mutually_exclusive_group()
-    says = "compare with the committed notebooks, execute nothing"
-    manner.add_argument("--check", action="store_true", help=says)
-    says = "keep the outputs; refused if a cell computes something else"
-    manner.add_argument("--inputs-only", action="store_true", help=says)
-    says = "one lesson, by its two digits, or the name of one beside them"
-    parser.add_argument("--only", metavar="NN", help=says)
+    help_text = "compare with the committed notebooks, execute nothing"
+    manner.add_argument("--check", action="store_true", help=help_text)
+    help_text = "keep the outputs; refused if a cell computes something else"
+    manner.add_argument("--inputs-only", action="store_true", help=help_text)
+    help_text = "one lesson, by its two digits, or the name of one beside them"
+    parser.add_argument("--only", metavar="NN", help=help_text)
     options = parser.parse_args(arguments)
     try:
         sources = chosen_sources(options.only)

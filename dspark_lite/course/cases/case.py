@@ -10,7 +10,7 @@ from ..bets.score import note_case
 from ..own_decoder.keep import own_file
 from ..figures import widgets
 from . import records
-from .records import MOST
+from .records import MAX_MEASUREMENTS
 from .own_file import SEED, own_file_case
 
 
@@ -46,16 +46,18 @@ class Case:
         return self.record["cause"] in self.accused
 
     def measure(self, name: str) -> None:
-        """Take a measurement and print it. Raise RequestError for one that is not there, and after MOST."""
+        """Take a measurement and print it. Raise RequestError for one that is not there, and after MAX_MEASUREMENTS."""
         if name not in self.record["measurements"]:
             there = ", ".join(self.record["measurements"])
             raise RequestError(f"There is no measurement {name!r}; there are {there}.")
         if name not in self.taken:
-            if len(self.taken) == MOST:
-                raise RequestError(f"All {MOST} measurements are taken; accuse somebody.")
+            if len(self.taken) == MAX_MEASUREMENTS:
+                raise RequestError(
+                    f"All {MAX_MEASUREMENTS} measurements are taken; accuse somebody."
+                )
             self.play([*self.taken, name], self.accused)
         print(*self.record["measurements"][name]["result"], sep="\n")
-        print(f"Measurements left: {MOST - len(self.taken)}.")
+        print(f"Measurements left: {MAX_MEASUREMENTS - len(self.taken)}.")
 
     def accuse(self, suspect: str) -> None:
         """Accuse a suspect and print what speaks against it, or the verdict. Raise RequestError for one that is not there."""
@@ -78,7 +80,11 @@ class Case:
             parts.append(fenced(record["seen"]))
         if not solved:
             said = [f"- {name}: {m['does']}" for name, m in record["measurements"].items()]
-            parts += [f"Measure at most {MOST} of these:", "\n".join(said), "Then accuse one:"]
+            parts += [
+                f"Measure at most {MAX_MEASUREMENTS} of these:",
+                "\n".join(said),
+                "Then accuse one:",
+            ]
             return "\n\n".join([*parts, "\n".join(f"- {name}" for name in record["suspects"])])
         for name, measurement in record["measurements"].items():
             parts += [f"*{name}*: {measurement['tells']}", fenced(measurement["result"])]

@@ -9,7 +9,7 @@ from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, read_json
 
 FOLDER = ROOT / "assets" / "cases"
-MOST = 3  # measurements of a case that a reader may take
+MAX_MEASUREMENTS = 3  # measurements of a case that a reader may take
 
 
 def read_case(number: str) -> dict:
@@ -23,7 +23,7 @@ def read_case(number: str) -> dict:
 
 def scene(number: str, found: dict | None = None) -> dict:
     """Return what bet.js draws of a case: the recorded one, or `found`."""
-    return {"name": f"case {number}", "most": MOST, **(found or read_case(number))}
+    return {"name": f"case {number}", "most": MAX_MEASUREMENTS, **(found or read_case(number))}
 
 
 def left(found: dict, taken: list[str]) -> list[str]:

@@ -74,12 +74,12 @@ def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch
     The second round begins with the target's own token; it is the first round's anchor that enters
     the context.
     """
-    step, _ = target.prefill(ids, drafter.taps)
-    anchor = step.logits[:, -1].argmax(-1)
+    output, _ = target.prefill(ids, drafter.taps)
+    anchor = output.logits[:, -1].argmax(-1)
     tensors = {
-        "taps of the target": step.features,
-        "taps, projected": drafter.fc(step.features),
-        "taps, normed": drafter.context(step.features),
+        "taps of the target": output.features,
+        "taps, projected": drafter.fc(output.features),
+        "taps, normed": drafter.context(output.features),
     }
     attentions, normed, last = [layer.self_attn for layer in drafter.layers], [], []
 
@@ -91,7 +91,7 @@ def trace(target: Target, drafter: DSpark, ids: torch.Tensor) -> dict[str, torch
 
     hook = torch.nn.modules.module.register_module_forward_hook(note)
     try:
-        cache = drafter.begin(ids, step.features)
+        cache = drafter.begin(ids, output.features)
         read = cache.length
         context = [(keys[:, :, :read].clone(), values[:, :, :read]) for keys, values in cache.pairs]
         hidden = drafter.block_hidden(cache, anchor)

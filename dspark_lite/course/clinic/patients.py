@@ -24,7 +24,7 @@ from dspark_lite.losslessness.enumeration import (
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
 
-DEAR = 5.0  # what a token costs on the stale cost table, in passes without a token
+TOKEN_PRICE = 5.0  # what a token costs on the stale cost table, in passes without a token
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def other_calibration(service: Service) -> Service:
 def stale_costs(service: Service) -> Service:
     """Take the cost table of a full server: each token costs as much as many passes of this one."""
     sizes = service.costs.batch_tokens
-    return replace(service, costs=CostTable(sizes, 1 / (1 + DEAR * sizes)))
+    return replace(service, costs=CostTable(sizes, 1 / (1 + TOKEN_PRICE * sizes)))
 
 
 def bonus_lost(service: Service) -> Service:

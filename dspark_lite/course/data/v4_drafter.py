@@ -15,7 +15,7 @@ from torch import nn
 
 from dspark_lite.drafters.layers import MLP, ContextCache, Layer
 from dspark_lite.drafters.dspark import DSpark, DSparkConfig
-from dspark_lite.training.blocks import visible
+from dspark_lite.training.blocks import block_visibility
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +219,7 @@ def window_mask(anchors: torch.Tensor, length: int, gamma: int, window: int) -> 
     )
     rows, queries = rows[:, None, None, None], queries[:, None]
     near = (keys >= length) | (keys >= anchors[rows, queries // gamma] - window)
-    return visible(anchors, length, gamma)(rows, None, queries, keys) & near
+    return block_visibility(anchors, length, gamma)(rows, None, queries, keys) & near
 
 
 def drafter_sizes(drafter: V4Draft) -> tuple[int, int]:

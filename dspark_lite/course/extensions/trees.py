@@ -139,17 +139,17 @@ def generate_with_tree(
         )
     check_request(target, input_ids, max_new_tokens, temperature)
     stop = stop_set(target, stop_token_ids)
-    step, cache = target.prefill(input_ids, drafter.taps)
-    anchor = draw(probabilities(step.logits[:, -1], temperature), generator)
-    state = drafter.begin(input_ids, step.features)
+    output, cache = target.prefill(input_ids, drafter.taps)
+    anchor = draw(probabilities(output.logits[:, -1], temperature), generator)
+    state = drafter.begin(input_ids, output.features)
     answer = Generation([anchor.item()])
     while len(answer.token_ids) < max_new_tokens and answer.token_ids[-1] not in stop:
         tree = grow(drafter, state, anchor, nodes)
         entering = torch.cat([anchor, tree.tokens])[None]
-        step = verify_tree(target, cache, entering, tree, drafter.taps)
-        path, following = follow(probabilities(step.logits[0], temperature), tree, generator)
+        output = verify_tree(target, cache, entering, tree, drafter.taps)
+        path, following = follow(probabilities(output.logits[0], temperature), tree, generator)
         keep_path(target, cache, path, len(tree.parents))
-        drafter.extend(state, entering[:, path], step.features[:, path])
+        drafter.extend(state, entering[:, path], output.features[:, path])
         room = max_new_tokens - len(answer.token_ids)
         tokens = until_stop([*entering[0, path[1:]].tolist(), following.item()][:room], stop)
         answer.rounds.append(

@@ -32,9 +32,9 @@ def up_to_a_fork(
     best = (-1.0, 0)
     for length in range(prompt_ids.shape[1], text.shape[1]):
         anchor = text[:, length]
-        step, cache = target.prefill(text[:, :length], drafter.taps)
+        output, cache = target.prefill(text[:, :length], drafter.taps)
         p = probabilities(target.verify(anchor[:, None], cache).logits[0, -1], 1.0)
-        state = drafter.begin(text[:, :length], step.features)
+        state = drafter.begin(text[:, :length], output.features)
         q = drafter.propose(state, anchor, temperature=1.0, generator=None).probs[0, 0]
         best = max(best, (float(torch.special.entr(p).sum() * (p - q).abs().sum()), length))
     return text[:, : best[1]]
@@ -44,8 +44,8 @@ def up_to_a_fork(
 def after_anchor(target, prompt_ids: torch.Tensor, temperature: float) -> tuple[int, torch.Tensor]:
     """Return the anchor, the most probable token after prompt_ids [1, n], and the target's
     probabilities [V] of the next."""
-    step, cache = target.prefill(prompt_ids)
-    anchor = step.logits[:, -1].argmax(-1)
+    output, cache = target.prefill(prompt_ids)
+    anchor = output.logits[:, -1].argmax(-1)
     return anchor.item(), probabilities(
         target.verify(anchor[:, None], cache).logits[0, -1], temperature
     )

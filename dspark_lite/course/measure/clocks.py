@@ -58,8 +58,8 @@ def round_parts(lab: Lab, prompt_ids: torch.Tensor, repeats: int) -> dict[str, f
     and of draws without the head."""
     dspark = lab.drafter("dspark")
     read_ids, anchor = prompt_ids[:, :-1], prompt_ids[:, -1]
-    step, cache = lab.target.prefill(read_ids, dspark.taps)
-    state = dspark.begin(read_ids, step.features)
+    output, cache = lab.target.prefill(read_ids, dspark.taps)
+    state = dspark.begin(read_ids, output.features)
     hidden = dspark.block_hidden(state, anchor)
     block = torch.cat([anchor[:, None], anchor.new_zeros(1, dspark.gamma)], 1)
 

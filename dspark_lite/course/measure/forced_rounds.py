@@ -45,14 +45,14 @@ def forced_text(
 ) -> Sequence:
     """Return a prompt [1, n], read for rounds that accept as many drafts as `pattern` says, at most
     the whole block."""
-    step, cache = target.prefill(input_ids, drafter.taps if drafter else ())
-    state = drafter.begin(input_ids, step.features) if drafter else None
+    output, cache = target.prefill(input_ids, drafter.taps if drafter else ())
+    state = drafter.begin(input_ids, output.features) if drafter else None
     return Sequence(
         target,
         drafter,
         cache,
         state,
-        step.logits[:, -1].argmax(-1),
+        output.logits[:, -1].argmax(-1),
         temperature,
         generator,
         rule=ForcedAccept(pattern, target.device),

@@ -40,10 +40,10 @@ def read_answer(lab, drafter, prompt: str, seed: int) -> Reading:
 def target_pairs(target, ids: torch.Tensor, count: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the `count` likeliest tokens after ids [1, n] and the joint probability [count, V] of
     each and the next."""
-    step, _ = target.prefill(ids)
-    first_probs, first = probabilities(step.logits[0, -1], 1.0).topk(count)
-    step, _ = target.prefill(torch.cat([ids.expand(count, -1), first[:, None]], 1))
-    return first, first_probs[:, None] * probabilities(step.logits[:, -1], 1.0)
+    output, _ = target.prefill(ids)
+    first_probs, first = probabilities(output.logits[0, -1], 1.0).topk(count)
+    output, _ = target.prefill(torch.cat([ids.expand(count, -1), first[:, None]], 1))
+    return first, first_probs[:, None] * probabilities(output.logits[:, -1], 1.0)
 
 
 def drafted_pairs(lab, drafter, ids: torch.Tensor, first, second) -> torch.Tensor:

@@ -57,9 +57,9 @@ def lengths_of(lab: Lab, drafter, prompts: int, temperature: float) -> dict[str,
 def block_milliseconds(lab: Lab, drafter) -> float:
     """Return the median time of drafting a block after a prompt."""
     ids, took = lab.encode(lab.prompts["chat"][0]), []
-    step, _ = lab.target.prefill(ids, drafter.taps)
+    output, _ = lab.target.prefill(ids, drafter.taps)
     with torch.inference_mode():
-        state = drafter.begin(ids, step.features)
+        state = drafter.begin(ids, output.features)
         for _ in range(TIMED_BLOCKS):
             began = clock(lab.device)
             drafter.propose(state, ids[:, -1], temperature=0.0, generator=None)
