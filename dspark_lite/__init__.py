@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from .drafters import MTP, DSpark, Eagle3, PromptLookup
     from .fast import fast_path
     from .models.checkpoints import load_drafter, load_target
-    from .scheduling.policies import LaggedTopK, algorithm1, fixed, schedule, threshold
     from .scheduling.calibration import fit_sts
     from .scheduling.cost_table import CostTable
+    from .scheduling.policies import LaggedTopK, algorithm1, fixed, schedule, threshold
     from .serving.engine import Engine
     from .serving.requests import Answer, Request
 

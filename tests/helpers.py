@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
+from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_target, save_draft
 from dspark_lite.training.recipe import DraftRecipe, read_fields
-from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 
 # A pair of checkpoints
 

@@ -5,13 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from dspark_lite.course import estimates, result_files
 from dspark_lite.common.files import write_json
-from dspark_lite.course.names import DOMAINS
+from dspark_lite.course import estimates, result_files
 from dspark_lite.course.data.recipes import load_recipe
-from dspark_lite.training.recipe import without_nones
 from dspark_lite.course.measure import round_latency, studies
 from dspark_lite.course.measure.evaluation import _row
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.replication import (
     acceptance_over_seeds,
     confidence_results,
@@ -19,6 +18,7 @@ from dspark_lite.course.replication import (
     ledger,
 )
 from dspark_lite.serving.requests import STEP_PARTS
+from dspark_lite.training.recipe import without_nones
 
 PROMPTS, ROUNDS, TURNS = 30, 6, 8
 HEADER = {

@@ -17,9 +17,9 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.names import PROFILES
+from dspark_lite.course.world.tokenizer import chat_ids
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
-from dspark_lite.course.world.tokenizer import chat_ids
 
 RELEASED = {kind: name for kind, name in PROFILES["released"].items() if "/" in name}
 MANIFEST = json.loads((ROOT / "assets" / "reference" / "released_manifest.json").read_text())

@@ -14,9 +14,9 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
-from chromium import CHROMIUM, QUIET
 from playwright.sync_api import sync_playwright
 
+from chromium import CHROMIUM, QUIET
 from tools.site.build import PAGES
 
 PATIENCE = 60_000  # milliseconds

@@ -5,18 +5,17 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dspark_lite import scheduling
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import step_time
+from dspark_lite.course.measure.step_costs import StepCosts
 from dspark_lite.course.measure.step_time import additive_fit, profile_steps
 from dspark_lite.course.replication.serving_results import engine_costs
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.additive_costs import ADDITIVE_FIELDS, AdditiveCosts
-from dspark_lite.course.measure.step_costs import StepCosts
 
 TABLE = AdditiveCosts(0.010, [1, 4], [0.0, 0.003], [1, 8, 32], [0.0, 0.002, 0.014])
 

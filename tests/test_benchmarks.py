@@ -5,13 +5,13 @@ import json
 import pytest
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.paper import numbers
 from dspark_lite.course.measure.benchmarks import (
     BENCHMARKS,
     Benchmark,
     load_benchmark,
     prompt_of_row,
 )
+from dspark_lite.course.paper import numbers
 
 ROWS = {  # a row of each benchmark as the Hub has it, and what its prompt must hold
     "gsm8k": ({"question": "Two and two?", "answer": "#### 4"}, ["Two and two?\n", "\\boxed{}"]),

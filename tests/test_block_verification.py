@@ -3,17 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dspark_lite import scheduling
 from dspark_lite.course.extensions import block_verification
-from dspark_lite.decoding import generate
 from dspark_lite.course.extensions.block_verification import (
     accept_block,
     longest_kept,
     prefix_weights,
 )
+from dspark_lite.decoding import generate
 from dspark_lite.decoding.sampling import accept, draw, probabilities, residual
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.enumeration import outcomes

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import nbformat
 import pytest
+
 from chromium import CHROMIUM, QUIET
 from tools.notebooks import build as notebooks
 

@@ -6,15 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.special import expit
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.decoding import Round
 from dspark_lite.course.extensions import online_sts
 from dspark_lite.course.extensions.online_sts import OnlineSTS
 from dspark_lite.course.measure import confidence
@@ -23,6 +21,7 @@ from dspark_lite.course.measure.journal import journal_path
 from dspark_lite.course.measure.lab import Lab
 from dspark_lite.course.measure.threshold_sweep import step_counts, sweep
 from dspark_lite.course.replication import confidence_results
+from dspark_lite.decoding import Round
 from dspark_lite.scheduling import calibration
 from dspark_lite.scheduling.calibration import (
     STS,

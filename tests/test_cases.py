@@ -13,8 +13,8 @@ from dspark_lite.common.files import ROOT
 from dspark_lite.course.bets import score
 from dspark_lite.course.bets.questions import lessons_with_a_case
 from dspark_lite.course.cases import case, records
-from dspark_lite.course.cases.records import read_case, scene
 from dspark_lite.course.cases.own_file import SEED
+from dspark_lite.course.cases.records import read_case, scene
 from dspark_lite.course.figures import widgets
 from dspark_lite.course.figures.widgets import WEB
 from tools.measure import cases as measured

@@ -10,6 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
+
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models import checkpoints, draft_weights
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.models.weights import target_weights
+from dspark_lite.training.drafts import new_draft
+from dspark_lite.training.recipe import DraftRecipe, DraftShape
 from helpers import (
     GAMMA,
     PROMPT,
@@ -21,14 +29,6 @@ from helpers import (
     set_tensors,
     shard,
 )
-from safetensors.torch import load_file
-
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models import checkpoints, draft_weights
-from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
-from dspark_lite.models.weights import target_weights
-from dspark_lite.training.drafts import new_draft
-from dspark_lite.training.recipe import DraftRecipe, DraftShape
 
 # What fits
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.course.measure.chi_square import (
     after_anchor,
     chi_square,
@@ -12,6 +11,7 @@ from dspark_lite.course.measure.chi_square import (
     pooled_cells,
     up_to_a_fork,
 )
+from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, toy_models
 
 OTHERS = ("dflash", "eagle3", "mtp", "small_lm", "prompt_lookup")

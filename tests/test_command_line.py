@@ -8,13 +8,13 @@ import sys
 
 import pytest
 import torch
-from helpers import cut_short, refused
 
+from dspark_lite.__main__ import main
 from dspark_lite.course.command_line import COMMANDS, GROUPS
 from dspark_lite.course.measure.lab import NEW_TOKENS
-from dspark_lite.__main__ import main
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED, save_draft
+from helpers import cut_short, refused
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_measurements import served_row
 
-from dspark_lite.course import estimates, result_files
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.course import estimates, result_files
 from dspark_lite.course.estimates import PAPER, Estimate
 from dspark_lite.course.replication import (
     claims,
-    experiments,
+    confidence_results,
     experiment_results,
+    experiments,
     ledger,
     quantities,
-    confidence_results,
     serving_results,
 )
+from made_measurements import served_row
 
 
 @pytest.fixture

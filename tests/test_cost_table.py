@@ -6,16 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.origin import Origin, check_origin, why_stale
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import step_time
 from dspark_lite.course.measure.step_time import profile, profiled_tokens
 from dspark_lite.course.replication import confidence_results
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
 

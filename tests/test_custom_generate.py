@@ -10,7 +10,6 @@ import threading
 import numpy as np
 import pytest
 import torch
-from helpers import GAMMA, VOCAB
 from scipy import stats
 from transformers import (
     GenerationConfig,
@@ -30,6 +29,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from dspark_lite import CustomGenerate, generate, scheduling, setup, stream
 from dspark_lite.common.errors import CheckpointError, RequestError
+from dspark_lite.custom_generate.request_batch import SCORE_WARPERS, Payoff, Warped
 from dspark_lite.decoding import rows as rows_of_a_pass
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
@@ -37,8 +37,8 @@ from dspark_lite.losslessness import total_variation
 from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.custom_generate.request_batch import SCORE_WARPERS, Payoff, Warped
 from dspark_lite.scheduling.cost_table import CostTable
+from helpers import GAMMA, VOCAB
 
 PROMPTS = [
     torch.randint(VOCAB, (1, 3 + n), generator=torch.Generator().manual_seed(n)) for n in range(10)

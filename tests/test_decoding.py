@@ -6,21 +6,28 @@ from itertools import zip_longest
 
 import pytest
 import torch
-from helpers import BAD_LENGTHS
 from torch.overrides import TorchFunctionMode
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import Generation, Round, answer, generate, generate_together, stream
-from dspark_lite.decoding import target as target_module
+from dspark_lite.decoding import (
+    Generation,
+    Round,
+    answer,
+    generate,
+    generate_together,
+    stream,
+    target as target_module,
+)
 from dspark_lite.decoding.proposal import Drafter, Proposal
 from dspark_lite.decoding.row_store import RowStore
 from dspark_lite.decoding.sampling import accept
-from dspark_lite.decoding.target import TargetOutput, Target
-from dspark_lite.serving.engine import Engine, Request
+from dspark_lite.decoding.target import Target, TargetOutput
 from dspark_lite.drafters import SmallLM
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.serving.engine import Engine, Request
+from helpers import BAD_LENGTHS
 
 VOCAB, GAMMA = 13, 4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=VOCAB, gamma=GAMMA)

@@ -6,17 +6,16 @@ from collections import namedtuple
 
 import pytest
 import torch
-from helpers import DRAFT, recipe_of
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
-from dspark_lite.course.measure import doctor
-from dspark_lite.course.measure.lab import MIN_FREE_MEMORY
-from dspark_lite.course.measure import shapes
-from dspark_lite.models import hub
-from dspark_lite.models.checkpoints import load_target
 from dspark_lite.course import formats
 from dspark_lite.course.data import estimate
+from dspark_lite.course.measure import doctor, shapes
+from dspark_lite.course.measure.lab import MIN_FREE_MEMORY
+from dspark_lite.models import hub
+from dspark_lite.models.checkpoints import load_target
+from helpers import DRAFT, recipe_of
 from tools.hub_server import Hub
 
 WEIGHTS = "model.safetensors"

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import GAMMA, PROMPT, VOCAB, assert_refused, set_config, set_tensors
 from safetensors.torch import load_file
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
@@ -40,6 +39,7 @@ from dspark_lite.models.export import export
 from dspark_lite.models.weights import target_weights
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import DraftRecipe, DraftShape
+from helpers import GAMMA, PROMPT, VOCAB, assert_refused, set_config, set_tensors
 
 LENT = ("embed_tokens.weight", "lm_head.weight")
 KINDS = ("dspark", "dspark_gated", "dspark_rnn", "dflash", "eagle3", "mtp")

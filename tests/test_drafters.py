@@ -8,16 +8,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding.attention import attend
 from dspark_lite.decoding.proposal import Context, Drafter, Policy, start_policy
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import DSpark, PromptLookup, SmallLM, prompt_lookup
-from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS, transition_biases
+from dspark_lite.drafters.layers import ContextCache
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling import policies as scheduling
 from dspark_lite.scheduling.cost_table import CostTable

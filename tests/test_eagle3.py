@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_refused, recipe_of, set_config
 from safetensors import safe_open
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
 from dspark_lite.common.files import ROOT
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.drafters import MTP, DSpark, Eagle3
@@ -17,12 +17,12 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft
 from dspark_lite.models.draft_config import parse_draft_config
 from dspark_lite.training.blocks import TrainingBatch, block_targets, draw_anchors
+from dspark_lite.training.chains import unrolled_hidden
 from dspark_lite.training.drafts import OBJECTIVES, class_and_loss, new_draft
 from dspark_lite.training.optimisers import trainable
 from dspark_lite.training.recipe import LossWeights, without_nones
 from dspark_lite.training.train import train_draft
-from dspark_lite.course.data.recipes import load_recipe
-from dspark_lite.training.chains import unrolled_hidden
+from helpers import assert_refused, recipe_of, set_config
 
 VOCAB, GAMMA = 11, 4
 TARGET, DRAFTERS = toy_models(seed=4, vocab_size=VOCAB, gamma=GAMMA)

@@ -9,9 +9,9 @@ import os
 import pytest
 import torch
 
+from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import generate
-from dspark_lite.course.measure.lab import setup
 
 TO_THE_END = pytest.param(
     (100 if os.environ.get("DSPARK_THOROUGH") == "1" else 2, 160),

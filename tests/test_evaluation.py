@@ -14,11 +14,8 @@ import torch
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import DSparkLiteError, RequestError
+from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.course.estimates import bootstrap
-from dspark_lite.course.names import DOMAINS
-from dspark_lite.decoding import Generation, Round, generate
-from dspark_lite.drafters import PromptLookup
-from dspark_lite.fast import fast_path
 from dspark_lite.course.measure import evaluation, journal
 from dspark_lite.course.measure.evaluation import (
     acceptance_by_position,
@@ -35,8 +32,11 @@ from dspark_lite.course.measure.evaluation import (
 from dspark_lite.course.measure.journal import Journal, check_writable, commit
 from dspark_lite.course.measure.lab import NEW_TOKENS, setup
 from dspark_lite.course.measure.speed import speed_lead, tokens_per_second
+from dspark_lite.course.names import DOMAINS
+from dspark_lite.decoding import Generation, Round, generate
+from dspark_lite.drafters import PromptLookup
+from dspark_lite.fast import fast_path
 from dspark_lite.models.checkpoints import EMBEDDED
-from dspark_lite.common.fingerprint import fingerprint
 
 
 def generation(*rounds, seconds=1.0):

@@ -5,16 +5,16 @@ import math
 
 import pytest
 import torch
-from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
+from dspark_lite.course.data import answers, estimate, language_model, recipes
+from dspark_lite.course.measure.lab import NEW_TOKENS
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.models.export import export
-from dspark_lite.course.measure.lab import NEW_TOKENS
-from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.training import train as training
 from dspark_lite.training.plan import ANSWER_TIME_SHARE, FINAL_SHARE, Allowance, Plan
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 
 class Clock:

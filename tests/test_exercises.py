@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite.course.exercises import lesson_00, lesson_02, lesson_08, lesson_09, lesson_12
 from dspark_lite.course.checkers.checking import (
     NOTHING_RETURNED,
     Exercise,
@@ -20,6 +19,7 @@ from dspark_lite.course.checkers.checking import (
     unchanged,
 )
 from dspark_lite.course.checkers.random_cases import Cases, number
+from dspark_lite.course.exercises import lesson_00, lesson_02, lesson_08, lesson_09, lesson_12
 from tools.notebooks import build as notebooks
 
 NUMBERS = [source.name[:2] for source in notebooks.lesson_sources()]

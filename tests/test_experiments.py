@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from made_measurements import latency, measurement
 
 from dspark_lite.common.files import write_json
 from dspark_lite.course.data import estimate
 from dspark_lite.course.measure.studies import Run
+from made_measurements import latency, measurement
 from tools.measure import experiments
 
 RUNS = {"tiny-dflash": Run("tiny-dflash"), "tiny-dflash-seed-2": Run("tiny-dflash", {"seed": 2})}

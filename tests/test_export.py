@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 import torch
-from helpers import set_tensors
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -18,6 +17,7 @@ from dspark_lite.drafters import Eagle3
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, save_draft
 from dspark_lite.models.export import ENGINES, ZERO_RANK, export
+from helpers import set_tensors
 
 VOCAB = 11
 PROMPT = torch.tensor([[1, 2, 3, 4, 1, 2]])

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from dspark_lite.course.extensions.block_verification import accept_block
+from dspark_lite.course.measure.confidence import observe
+from dspark_lite.course.measure.extensions import Blocks, block_gain, expected_by_rule, watch
 from dspark_lite.decoding.sampling import accept
 from dspark_lite.losslessness.enumeration import outcomes
-from dspark_lite.course.measure.extensions import Blocks, block_gain, expected_by_rule, watch
-from dspark_lite.course.measure.confidence import observe
 
 
 def test_expectations_are_those_of_the_rules_own_coins():

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers.models.qwen3.modeling_qwen3 import Qwen3MLP
 
-from dspark_lite.course.extensions.block_verification import accept_block
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
+from dspark_lite.course.extensions.block_verification import accept_block
 from dspark_lite.decoding import generate, stream
 from dspark_lite.decoding.proposal import Drafter
 from dspark_lite.decoding.sampling import draw

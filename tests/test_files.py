@@ -5,8 +5,7 @@ import math
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, read_json, write_atomically, write_json, write_text

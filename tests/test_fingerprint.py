@@ -6,10 +6,10 @@ import json
 import pytest
 import torch
 
-from dspark_lite.course.replication.confidence_results import stored_sts
-from dspark_lite.course.replication.serving_results import MEASURED
 from dspark_lite.common.errors import CheckpointError, RequestError
 from dspark_lite.common.fingerprint import LANES, checksum, fingerprint
+from dspark_lite.course.replication.confidence_results import stored_sts
+from dspark_lite.course.replication.serving_results import MEASURED
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
 from dspark_lite.scheduling.calibration import STS

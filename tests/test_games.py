@@ -7,10 +7,10 @@ import subprocess
 import pytest
 import torch
 
-from dspark_lite.scheduling import schedule
 from dspark_lite.course.figures import drafter_game, scheduler_game, widgets
 from dspark_lite.course.figures.drafter_game import Bigrams, letters, round_ends
 from dspark_lite.course.figures.step_scene import made_up_table
+from dspark_lite.scheduling import schedule
 
 with_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 

@@ -6,15 +6,15 @@ import shutil
 import pytest
 import torch
 import transformers
-from helpers import assert_refused, set_config
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
+from dspark_lite.custom_generate.custom_generate import CustomGenerate
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
-from dspark_lite.custom_generate.custom_generate import CustomGenerate
 from dspark_lite.serving.engine import Engine
+from helpers import assert_refused, set_config
 
 gemma4 = pytest.importorskip(
     "transformers.models.gemma4",

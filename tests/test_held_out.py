@@ -6,15 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import recipe_of
 
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.course.data import recipes
 from dspark_lite.drafters import DSpark
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.course.data import recipes
+from dspark_lite.training import blocks, train as training
 from dspark_lite.training.cache import build_cache
-from dspark_lite.training import blocks
-from dspark_lite.training import train as training
 from dspark_lite.training.plan import Allowance, Plan
 from dspark_lite.training.train import (
     TrainingRows,
@@ -22,6 +20,7 @@ from dspark_lite.training.train import (
     read_log,
     train_draft,
 )
+from helpers import recipe_of
 
 VOCAB, ANSWERS = 12, 14
 FIELDS = {

@@ -14,12 +14,11 @@ from importlinter.cli import lint_imports
 from packaging.requirements import Requirement
 
 import dspark_lite
-from dspark_lite.common.supported import OLDEST
 from dspark_lite.common.about import REPOSITORY
-from dspark_lite.course.replication import benchmark_results
+from dspark_lite.common.supported import OLDEST
 from dspark_lite.course.measure import studies
 from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.course.replication import experiment_results
+from dspark_lite.course.replication import benchmark_results, experiment_results
 from test_wheel import project
 from tools.notebooks import build as notebooks, readme, run_course
 
@@ -267,6 +266,20 @@ def test_no_comment_stands_behind_a_closing_bracket():
         if name.endswith(".py")
     }
     assert {name: comments for name, comments in found.items() if comments} == {}
+
+
+def test_the_package_imports_itself_by_relative_names():
+    """ruff can refuse relative imports, but not absolute ones. Left out: the reader's file, which stands alone, and the
+    command, which is run."""
+    found = [
+        f"{path.relative_to(ROOT)}: {node.module}"
+        for path in sorted((ROOT / "dspark_lite").rglob("*.py"))
+        if path.name not in ("my_dspark.py", "__main__.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and not node.level
+        if node.module.partition(".")[0] == "dspark_lite"
+    ]
+    assert found == []
 
 
 def test_closing_table_has_a_line_a_drafter_and_a_dash_for_what_is_missing():

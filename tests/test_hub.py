@@ -8,13 +8,13 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from helpers import assert_refused, greedy, set_tensors, shard
 
 from dspark_lite import setup
 from dspark_lite.course.names import PROFILES
 from dspark_lite.decoding import generate
 from dspark_lite.models import hub as hub_client
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from helpers import assert_refused, greedy, set_tensors, shard
 from tools.hub_server import Hub
 
 TARGET, DRAFT = PROFILES["released"]["target"], PROFILES["released"]["dspark"]

@@ -19,12 +19,12 @@ import pytest
 import torch
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
-from submissions import LESSON as LOSSLESS, SUBMISSIONS, edition, notebook, write_all
 
 import dspark_lite.course.exercises
 from dspark_lite.common.errors import RequestError
-from dspark_lite.course.exercises import lesson_10
 from dspark_lite.course.checkers.checking import Comparison
+from dspark_lite.course.exercises import lesson_10
+from submissions import LESSON as LOSSLESS, SUBMISSIONS, edition, notebook, write_all
 from tools.kit import grade, grading, lessons, marks, program
 
 HIDDEN = {

@@ -15,11 +15,10 @@ from dspark_lite.common.about import REPOSITORY
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.own_decoder.keep import EDITION, GIVEN, split
-from tools.kit import fork, lessons, release
 from test_setup_cell import at, git, run_setup_cell
-from walking import markdown, wrong
+from tools.kit import fork, lessons, release
 from tools.notebooks import build as notebooks, setup_cell
-
+from walking import markdown, wrong
 
 PUBLIC = "ann/spec-course"
 

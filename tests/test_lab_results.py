@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite.course.estimates import Estimate
 from dspark_lite.common.files import read_object
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.figures import lesson_09, lesson_11, paper_figures
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure.lab import Lab
 from dspark_lite.course.replication import lab_results
 from dspark_lite.course.replication.lab_results import (
     LabConfidence,
-    has_stored_results,
     cached,
-    measure_confidence,
+    has_stored_results,
     lab_folder,
-    measure_lengths,
+    measure_confidence,
     measure_lab_load,
+    measure_lengths,
     with_prompts,
 )
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable
 

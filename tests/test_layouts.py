@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.files import ROOT
+from dspark_lite.course.measure.evaluation import mean_accepted_length, rollouts, tally
 from dspark_lite.decoding import generate
 from dspark_lite.drafters import DSpark, DSparkConfig
 from dspark_lite.losslessness import output_distribution
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.course.measure.evaluation import mean_accepted_length, rollouts, tally
 from dspark_lite.models.checkpoints import load_draft_alone, load_drafter, load_target, save_draft
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import DraftRecipe, DraftShape

@@ -7,27 +7,27 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
-from made_measurements import forget, measurement, read_from
 
-from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity
 from dspark_lite.common.files import write_json
-from dspark_lite.course.names import DOMAINS
-from dspark_lite.course.figures import ledger_forest
+from dspark_lite.course import paper
 from dspark_lite.course.data.recipes import load_recipe, parse_recipe
+from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity
+from dspark_lite.course.figures import ledger_forest
 from dspark_lite.course.measure import inspection, studies
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.replication import (
     claims,
+    experiment_results,
     experiments,
     ledger,
-    experiment_results,
     serving_results,
     settings,
 )
 from dspark_lite.course.replication.experiment_results import Acceptance, Draft, gain
 from dspark_lite.losslessness import toys
 from dspark_lite.scheduling import policies
+from made_measurements import forget, measurement, read_from
 
 ABOVE, BELOW, AROUND = Estimate(0.2, 0.1, 0.3), Estimate(-0.2, -0.3, -0.1), Estimate(0.1, -0.1, 0.3)
 

@@ -5,20 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import bars, written
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from dspark_lite.common.files import ROOT
+from dspark_lite.course.exercises import lesson_00 as exercises
+from dspark_lite.course.figures import lesson_00 as figures, race, token_boxes
+from dspark_lite.course.figures.style import ACCEPTED, NEXT
+from dspark_lite.course.result_files import read
 from dspark_lite.decoding import Round, generate
 from dspark_lite.decoding.target import TargetOutput
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.result_files import read
-from dspark_lite.course.exercises import lesson_00 as exercises
-from dspark_lite.course.figures import lesson_00 as figures
-from dspark_lite.course.figures import race, token_boxes
-from dspark_lite.course.figures.style import ACCEPTED, NEXT
 from dspark_lite.losslessness.ties import first_difference, same_or_tied
 from dspark_lite.losslessness.toys import toy_models
+from helpers import bars, written
 from tools.notebooks import build as notebooks
 
 (SOURCE,) = notebooks.lesson_sources("00")

@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
+from dspark_lite.common import timing
 from dspark_lite.course.exercises import lesson_01 as exercises
 from dspark_lite.course.figures import lesson_01 as figures
-from dspark_lite.common import timing
 from dspark_lite.course.result_files import reference
 
 

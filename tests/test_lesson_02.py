@@ -2,18 +2,17 @@
 
 from functools import partial
 
-
 import pytest
 import torch
-from helpers import bars, drawn
 
-from dspark_lite.decoding.sampling import residual
-from dspark_lite.scheduling import retrospective
+from dspark_lite.course.figures import lesson_02 as figures
 from dspark_lite.course.own_decoder import verifying
 from dspark_lite.course.own_decoder.verifying import as_accept, variant, verify
-from dspark_lite.course.figures import lesson_02 as figures
+from dspark_lite.decoding.sampling import residual
 from dspark_lite.losslessness import outcomes, output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a
+from dspark_lite.scheduling import retrospective
+from helpers import bars, drawn
 
 P, Q = torch.tensor([0.6, 0.4]), torch.tensor([0.25, 0.75])
 

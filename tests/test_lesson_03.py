@@ -4,11 +4,11 @@ import inspect
 
 import pytest
 import torch
-from helpers import bars, drawn, written
 
 from dspark_lite.course.exercises import lesson_03 as exercises
-from dspark_lite.course.own_decoder.verifying import verify
 from dspark_lite.course.figures import lesson_03 as figures
+from dspark_lite.course.own_decoder.verifying import verify
+from helpers import bars, drawn, written
 
 
 def test_the_bars_of_passes_say_how_much_is_read_again():

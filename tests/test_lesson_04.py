@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from helpers import written
 
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.exercises import lesson_04 as exercises
-from dspark_lite.course.own_decoder import my_dspark
 from dspark_lite.course.figures import lesson_04 as figures
 from dspark_lite.course.measure import multimodality
-from dspark_lite.course.estimates import Estimate
+from dspark_lite.course.own_decoder import my_dspark
+from helpers import written
 
 
 def test_the_checkers_pass_is_the_editions_and_needs_no_mask_where_nothing_is_hidden(capsys):

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dspark_lite.course import paper
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.course import paper
 from dspark_lite.course.estimates import Estimate
-from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.losslessness import total_variation
 from dspark_lite.course.exercises import lesson_05 as exercises
+from dspark_lite.course.figures import lesson_05 as figures
 from dspark_lite.course.own_decoder import my_dspark
 from dspark_lite.course.own_decoder.verifying import EXACT, draw, target_texts
-from dspark_lite.course.figures import lesson_05 as figures
+from dspark_lite.decoding.sampling import probabilities
+from dspark_lite.losslessness import total_variation
 
 
 def test_paper_gains_are_those_of_its_text():

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from helpers import written
 
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.exercises import lesson_06 as exercises
-from dspark_lite.course.figures import lesson_06 as figures
 from dspark_lite.course.extensions.block_verification import block_ends
+from dspark_lite.course.figures import lesson_06 as figures
 from dspark_lite.decoding.sampling import probability_ratios
+from helpers import written
 
 
 def test_where_the_ninth_goes():

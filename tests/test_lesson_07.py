@@ -3,9 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import bars, written
 
-from dspark_lite.course.names import PROFILES
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.exercises import lesson_07
 from dspark_lite.course.figures import lesson_07 as figures
 from dspark_lite.course.measure.lab import held_out, held_out_prompts, setup
@@ -16,12 +15,13 @@ from dspark_lite.course.measure.whole_drafter import (
     recorded,
     train,
 )
-from tools.measure.lesson_answers import HELD_OUT, NEW_TOKENS, TRAINING
+from dspark_lite.course.names import PROFILES
 from dspark_lite.course.world.prompts import prompt_ids
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.blocks import TrainingBatch, block_losses, dense_mask, training_forward
-from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.training.drafts import new_draft
+from helpers import bars, written
+from tools.measure.lesson_answers import HELD_OUT, NEW_TOKENS, TRAINING
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -4,23 +4,20 @@ import json
 
 import pytest
 import torch
-from helpers import written
 from safetensors.torch import load_file, save_file
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.course.result_files import REFERENCE, read, reference
 from dspark_lite.course.clinic import hunt
-from dspark_lite.course.exercises.lesson_08 import check_hunt
 from dspark_lite.course.clinic.patients import Service
+from dspark_lite.course.exercises.lesson_08 import check_hunt
 from dspark_lite.course.figures import lesson_08 as figures
+from dspark_lite.course.measure import inspection, roofline, shapes
+from dspark_lite.course.result_files import REFERENCE, read, reference
 from dspark_lite.losslessness.parity import TOLERANCE
 from dspark_lite.losslessness.ties import Divergence, divergence
-from dspark_lite.course.measure import shapes
-from dspark_lite.course.measure import inspection
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target, read_config
 from dspark_lite.models.weights import memory_bytes
-from dspark_lite.course.measure import roofline
-
+from helpers import written
 
 # What is said of checkpoints
 

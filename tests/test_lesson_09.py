@@ -3,13 +3,13 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import bars
 
 from dspark_lite.course import paper
 from dspark_lite.course.figures import lesson_09 as figures
 from dspark_lite.course.replication import confidence_results
 from dspark_lite.scheduling.calibration import Observations
 from dspark_lite.scheduling.cost_table import CostTable
+from helpers import bars
 
 
 def test_the_cost_of_a_token_averages_the_time_over_the_tokens_of_a_step():

@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from dspark_lite import scheduling
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.losslessness import find_violation
 from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.exercises import lesson_10 as exercises
 from dspark_lite.course.figures import lesson_10 as figures
@@ -18,11 +16,13 @@ from dspark_lite.course.measure.machines import PassTime, StepTime
 from dspark_lite.course.replication import machine_results
 from dspark_lite.course.replication.block_replay import (
     lengths_by,
+    replayed_speed,
     stored_blocks,
     stored_steps,
     tokens_and_seconds,
-    replayed_speed,
 )
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.losslessness import find_violation
 from dspark_lite.scheduling import global_optimum, schedule, survival
 from dspark_lite.scheduling.cost_table import CostTable
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from dspark_lite.course.estimates import Estimate
-from dspark_lite.decoding import Round
 from dspark_lite.course.exercises import lesson_11
 from dspark_lite.course.figures import lesson_11 as figures
 from dspark_lite.course.figures.lesson_11 import Journey
 from dspark_lite.course.replication import machine_results
+from dspark_lite.decoding import Round
 from dspark_lite.serving.slots import Layout, SlotStore, sees
 
 

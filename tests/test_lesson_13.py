@@ -8,7 +8,10 @@ import pytest
 import torch
 from matplotlib.colors import to_rgba
 
+from dspark_lite.common.errors import RequestError
+from dspark_lite.course.estimates import Estimate
 from dspark_lite.course.exercises import lesson_13
+from dspark_lite.course.extensions.online_sts import OnlineSTS
 from dspark_lite.course.figures import lesson_13 as figures
 from dspark_lite.course.replication.drift import (
     EVERY,
@@ -20,10 +23,7 @@ from dspark_lite.course.replication.drift import (
     halves,
     throughput_by_head,
 )
-from dspark_lite.common.errors import RequestError
-from dspark_lite.course.estimates import Estimate
 from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
-from dspark_lite.course.extensions.online_sts import OnlineSTS
 
 
 @pytest.fixture(autouse=True)

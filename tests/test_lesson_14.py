@@ -6,18 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import PROMPT
 
-from dspark_lite.course.exercises import lesson_14
+from dspark_lite.common.files import write_json
 from dspark_lite.course.clinic import patients
+from dspark_lite.course.exercises import lesson_14
 from dspark_lite.course.figures import lesson_14 as figures
 from dspark_lite.course.measure import symptoms
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.replication import clinic_results
-from dspark_lite.common.files import write_json
 from dspark_lite.decoding import generate
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.cost_table import CostTable
+from helpers import PROMPT
 
 ALL = {**patients.CAUSES, **patients.QUIET}
 LOSSY = {"16-bit draws", "best one, claimed as drawn"}

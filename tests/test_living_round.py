@@ -15,8 +15,7 @@ from nbclient import NotebookClient
 import dspark_lite
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT
-from dspark_lite.course.figures import living_round as shown
-from dspark_lite.course.figures import widgets
+from dspark_lite.course.figures import living_round as shown, widgets
 from dspark_lite.course.figures.round_layers import LAYERS, overlap
 from dspark_lite.course.figures.round_scene import round_scene
 from dspark_lite.course.figures.round_stage import STILL, look_at, still

@@ -7,14 +7,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.figures import lesson_11 as figures
-from dspark_lite.course.measure import machines as model
-from dspark_lite.course.measure import roofline, shapes
+from dspark_lite.course.measure import machines as model, roofline, shapes
 from dspark_lite.course.measure.forced_rounds import ROUND_PARTS
 from dspark_lite.course.measure.machines import NO_HOST, VLLM, Machine, PassTime, Records, StepTime
 from dspark_lite.course.measure.roofline import Device, Work

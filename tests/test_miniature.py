@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_measurements import PROMPTS, forget, measurement
 
-from dspark_lite.course import estimates, formats, paper
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
+from dspark_lite.course import estimates, formats, paper
+from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.figures import paper_figures
 from dspark_lite.course.measure import round_latency, studies
-from dspark_lite.course.replication import experiments, experiment_results, paper_tables
-from dspark_lite.course.data.recipes import load_recipe
+from dspark_lite.course.replication import experiment_results, experiments, paper_tables
+from made_measurements import PROMPTS, forget, measurement
 from tools.notebooks import figures
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import DRAFT, recipe_of
 
 from dspark_lite.decoding import generate
 from dspark_lite.drafters import MTP
@@ -15,9 +14,10 @@ from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter
 from dspark_lite.serving.engine import Engine
 from dspark_lite.training.blocks import TrainingBatch, draw_anchors
+from dspark_lite.training.chains import mtp_loss
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import LossWeights
-from dspark_lite.training.chains import mtp_loss
+from helpers import DRAFT, recipe_of
 
 VOCAB = 11
 TARGET, DRAFTERS = toy_models(seed=5, vocab_size=VOCAB, gamma=4)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dspark_lite.common.errors import RequestError
 from dspark_lite.course.own_decoder import judge, keep
 from dspark_lite.course.replication.lab_results import with_prompts
-from dspark_lite.common.errors import RequestError
 from tools.notebooks import build as notebooks
 
 HEAD, PIECES = keep.split(keep.EDITION.read_text(encoding="utf-8"))

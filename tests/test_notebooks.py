@@ -8,6 +8,7 @@ import nbformat
 import numpy as np
 import pytest
 from PIL import Image
+
 from tools.notebooks import build as notebooks
 
 SOURCES = notebooks.lesson_sources()

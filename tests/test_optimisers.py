@@ -12,13 +12,12 @@ from torch import nn
 from dspark_lite.course.command_line import main
 from dspark_lite.course.data import recipes
 from dspark_lite.drafters import DSpark, DSparkConfig
-from dspark_lite.training import devices
-from dspark_lite.training import train as training
-from dspark_lite.training.drafts import initialise
+from dspark_lite.training import devices, train as training
 from dspark_lite.training.blocks import loss_factors
+from dspark_lite.training.drafts import initialise
 from dspark_lite.training.optimisers import Muon, make_optimisers
-from dspark_lite.training.recipe import LossWeights
 from dspark_lite.training.plan import Plan
+from dspark_lite.training.recipe import LossWeights
 
 WIDTH, VOCAB, LAYERS = 64, 96, 3
 

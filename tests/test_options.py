@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from dspark_lite.common.origin import Origin
 from dspark_lite.common.errors import RequestError
+from dspark_lite.common.origin import Origin
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import PromptLookup, SmallLM

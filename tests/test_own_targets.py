@@ -10,10 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 import transformers
-from helpers import DRAFT, recipe_of
 
 import dspark_lite
-from dspark_lite import DSpark, Eagle3, MTP, CustomGenerate, RequestError
+from dspark_lite import MTP, CustomGenerate, DSpark, Eagle3, RequestError
 from dspark_lite.__main__ import main
 from dspark_lite.common.errors import CheckpointError
 from dspark_lite.common.files import ROOT
@@ -22,8 +21,8 @@ from dspark_lite.course.world.tokenizer import train_tokenizer
 from dspark_lite.decoding import Generation, Round, generate
 from dspark_lite.decoding.target import Target
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.weights import kv_bytes
 from dspark_lite.models.checkpoints import load_drafter, load_target, save_draft, unloaded_target
+from dspark_lite.models.weights import kv_bytes
 from dspark_lite.training import train as training
 from dspark_lite.training.cache import OnlineFeatures
 from dspark_lite.training.drafts import (
@@ -33,6 +32,7 @@ from dspark_lite.training.drafts import (
     new_draft,
     spare_token,
 )
+from helpers import DRAFT, recipe_of
 
 SIZES = dict(
     vocab_size=97,

@@ -5,6 +5,7 @@ import re
 
 import nbformat
 import pytest
+
 from tools.notebooks import build as notebooks
 
 ROOT = notebooks.ROOT

@@ -5,8 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.course.extensions.block_verification import accept_block
@@ -17,8 +16,8 @@ from dspark_lite.losslessness.toys import appendix_a, toy_models
 from dspark_lite.scheduling import LaggedTopK, fixed, retrospective, survival
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving.engine import Engine, Request
-from dspark_lite.serving.runner import next_size, padded_to
 from dspark_lite.serving.pipeline import PlannedTopK, serve
+from dspark_lite.serving.runner import next_size, padded_to
 
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=11, gamma=4)
 PROMPTS = [

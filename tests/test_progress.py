@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from dspark_lite.course import command_line
-from dspark_lite.course.exercises import lesson_02, lesson_10
-from dspark_lite.course.checkers import progress
-from dspark_lite.course.own_decoder.judge import Finding
 from dspark_lite.common.files import ROOT
+from dspark_lite.course import command_line
+from dspark_lite.course.checkers import progress
+from dspark_lite.course.exercises import lesson_02, lesson_10
+from dspark_lite.course.own_decoder.judge import Finding
 
 
 @pytest.fixture

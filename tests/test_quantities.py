@@ -10,31 +10,31 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from helpers import GAMMA, VOCAB
-from made_measurements import forget, read_from
 from pytest import approx
 
-from dspark_lite.course import estimates
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import PAPER, Estimate, bootstrap
 from dspark_lite.common.files import write_json
-from dspark_lite.course.names import DOMAINS
+from dspark_lite.course import estimates
+from dspark_lite.course.estimates import PAPER, Estimate, bootstrap
 from dspark_lite.course.figures import style
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import confidence, multimodality, studies
 from dspark_lite.course.measure.evaluation import count_estimates
+from dspark_lite.course.measure.simulator import ModelReport
 from dspark_lite.course.measure.threshold_sweep import summary
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.replication import (
     claims,
-    experiment_results,
     confidence_results,
+    experiment_results,
     serving_results,
 )
 from dspark_lite.course.replication.experiment_results import SEEDS, TABLE_1, Acceptance, Length
 from dspark_lite.course.replication.quantities import fall, length_gain
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.course.measure.simulator import ModelReport
 from dspark_lite.serving.requests import STEP_PARTS
+from helpers import GAMMA, VOCAB
+from made_measurements import forget, read_from
 
 
 def is_about(value, low, high):

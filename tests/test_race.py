@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.course.own_decoder import judge, keep
 from dspark_lite.course.figures.lanes import Lane, lanes_figure
+from dspark_lite.course.own_decoder import judge, keep
 from dspark_lite.course.race import decoders, race, running
 from dspark_lite.course.replication import machine_results
 from dspark_lite.drafters.dspark import SEQUENTIAL_HEADS

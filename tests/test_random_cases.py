@@ -9,11 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.special import expit
-from test_exercises import EXERCISES
-from test_lesson_05 import in_another_way
-from test_lesson_13 import in_turn, three_old, two_at_once, without_host, working_to_the_end
-from test_verifying import NAMED, composed
 
+from dspark_lite.course.checkers.checking import Comparison, Mistake, same
+from dspark_lite.course.checkers.random_cases import drawn, number, numbers
 from dspark_lite.course.exercises import (
     lesson_04,
     lesson_05,
@@ -23,10 +21,12 @@ from dspark_lite.course.exercises import (
     lesson_13,
 )
 from dspark_lite.course.own_decoder import pipeline, small_engine, verifying
-from dspark_lite.course.checkers.checking import Mistake, Comparison, same
-from dspark_lite.course.checkers.random_cases import drawn, number, numbers
-from dspark_lite.scheduling.policies import schedule
 from dspark_lite.scheduling.cost_table import CostTable
+from dspark_lite.scheduling.policies import schedule
+from test_exercises import EXERCISES
+from test_lesson_05 import in_another_way
+from test_lesson_13 import in_turn, three_old, two_at_once, without_host, working_to_the_end
+from test_verifying import NAMED, composed
 
 CASES = 200
 SEED = 8  # not the checkers' own

@@ -10,25 +10,24 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import LANGUAGE_MODEL, recipe_of
 from safetensors.torch import load_file
 from transformers import Qwen3ForCausalLM
 
+from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.course.data import answers, language_model, recipes
 from dspark_lite.course.data.language_model import LanguageModelRecipe, train_language_model
 from dspark_lite.course.world.tokenizer import train_tokenizer
-from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import MTP, DSpark, Eagle3
 from dspark_lite.drafters.dspark import GatedHead, MarkovHead, RNNHead
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import save_draft
-from dspark_lite.training import blocks, chains, drafts
-from dspark_lite.training import train as training
+from dspark_lite.training import blocks, chains, drafts, train as training
 from dspark_lite.training.cache import OnlineFeatures, TargetCache
 from dspark_lite.training.drafts import draft_config, new_draft
 from dspark_lite.training.recipe import Data, DraftRecipe, DraftShape, LossWeights, read_fields
 from dspark_lite.training.train import TrainingRows, held_out_losses, train_draft
+from helpers import LANGUAGE_MODEL, recipe_of
 
 VOCAB, ANSWERS, CPU = 12, 14, torch.device("cpu")
 SHAPE = {

@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_refused
 from transformers import AutoConfig, AutoModelForCausalLM, cache_utils
 
 from dspark_lite import CustomGenerate, generate
@@ -14,6 +13,7 @@ from dspark_lite.decoding.lockstep import generate_together
 from dspark_lite.decoding.proposal import Drafter, Proposal
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import PromptLookup
+from helpers import assert_refused
 
 if not hasattr(cache_utils, "LinearAttentionLayer"):
     pytest.skip("an older transformers reads no block after a state", allow_module_level=True)

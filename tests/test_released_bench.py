@@ -4,24 +4,23 @@ import json
 
 import pytest
 import torch
-from helpers import refused
 from safetensors import safe_open
 
 from dspark_lite.__main__ import main
-from dspark_lite.course import paper
 from dspark_lite.common import errors
-from dspark_lite.decoding import generate
-from dspark_lite.course.measure.forced_rounds import ROUND_PARTS
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.course.measure import random_weights
+from dspark_lite.course import paper
+from dspark_lite.course.measure import random_weights, shapes as released
 from dspark_lite.course.measure.forced_rounds import (
+    ROUND_PARTS,
     forced_text,
     measure_parts,
     paper_pattern,
     timed_rounds,
 )
-from dspark_lite.course.measure import shapes as released
+from dspark_lite.decoding import generate
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
+from helpers import refused
 
 TARGET, DRAFTERS = toy_models(vocab_size=11, gamma=4)
 PROMPT = torch.tensor([[1, 2, 3]])

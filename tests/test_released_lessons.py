@@ -8,10 +8,10 @@ import re
 
 import nbformat
 import pytest
-from released_hub import RELEASED, write_released
 from transformers import AutoTokenizer
 
 from dspark_lite.models.checkpoints import EMBEDDED
+from released_hub import RELEASED, write_released
 from tools.hub_server import Hub
 from tools.notebooks import build as notebooks
 

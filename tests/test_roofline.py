@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from dspark_lite.course import paper, result_files
 from dspark_lite.common.errors import DSparkLiteError
+from dspark_lite.course import paper, result_files
+from dspark_lite.course.measure import roofline, shapes
 from dspark_lite.course.measure.forced_rounds import ROUND_PARTS
-from dspark_lite.course.measure import roofline
 from dspark_lite.course.measure.roofline import DEVICES, Device, Launches, Prediction, Work
-from dspark_lite.course.measure import shapes
 
 V, H, INNER, HEADS, KEYS = 151936, 2560, 9728, 32 * 128, 8 * 128  # Qwen3-4B and its drafts
 # attention, feed-forward network, norms of heads and layer

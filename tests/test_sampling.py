@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dspark_lite.common.errors import RequestError
+from dspark_lite.decoding import generate
 from dspark_lite.decoding.sampling import (
     accept,
     accepted_prefix_length,
@@ -15,7 +15,6 @@ from dspark_lite.decoding.sampling import (
     probabilities,
     residual,
 )
-from dspark_lite.decoding import generate
 from dspark_lite.losslessness.enumeration import ChoicePath
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.engine import Engine, Request

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from dspark_lite.common.errors import RequestError
+from dspark_lite.course.measure.step_costs import StepCosts
 from dspark_lite.decoding.proposal import Proposal, stack_proposals
 from dspark_lite.losslessness import (
     find_violation,
@@ -29,7 +29,6 @@ from dspark_lite.scheduling import (
 )
 from dspark_lite.scheduling.additive_costs import AdditiveCosts
 from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.course.measure.step_costs import StepCosts
 
 LOSSLESS = {
     "all": lambda table: None,

@@ -10,27 +10,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import BAD_LENGTHS
 from scipy.stats import kstest
 
 from dspark_lite import scheduling
 from dspark_lite.common.errors import RequestError
+from dspark_lite.course.measure.chi_square import after_anchor, chi_square, up_to_a_fork
+from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import Generation, generate, rounds
 from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.decoding.sampling import Verdict, accept, draw
 from dspark_lite.losslessness import outcomes, total_variation
 from dspark_lite.losslessness.enumeration import summed
-from dspark_lite.course.measure.chi_square import after_anchor, chi_square, up_to_a_fork
 from dspark_lite.losslessness.ties import same_or_tied
 from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.course.measure.lab import setup
 from dspark_lite.scheduling.cost_table import CostTable
 from dspark_lite.serving import runner
 from dspark_lite.serving.engine import Engine
 from dspark_lite.serving.requests import STEP_PARTS, Request
 from dspark_lite.serving.runner import PerRequestRandom, Runner
 from dspark_lite.serving.slots import ragged_step
+from helpers import BAD_LENGTHS
 
 THOROUGH = os.environ.get("DSPARK_THOROUGH") == "1"
 VOCAB, GAMMA, NEW = 13, 4, 14

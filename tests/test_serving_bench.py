@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure.journal import journal_path
 from dspark_lite.course.measure.serving_load import (
-    STEP_COUNTS,
     SCHEDULED,
+    STEP_COUNTS,
     budget,
     measure_load,
     policy_of,
@@ -21,6 +19,8 @@ from dspark_lite.course.measure.serving_load import (
     totals,
 )
 from dspark_lite.course.replication import serving_results
+from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.serving.requests import STEP_PARTS, StepReport
 from tools.measure import serving as script
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import Proposal
+from dspark_lite.course.measure.simulator import EngineModel, Record, simulate
+from dspark_lite.course.measure.step_costs import StepCosts
 from dspark_lite.course.replication.confidence_results import observations, stored_sts
+from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.scheduling import (
     LaggedTopK,
     algorithm1,
@@ -25,8 +26,6 @@ from dspark_lite.scheduling import (
 from dspark_lite.scheduling.calibration import STS, Observations
 from dspark_lite.scheduling.cost_table import CostTable, lower_hull
 from dspark_lite.scheduling.policies import resample_rows
-from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.course.measure.simulator import EngineModel, Record, simulate
 
 REQUESTS, TOKENS = (1, 4, 16, 64), range(1, 9)
 # A host's share, a share a request for drafting, and a verification that is cheap until it fills the machine.

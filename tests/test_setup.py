@@ -13,10 +13,10 @@ from torch.cuda._utils import _get_device_index
 from dspark_lite.common import supported
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.decoding import Generation, generate
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.measure import lab
 from dspark_lite.course.measure.lab import cap_memory, setup
+from dspark_lite.decoding import Generation, generate
+from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import EMBEDDED
 from dspark_lite.training.devices import precision_on
 

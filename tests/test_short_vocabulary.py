@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_refused, greedy, recipe_of
-from test_recipe_fields import FIELDS, TARGET, VOCAB, features
 
 from dspark_lite import CustomGenerate, fast_path, generate, load_drafter
 from dspark_lite.common.errors import RequestError
@@ -17,12 +15,14 @@ from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import save_draft
 from dspark_lite.models.short_vocabulary import frequent_ids
-from dspark_lite.training.cache import OnlineFeatures
 from dspark_lite.training.blocks import block_loss, block_targets
+from dspark_lite.training.cache import OnlineFeatures
 from dspark_lite.training.chains import eagle3_loss, mtp_loss, unrolled_hidden
 from dspark_lite.training.drafts import new_draft
 from dspark_lite.training.recipe import LossWeights
 from dspark_lite.training.train import TrainingRows, train_draft
+from helpers import assert_refused, greedy, recipe_of
+from test_recipe_fields import FIELDS, TARGET, VOCAB, features
 
 CHAINS = {"drafter": "eagle3", "ttt_length": 3}, {"drafter": "mtp", "target_layer_ids": [2]}
 

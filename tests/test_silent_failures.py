@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import PROMPT, assert_refused, set_config, set_tensors
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.decoding import generate
 from dspark_lite.decoding.sampling import accept, probabilities
 from dspark_lite.models.checkpoints import default_dtype, load_drafter, load_target
+from helpers import PROMPT, assert_refused, set_config, set_tensors
 
 
 def draft(copy):

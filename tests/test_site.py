@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from dspark_lite.common.files import ROOT
-from dspark_lite.decoding.sampling import residual
 from dspark_lite.course.checkers.checking import NOT_DONE
 from dspark_lite.course.figures import lesson_03, style, widgets
+from dspark_lite.decoding.sampling import residual
 from tools.site import light, pages
 
 LESSONS = [path for path in pages.own_files() if path.endswith(".ipynb")]

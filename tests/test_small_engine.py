@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from dspark_lite.course.own_decoder import small_engine
-from dspark_lite.course.own_decoder import my_dspark
+from dspark_lite.course.own_decoder import my_dspark, small_engine
 from dspark_lite.course.own_decoder.small_engine import (
     SmallEngine,
     check_engine,

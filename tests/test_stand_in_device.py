@@ -12,19 +12,17 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import stand_in_device
 import torch
-from helpers import DRAFT, recipe_of
-from stand_in_device import CARD, host_reads
 from transformers import AutoModelForCausalLM
 
+import stand_in_device
+from dspark_lite import CustomGenerate, scheduling
 from dspark_lite.course.extensions.block_verification import accept_block
-from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.measure.confidence import calibrate
 from dspark_lite.course.measure.evaluation import evaluate
 from dspark_lite.course.measure.lab import Lab, held_out
 from dspark_lite.course.measure.step_time import profile
-from dspark_lite import CustomGenerate, scheduling
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.decoding import generate, generate_together
 from dspark_lite.decoding.target import Target
 from dspark_lite.drafters import SmallLM
@@ -35,6 +33,8 @@ from dspark_lite.serving.engine import Engine, Request
 from dspark_lite.training import train as training
 from dspark_lite.training.cache import OnlineFeatures, build_cache
 from dspark_lite.training.optimisers import trainable
+from helpers import DRAFT, recipe_of
+from stand_in_device import CARD, host_reads
 
 pytestmark = [
     pytest.mark.slow(reason="every operation on the device is carried out in Python"),

@@ -5,10 +5,9 @@ import re
 import pytest
 import yaml
 
-from dspark_lite.course.exercises import lesson_02, lesson_10
 from dspark_lite.common.about import REPOSITORY, VERSION
-from tools.kit import exam
-from tools.kit import teaching
+from dspark_lite.course.exercises import lesson_02, lesson_10
+from tools.kit import exam, teaching
 from tools.notebooks import build as notebooks, readme
 
 ROOT = notebooks.ROOT

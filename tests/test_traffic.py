@@ -8,10 +8,10 @@ import torch
 from scipy.stats import binomtest, kstest
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.serving.engine import Engine
 from dspark_lite.course.measure.serving_load import closed_loop, requests
 from dspark_lite.course.measure.simulator import poisson
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.serving.engine import Engine
 
 FALSE_ALARM = 1e-4
 TARGET, DRAFTERS = toy_models(seed=1, vocab_size=13, gamma=4)

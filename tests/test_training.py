@@ -20,28 +20,27 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
-from safetensors import safe_open
 from huggingface_hub.utils import (
     are_progress_bars_disabled,
     disable_progress_bars,
     enable_progress_bars,
 )
+from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from dspark_lite.common.errors import CheckpointError, DSparkLiteError
+from dspark_lite.course.data import answers, estimate, language_model, recipes
 from dspark_lite.course.names import DOMAINS
+from dspark_lite.course.world.examples import examples
+from dspark_lite.course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
 from dspark_lite.decoding import generate
 from dspark_lite.drafters import DSpark
 from dspark_lite.drafters.dspark import transition_biases
 from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.models.checkpoints import load_drafter, load_target
-from dspark_lite.course.data import answers, estimate, language_model, recipes
-from dspark_lite.training import blocks, cache, devices, drafts
-from dspark_lite.training import train as training
-from dspark_lite.training.plan import Plan
+from dspark_lite.training import blocks, cache, devices, drafts, train as training
 from dspark_lite.training.blocks import (
     TrainingBatch,
     block_losses,
@@ -52,9 +51,9 @@ from dspark_lite.training.blocks import (
     packed_hidden,
     training_forward,
 )
+from dspark_lite.training.plan import Plan
 from dspark_lite.training.recipe import LossWeights
-from dspark_lite.course.world.examples import examples
-from dspark_lite.course.world.tokenizer import SPECIAL_TOKENS, chat_ids, train_tokenizer
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of
 
 VOCAB, GAMMA = 11, 3
 TARGET, DRAFTERS = toy_models(seed=2, vocab_size=VOCAB, gamma=GAMMA)

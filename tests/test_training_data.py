@@ -11,19 +11,19 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from helpers import DRAFT, LANGUAGE_MODEL, recipe_of, set_config
 
 from dspark_lite.__main__ import main
-from dspark_lite.course import formats
 from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.course import formats
 from dspark_lite.course.data import answers, endpoint, estimate, recipes
-from dspark_lite.training import cache
-from dspark_lite.training.recipe import Data, without_nones
 from dspark_lite.course.world import prompt_files, prompts
 from dspark_lite.course.world.example import is_held_out
 from dspark_lite.course.world.tokenizer import chat_ids, train_tokenizer
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
+from dspark_lite.training import cache
+from dspark_lite.training.recipe import Data, without_nones
+from helpers import DRAFT, LANGUAGE_MODEL, recipe_of, set_config
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from unittest import mock
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
-from helpers import DRAFT, LANGUAGE_MODEL
 from safetensors.torch import load_file, save_file
 
-from dspark_lite.losslessness.toys import toy_models
 from dspark_lite.course.data import recipes
-from dspark_lite.training import blocks, optimisers
-from dspark_lite.training import train as training
-from dspark_lite.training.plan import Plan
+from dspark_lite.losslessness.toys import toy_models
+from dspark_lite.training import blocks, optimisers, train as training
 from dspark_lite.training.blocks import (
     TrainingBatch,
     dense_mask,
@@ -31,8 +28,10 @@ from dspark_lite.training.blocks import (
     sparse_mask,
 )
 from dspark_lite.training.devices import processes
+from dspark_lite.training.plan import Plan
 from dspark_lite.training.recipe import LossWeights
 from dspark_lite.training.train import LossModule
+from helpers import DRAFT, LANGUAGE_MODEL
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}

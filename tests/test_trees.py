@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding import generate
-from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.course.extensions.trees import (
     Tree,
     follow,
@@ -16,6 +14,8 @@ from dspark_lite.course.extensions.trees import (
     keep_path,
     verify_tree,
 )
+from dspark_lite.decoding import generate
+from dspark_lite.decoding.sampling import probabilities
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.enumeration import outcomes, summed
 from dspark_lite.losslessness.toys import toy_models

@@ -6,7 +6,6 @@ import re
 import pytest
 import torch
 
-from dspark_lite.decoding.sampling import residual
 from dspark_lite.course.own_decoder import verifying
 from dspark_lite.course.own_decoder.verifying import (
     MISTAKES,
@@ -18,6 +17,7 @@ from dspark_lite.course.own_decoder.verifying import (
     toss,
     verify,
 )
+from dspark_lite.decoding.sampling import residual
 from dspark_lite.losslessness import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget
 

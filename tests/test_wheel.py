@@ -14,12 +14,12 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from helpers import DRAFT
 from packaging.requirements import Requirement
 
-from dspark_lite.course import command_line
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.files import DATA, ROOT
+from dspark_lite.course import command_line
+from helpers import DRAFT
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "dspark_lite", *DATA.values())
 SHIPPED = {".py", ".js", ".css", ".typed"}

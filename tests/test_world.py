@@ -4,11 +4,10 @@ import random
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.measure.lab import held_out_prompts
+from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.world import chat_text, math_text
 from dspark_lite.course.world.example import Example, is_held_out, is_right
 from dspark_lite.course.world.examples import MAKERS, examples

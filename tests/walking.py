@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import nbformat
+
 from test_pages import broken
 
 SPAN = re.compile(r"`([^`\n]+)`")

@@ -8,9 +8,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from dspark_lite.common.errors import CheckpointError, DSparkLiteError, RequestError, near_miss
-from dspark_lite.common.about import REPOSITORY, VERSION
-from dspark_lite.common.files import IN_CLONE, ROOT, write_json, write_text
+from ..common.about import REPOSITORY, VERSION
+from ..common.errors import CheckpointError, DSparkLiteError, RequestError, near_miss
+from ..common.files import IN_CLONE, ROOT, write_json, write_text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,8 +112,8 @@ def _lab(prompts: int, seed: int | None = 0, target: str | None = None, fast: bo
 
 
 def _demo(options) -> None:
-    from dspark_lite.decoding.rounds import generate
-    from dspark_lite.decoding.sampling import check_temperature
+    from ..decoding.rounds import generate
+    from ..decoding.sampling import check_temperature
 
     check_temperature(options.temperature)
     lab = _lab(1, options.seed, options.target)
@@ -348,8 +348,8 @@ def _profile(options) -> dict:
 
 def _check_costs(options) -> dict:
     """Check that a stored cost table is of this device, this target and these versions."""
-    from dspark_lite.common.origin import why_stale
-    from dspark_lite.scheduling.additive_costs import load_costs
+    from ..common.origin import why_stale
+    from ..scheduling.additive_costs import load_costs
     from .measure.journal import header
 
     costs, lab = load_costs(options.check), _lab(1, target=options.target)
@@ -375,7 +375,7 @@ def _text_of(lab, names: list[str], folder: Path | None):
 
 
 def _profile_additive(options, lab, context: int, text) -> dict:
-    from dspark_lite.common.origin import Origin
+    from ..common.origin import Origin
     from .measure.journal import header
     from .measure.step_time import PROFILE_REQUESTS, additive_fit, profile_steps
 
@@ -402,7 +402,7 @@ def _profile_additive(options, lab, context: int, text) -> dict:
 
 
 def _calibrate(options) -> dict:
-    from dspark_lite.scheduling.calibration import STS
+    from ..scheduling.calibration import STS
     from .measure.confidence import calibrate, check_stored
     from .measure.journal import journal_path
 
@@ -445,8 +445,8 @@ def _sweep(options) -> dict:
 
 def _train(options) -> None:
     """Estimate a training, search for its rate, or run it, as the options say."""
-    from dspark_lite.common.devices import named_device
-    from dspark_lite.training.devices import keep_freed_memory, training_device
+    from ..common.devices import named_device
+    from ..training.devices import keep_freed_memory, training_device
     from .data.recipes import load_recipe, read_changes
 
     if options.device is not None:
@@ -476,7 +476,7 @@ def _build_folder(options) -> Path:
 
 def _print_estimate(recipe, options) -> None:
     """Print what the training of a drafter takes."""
-    from dspark_lite.training.devices import processes, training_device
+    from ..training.devices import processes, training_device
     from .data.estimate import estimate, with_own_prompts
 
     if recipe.kind == "draft" and processes().is_main_process:
@@ -503,7 +503,7 @@ def _search_rate(recipe, changes: dict, options) -> None:
 
 def _train_recipe(recipe, changes: dict, options) -> None:
     """Train, draw the losses and evaluate a drafter. What cannot be written is refused first."""
-    from dspark_lite.training.devices import processes, training_device
+    from ..training.devices import processes, training_device
     from .data.recipes import checkpoint_folder, train
     from .measure.journal import check_writable
 
@@ -537,7 +537,7 @@ def _print_search(losses: dict[float, float]) -> None:
 
 def _draw_losses(folder: Path) -> None:
     """Draw the loss curves of every log in a training's folder, beside it."""
-    from dspark_lite.training.train import read_log
+    from ..training.train import read_log
     from .figures.lesson_07 import loss_curves  # draws with matplotlib, which nothing before needs
 
     for log in sorted(folder.rglob("log.jsonl")):
@@ -572,7 +572,7 @@ def _evaluate_trained(recipe, folder: Path, path: Path, device: str) -> None:
 
 
 def _export(options) -> None:
-    from dspark_lite.models.export import export
+    from ..models.export import export
 
     print(export(options.draft, options.engine, options.folder, options.target))
 
@@ -613,7 +613,7 @@ def _inspect(options) -> dict:
 
 
 def _parity(options) -> dict:
-    from dspark_lite.losslessness.parity import check_case
+    from ..losslessness.parity import check_case
 
     reports = [check_case(folder) for folder in options.folders]
     print(*reports, sep="\n")
@@ -621,10 +621,10 @@ def _parity(options) -> dict:
 
 
 def _judge(options) -> dict:
-    from .own_decoder.judge import judge, report
-    from .own_decoder.keep import own_file
     from .checkers.progress import completion_page
     from .measure.lab import setup
+    from .own_decoder.judge import judge, report
+    from .own_decoder.keep import own_file
 
     lab, file = setup("tiny", prompts=options.prompts), options.file or own_file()
     findings = judge(file, lab, options.prompts)

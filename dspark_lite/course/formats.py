@@ -2,7 +2,7 @@
 
 import math
 
-from dspark_lite.course.estimates import Estimate
+from .estimates import Estimate
 
 # all but tokens are fractions
 FORMS = {

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.result_files import reference
+from ..common.errors import DSparkLiteError
+from .result_files import reference
 
 LABELS = {"dspark": "DSpark", "dflash": "DFlash", "eagle3": "Eagle3"}  # our name: the paper's
 # our name: that of Figure 4

@@ -4,8 +4,8 @@ import json
 from functools import cache
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import data_folder
+from ..common.errors import DSparkLiteError
+from ..common.files import data_folder
 
 REFERENCE = data_folder("reference")
 

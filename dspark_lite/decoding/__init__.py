@@ -5,7 +5,7 @@ and rows.py are for several requests at once.
 """
 
 from .answer import Generation, Round
-from .rounds import generate
 from .lockstep import generate_together, stream, stream_text
+from .rounds import generate
 
 __all__ = ["Generation", "Round", "generate", "generate_together", "stream", "stream_text"]

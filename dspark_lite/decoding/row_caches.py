@@ -15,7 +15,6 @@ from .proposal import Drafter, Proposal, stack_proposals
 from .row_store import RowStore
 from .target import Target, TargetOutput
 
-
 GROUPED = "dspark_lite_grouped"  # the name of `grouped_attention` in transformers
 
 

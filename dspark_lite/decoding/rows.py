@@ -9,8 +9,8 @@ import torch
 from transformers import DynamicCache
 
 from .proposal import Drafter, Proposal
-from .row_caches import OwnCaches, OwnContexts, ReadText, SharedCache, SharedContexts
 from .rounds import Sequence
+from .row_caches import OwnCaches, OwnContexts, ReadText, SharedCache, SharedContexts
 from .sampling import Randomness
 from .target import Target, within_memory
 

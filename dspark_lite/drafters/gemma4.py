@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .layers import MLP, Attention, Layer, rotary, rotate
 from .dspark import DSpark, DSparkConfig
+from .layers import MLP, Attention, Layer, rotary, rotate
 
 
 @dataclass(frozen=True, kw_only=True)

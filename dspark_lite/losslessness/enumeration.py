@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 
 from ..common.errors import RequestError
-from ..decoding.proposal import start_policy
 from ..decoding.lockstep import begin_together, play_round
+from ..decoding.proposal import start_policy
 from ..decoding.sampling import RandomSource
 from ..scheduling.cost_table import CostTable
 from .toys import ToyDrafter, ToyTarget, random_case

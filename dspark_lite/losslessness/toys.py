@@ -5,7 +5,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..decoding.proposal import Drafter, Proposal
 from ..decoding.sampling import draw
-from ..decoding.target import TargetOutput, Target
+from ..decoding.target import Target, TargetOutput
 from ..drafters import (
     MTP,
     DSpark,

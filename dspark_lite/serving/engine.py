@@ -19,9 +19,9 @@ from ..decoding.proposal import Drafter, Policy, start_policy
 from ..decoding.sampling import Verdict, check_seed, check_temperature
 from ..decoding.target import Target
 from ..decoding.text import prompt_ids
+from .queue import RequestQueue
 from .requests import Answer, Request, RunningRequest, StepReport
 from .runner import Runner, StepWatch
-from .queue import RequestQueue
 from .streams import AnswerStreams
 
 

@@ -16,7 +16,7 @@ from transformers import AttentionInterface
 
 from ..common.errors import RequestError
 from ..decoding.attention import additive_mask, attend, use_attention
-from ..decoding.target import TargetOutput, Target
+from ..decoding.target import Target, TargetOutput
 from ..drafters.autoregressive import Autoregressive, ChainState
 from ..drafters.dspark import Backbone
 from ..drafters.layers import block_sparse

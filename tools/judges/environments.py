@@ -1,6 +1,7 @@
 """Environments for outside programs: nothing of them comes into .venv."""
 
 import __future__
+
 import ast
 import json
 import re

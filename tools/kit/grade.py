@@ -33,6 +33,7 @@ import nbformat
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
 from tools.errors import report_errors
+
 from . import marks
 from .lessons import NAMED_CHECKER, lesson_paths, read_notebook
 

@@ -27,6 +27,7 @@ import torch.nn.functional
 
 from dspark_lite.common.files import ROOT
 from dspark_lite.course.checkers.checking import Exercise
+
 from .lessons import answer_names, code_exercises, lesson_statements, read_notebook
 from .program import Statement, needed, python, statements
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import write_text
+
 from .lessons import EXERCISE, NAMED_CHECKER, by_hand, code_exercises, headings
 
 COLUMNS = [

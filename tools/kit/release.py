@@ -25,8 +25,9 @@ from course import COMMANDS
 from dspark_lite.common.about import REPOSITORY, VERSION
 from dspark_lite.common.errors import RequestError
 from dspark_lite.common.files import ROOT, write_text
-from tools.errors import report_errors
 from dspark_lite.course.own_decoder.keep import EDITION, GIVEN
+from tools.errors import report_errors
+
 from .fork import check_repository, renamed
 from .lessons import EXERCISE, answer_names, by_hand, lesson_paths, read_notebook, tagged
 from .marks import PLACE, PLACEHOLDER, RULE

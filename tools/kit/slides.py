@@ -15,6 +15,7 @@ import nbformat
 from nbconvert.exporters import SlidesExporter
 
 from dspark_lite.common.files import ROOT, write_text
+
 from .lessons import lesson_paths, read_notebook, tagged
 
 OUT = ROOT / "build" / "slides"

@@ -4,9 +4,8 @@ minutes, mistakes; a plan's minutes."""
 import importlib
 import re
 
-from tools.notebooks.build import effort, lesson_sources, read_cells, tags, title
-
 from dspark_lite.course.checkers.checking import Exercise
+from tools.notebooks.build import effort, lesson_sources, read_cells, tags, title
 
 EXERCISE = re.compile(
     r"^### (Exercise \d+ · .+) \((code|think|open)\)$\n?(?:\*(\d+) minutes?(?: · (easy|medium|hard))?)?",

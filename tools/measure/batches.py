@@ -20,9 +20,9 @@ import torch
 from tqdm import tqdm
 
 from dspark_lite import CustomGenerate
+from dspark_lite.common.files import ROOT, write_json
 from dspark_lite.course.measure.journal import check_writable, header
 from dspark_lite.course.measure.lab import setup
-from dspark_lite.common.files import ROOT, write_json
 from tools.errors import report_errors
 
 RECORDED = ROOT / "assets" / "measurements" / "batches.json"

@@ -7,13 +7,13 @@ and raises where a measurement is said to speak against a suspect whose program 
 import argparse
 import sys
 
+from dspark_lite.common.files import write_json
+from dspark_lite.course.cases.own_file import own_file_case
+from dspark_lite.course.cases.records import FOLDER, read_case
+from dspark_lite.course.own_decoder.keep import EDITION
 from tools.errors import report_errors
 from tools.measure.case_programs import CASES
 from tools.measure.case_programs.recorded import Rows
-from dspark_lite.common.files import write_json
-from dspark_lite.course.cases.records import FOLDER, read_case
-from dspark_lite.course.cases.own_file import own_file_case
-from dspark_lite.course.own_decoder.keep import EDITION
 
 
 def table(here: Rows, healthy: Rows | None) -> list[str]:

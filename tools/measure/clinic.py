@@ -8,13 +8,13 @@ again after that.
 import argparse
 import sys
 
-from tools.errors import report_errors
+from dspark_lite.common.files import write_json
 from dspark_lite.course.clinic import patients
 from dspark_lite.course.measure.journal import check_writable, header
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.symptoms import CHART_ANSWERS, CHART_ROUNDS, price_table, take_chart
 from dspark_lite.course.replication.clinic_results import CLINIC, as_row, step_milliseconds
-from dspark_lite.common.files import write_json
+from tools.errors import report_errors
 
 
 @report_errors

@@ -13,13 +13,11 @@ import sys
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import write_json
-from tools.errors import report_errors
 from dspark_lite.course.measure.confidence import calibrate
 from dspark_lite.course.measure.journal import check_writable, header, journal_path
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.step_time import PROFILE_CONTEXT, PROFILE_SIZES, profile
 from dspark_lite.course.measure.threshold_sweep import sweep
-from dspark_lite.course.replication.lab_results import measure_confidence, lab_folder
 from dspark_lite.course.replication.confidence_results import (
     CALIBRATION,
     COST_TABLE,
@@ -27,6 +25,8 @@ from dspark_lite.course.replication.confidence_results import (
     STS_FILE,
     SWEEP,
 )
+from dspark_lite.course.replication.lab_results import lab_folder, measure_confidence
+from tools.errors import report_errors
 
 PROMPTS = 200  # a domain, to fit on and again to report on
 SWEPT = 60  # a domain

@@ -17,17 +17,17 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from dspark_lite.course.result_files import reference
+from dspark_lite.common.files import ROOT, read_json, write_json
 from dspark_lite.course.measure.draft_summary import summarise, target_shape
 from dspark_lite.course.measure.journal import Journal, header, journal_path
-from dspark_lite.common.files import ROOT, read_json, write_json
-from tools.errors import report_errors
+from dspark_lite.course.result_files import reference
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
 from dspark_lite.models.export import export
-from tools.judges.questions import lab_of, prompts_of
+from tools.errors import report_errors
 from tools.hub_server import Hub, write_headers
 from tools.judges.judge_speculators import FILLING, TINY
+from tools.judges.questions import lab_of, prompts_of
 
 MEASURED = ROOT / "assets" / "measurements" / "drafts.json"
 SHARED_TENSORS = ("embed_tokens.weight", "lm_head.weight")

@@ -13,17 +13,17 @@ from tqdm import tqdm
 
 from dspark_lite.common.errors import DSparkLiteError
 from dspark_lite.common.files import ROOT, read_json, write_json
-from dspark_lite.course.formats import duration
-from tools.errors import report_errors
-from dspark_lite.training.devices import keep_freed_memory, training_device
-from dspark_lite.training.recipe import without_nones
 from dspark_lite.course.data.estimate import seconds, target_config
 from dspark_lite.course.data.recipes import BUILD, load_recipe, parse_recipe, train
+from dspark_lite.course.formats import duration
 from dspark_lite.course.measure.evaluation import evaluate
 from dspark_lite.course.measure.journal import check_writable, journal_path
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.round_latency import round_latency
 from dspark_lite.course.measure.studies import LATENCY, RUNS
+from dspark_lite.training.devices import keep_freed_memory, training_device
+from dspark_lite.training.recipe import without_nones
+from tools.errors import report_errors
 
 WORK = ROOT / "build" / "experiments"
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"

@@ -6,10 +6,10 @@ import sys
 from dataclasses import asdict
 
 from dspark_lite.common.files import ROOT, write_json
-from tools.errors import report_errors
 from dspark_lite.course.measure.extensions import block_gain, watch
 from dspark_lite.course.measure.journal import check_writable, header
 from dspark_lite.course.measure.lab import setup
+from tools.errors import report_errors
 
 MEASURED = ROOT / "assets" / "measurements" / "extensions.json"
 PROMPTS = 60  # a domain

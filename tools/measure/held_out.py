@@ -1,10 +1,10 @@
 """Draw the held-out prompts that `setup` hands out: `python -m tools.measure.held_out` writes
 assets/reference/held_out_prompts.json."""
 
+from dspark_lite.common.files import write_json
+from dspark_lite.course.measure.lab import HELD_OUT_PROMPTS, held_out
 from dspark_lite.course.names import DOMAINS
 from dspark_lite.course.result_files import REFERENCE
-from dspark_lite.course.measure.lab import HELD_OUT_PROMPTS, held_out
-from dspark_lite.common.files import write_json
 
 PROMPTS = 100  # a domain: the most that lessons ask for
 

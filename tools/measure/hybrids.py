@@ -21,6 +21,7 @@ from dspark_lite.course.measure.journal import check_writable, commit
 from dspark_lite.decoding.target import Target
 from dspark_lite.training.drafts import new_draft
 from tools.errors import report_errors
+
 from .vocabulary import CPUSeconds
 
 RECORDED = ROOT / "assets" / "measurements" / "hybrids.json"

@@ -13,7 +13,6 @@ from dataclasses import asdict
 from functools import partial
 
 from dspark_lite.common.files import ROOT, WORK, read_json, write_json
-from tools.errors import report_errors
 from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_lite.course.measure.lab import setup
@@ -30,6 +29,7 @@ from dspark_lite.course.measure.production import (
 )
 from dspark_lite.course.replication.drift import throughput_by_head
 from dspark_lite.training.devices import keep_freed_memory, training_device
+from tools.errors import report_errors
 
 MEASURED = ROOT / "assets" / "measurements" / "production.json"
 FOLDER = WORK / "build" / "production"

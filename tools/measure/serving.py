@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from dspark_lite.common.files import write_json
-from tools.errors import report_errors
+from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.course.measure.journal import Journal, check_writable, header, journal_path
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.serving_load import (
@@ -19,9 +19,9 @@ from dspark_lite.course.measure.serving_load import (
     TEMPERATURE,
     measure_load,
 )
-from dspark_lite.common.fingerprint import fingerprint
 from dspark_lite.course.replication.confidence_results import stored_sts
 from dspark_lite.course.replication.serving_results import MEASURED
+from tools.errors import report_errors
 
 PROMPTS = 60  # a domain
 LEAST_STEPS = 4  # of a turn

@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 
 from dspark_lite.common.files import write_json
-from tools.errors import report_errors
 from dspark_lite.course.exercises import lesson_07 as exercises
 from dspark_lite.course.measure.journal import check_writable
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.whole_drafter import RECORDED, train_whole
+from tools.errors import report_errors
 
 PROMPTS, NEW_TOKENS = 5, 80  # a domain; of an answer, at most
 

@@ -9,9 +9,9 @@ import sys
 
 from dspark_lite import generate
 from dspark_lite.common.files import ROOT, write_atomically, write_json
-from dspark_lite.course.result_files import read
 from dspark_lite.course.figures.race import save_race
 from dspark_lite.course.measure.lab import setup
+from dspark_lite.course.result_files import read
 
 RECORDED = ROOT / "assets" / "measurements" / "race.json"
 PICTURE = ROOT / "assets" / "figures" / "race.gif"

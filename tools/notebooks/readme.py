@@ -6,12 +6,22 @@ import sys
 
 from dspark_lite.common.files import write_text
 from dspark_lite.course.formats import markdown
-from dspark_lite.course.result_files import read
 from dspark_lite.course.replication.benchmark_results import drafters
+from dspark_lite.course.result_files import read
 from tools.errors import report_errors
 from tools.kit import teaching
-from tools.notebooks.build import ROOT, LessonError, badge, effort, lesson_sources, minutes
-from tools.notebooks.build import more_sources, notebook_path, read_cells, title
+from tools.notebooks.build import (
+    ROOT,
+    LessonError,
+    badge,
+    effort,
+    lesson_sources,
+    minutes,
+    more_sources,
+    notebook_path,
+    read_cells,
+    title,
+)
 
 README = ROOT / "README.md"
 TEACHING = ROOT / "docs" / "teaching"

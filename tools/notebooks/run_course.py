@@ -18,6 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 import nbformat
+from tqdm import tqdm
+
+from dspark_lite.common.files import read_json, write_json, write_text
 from tools.notebooks.build import (
     KERNEL_SETTINGS,
     MEASURED,
@@ -28,9 +31,6 @@ from tools.notebooks.build import (
     execute,
     recorded_seconds,
 )
-from tqdm import tqdm
-
-from dspark_lite.common.files import read_json, write_json, write_text
 
 BUILD = ROOT / "build"
 AT_ONCE = min(2, os.cpu_count() or 1)  # lessons, of one thread each

@@ -23,10 +23,10 @@ from dspark_lite.course.bets.questions import lessons_with_a_case
 from dspark_lite.course.bets.score import score_numbers
 from dspark_lite.course.cases.records import scene
 from dspark_lite.course.checkers.checking import NOT_DONE
+from dspark_lite.course.figures.widgets import WEB
 from dspark_lite.course.formats import markdown
 from dspark_lite.course.names import DRAFTER_LABELS
 from dspark_lite.course.result_files import read
-from dspark_lite.course.figures.widgets import WEB
 from tools.notebooks.build import without_workshop
 
 GITHUB = f"https://github.com/{REPOSITORY}/blob/main"

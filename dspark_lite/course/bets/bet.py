@@ -10,7 +10,7 @@ from pathlib import Path
 
 from traitlets import Any, link
 
-from dspark_lite.common.errors import RequestError
+from ...common.errors import RequestError
 from ..figures.widgets import Player, module, play, styles
 from .questions import BELIEFS, is_right, question, wrong_choice
 from .score import note_bet

@@ -8,8 +8,8 @@ answers do not stand there: the lessons find them.
 
 from functools import cache
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.files import ROOT, read_json
+from ...common.errors import RequestError
+from ...common.files import ROOT, read_json
 
 FOLDER = ROOT / "assets" / "bets"
 BELIEFS = {

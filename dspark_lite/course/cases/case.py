@@ -4,14 +4,14 @@ It is played by bets/bet.js, here by anywidget and in the web edition without a 
 installed, the case stands as text, and `measure` and `accuse` play it.
 """
 
-from dspark_lite.common.errors import RequestError
+from ...common.errors import RequestError
 from ..bets.bet import BetWidget, in_solutions
 from ..bets.score import note_case
-from ..own_decoder.keep import own_file
 from ..figures import widgets
+from ..own_decoder.keep import own_file
 from . import records
-from .records import MAX_MEASUREMENTS
 from .own_file import SEED, own_file_case
+from .records import MAX_MEASUREMENTS
 
 
 class Case:

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import torch
 
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE, total_variation
-from dspark_lite.models.checkpoints import EMBEDDED
+from ...decoding.rounds import generate
+from ...losslessness.enumeration import LOSSY_DISTANCE, total_variation
+from ...models.checkpoints import EMBEDDED
+from ..measure.lab import setup
+from ..names import PROFILES
 from ..own_decoder import verifying
 from ..own_decoder.judge import run_file, visited
 from ..own_decoder.keep import EDITION, own_file, split
-from ..measure.lab import setup
-from ..names import PROFILES
 
 SEED = 3  # of the lesson
 TOKENS = 40  # of an answer

@@ -5,8 +5,8 @@ A case is {"title", "story", "measurements": {name: {"does", "tells", "result"}}
 `python -m tools.measure.cases` writes, of code that has the fault; the rest is written by hand.
 """
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.files import ROOT, read_json
+from ...common.errors import RequestError
+from ...common.files import ROOT, read_json
 
 FOLDER = ROOT / "assets" / "cases"
 MAX_MEASUREMENTS = 3  # measurements of a case that a reader may take

@@ -18,7 +18,6 @@ import torch
 
 from .progress import note
 
-
 NOT_DONE = "Not done yet: replace the dots above, or add the missing `return`, then run your code and this check again."
 NOTHING_RETURNED = (
     "for some arguments your function returns nothing: every way through it ends with a `return`."

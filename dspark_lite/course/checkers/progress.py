@@ -12,8 +12,8 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-from dspark_lite.common.about import VERSION
-from dspark_lite.common.files import write_json
+from ...common.about import VERSION
+from ...common.files import write_json
 
 EXERCISES = Path(__file__).parents[1] / "exercises"
 LESSON = "dspark_lite.course.exercises.lesson_"  # and a number

@@ -7,10 +7,9 @@ from functools import cache
 
 import torch
 
-from dspark_lite.decoding.target import Target
-from dspark_lite.drafters import DSpark
-from dspark_lite.models.checkpoints import load_drafter, load_target
-
+from ...decoding.target import Target
+from ...drafters import DSpark
+from ...models.checkpoints import load_drafter, load_target
 from . import patients
 from .patients import Service, altered
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.sampling import Randomness, RandomSource, accept, draw
-from dspark_lite.decoding.target import Target
-from dspark_lite.drafters import DSpark
-from dspark_lite.losslessness.enumeration import (
+from ...decoding.rounds import generate
+from ...decoding.sampling import Randomness, RandomSource, accept, draw
+from ...decoding.target import Target
+from ...drafters import DSpark
+from ...losslessness.enumeration import (
     outcomes,
     output_distribution,
     summed,
     total_variation,
 )
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.scheduling.cost_table import CostTable
+from ...losslessness.toys import toy_models
+from ...scheduling.cost_table import CostTable
 
 TOKEN_PRICE = 5.0  # what a token costs on the stale cost table, in passes without a token
 

@@ -10,12 +10,12 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import GenerationConfig
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import write_text
-from dspark_lite.models.weights import kv_bytes
-from dspark_lite.training.drafts import seeded
-from dspark_lite.training.recipe import Data
-from dspark_lite.training.plan import ANSWER_TIME_SHARE, Allowance
+from ...common.errors import DSparkLiteError
+from ...common.files import write_text
+from ...models.weights import kv_bytes
+from ...training.drafts import seeded
+from ...training.plan import ANSWER_TIME_SHARE, Allowance
+from ...training.recipe import Data
 from ..world.prompts import prompt_ids
 from .endpoint import Endpoint
 

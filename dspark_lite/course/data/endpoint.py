@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import httpx
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.training.recipe import Data
+from ...common.errors import DSparkLiteError
+from ...training.recipe import Data
 
 REQUESTS = 32  # at once
 TRIES = 5  # of a request

@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 import torch
 
-from dspark_lite.common.errors import CheckpointError
-from dspark_lite.common.timing import bytes_a_second
-from dspark_lite.course.formats import duration, size
-from dspark_lite.models.checkpoints import (
+from ...common.errors import CheckpointError
+from ...common.timing import bytes_a_second
+from ...models.checkpoints import (
     default_dtype,
     load_tokenizer,
     read_config,
     resolve,
     unloaded_target,
 )
-from dspark_lite.models.hub import cached, fetch
-from dspark_lite.training.cache import token_bytes
-from dspark_lite.training.devices import operations_a_second, precision_on
-from dspark_lite.training.drafts import draft_config, for_target, inherited_fields
-from dspark_lite.training.recipe import DraftRecipe
-from dspark_lite.training.plan import ANSWER_TIME_SHARE
+from ...models.hub import cached, fetch
+from ...training.cache import token_bytes
+from ...training.devices import operations_a_second, precision_on
+from ...training.drafts import draft_config, for_target, inherited_fields
+from ...training.plan import ANSWER_TIME_SHARE
+from ...training.recipe import DraftRecipe
+from ..formats import duration, size
 from ..world.prompts import prompt_ids
 from .answers import chunk_size, most_at_once
 

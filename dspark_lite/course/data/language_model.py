@@ -19,19 +19,19 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from dspark_lite.common.fingerprint import fingerprint, json_digest
-from dspark_lite.models.checkpoints import load_target
-from dspark_lite.training.devices import autocast, precision_on
-from dspark_lite.training.drafts import initialise, seeded
-from dspark_lite.training.recipe import (
+from ...common.fingerprint import fingerprint, json_digest
+from ...models.checkpoints import load_target
+from ...training.devices import autocast, precision_on
+from ...training.drafts import initialise, seeded
+from ...training.plan import Allowance, Plan
+from ...training.recipe import (
     Count,
     NonNegative,
     Precision,
     Seed,
     without_nones,
 )
-from dspark_lite.training.plan import Allowance, Plan
-from dspark_lite.training.train import by_length, forget_others, optimise
+from ...training.train import by_length, forget_others, optimise
 from ..world.examples import MAKERS, examples
 from ..world.tokenizer import chat_ids
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from dspark_lite.common.errors import DSparkLiteError, near_miss
-from dspark_lite.common.files import (
+from ...common.errors import DSparkLiteError, near_miss
+from ...common.files import (
     IN_CLONE,
     WORK,
     data_folder,
@@ -24,21 +24,21 @@ from dspark_lite.common.files import (
     write_atomically,
     write_json,
 )
-from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.drafters import DSpark
-from dspark_lite.models.checkpoints import (
+from ...common.fingerprint import fingerprint
+from ...drafters import DSpark
+from ...models.checkpoints import (
     EMBEDDED,
     default_dtype,
     load_target,
     read_config,
     save_draft,
 )
-from dspark_lite.training.cache import OnlineFeatures, TargetCache, build_cache
-from dspark_lite.training.devices import processes, training_device
-from dspark_lite.training.drafts import class_and_loss, draft_config, for_target, new_draft
-from dspark_lite.training.recipe import Data, DraftRecipe, without_nones, read_fields
-from dspark_lite.training.plan import Allowance
-from dspark_lite.training.train import check_patience, held_out_losses, train_draft
+from ...training.cache import OnlineFeatures, TargetCache, build_cache
+from ...training.devices import processes, training_device
+from ...training.drafts import class_and_loss, draft_config, for_target, new_draft
+from ...training.plan import Allowance
+from ...training.recipe import Data, DraftRecipe, read_fields, without_nones
+from ...training.train import check_patience, held_out_losses, train_draft
 from ..world.examples import MAKERS
 from ..world.tokenizer import train_tokenizer
 from .answers import answered_rows

@@ -9,8 +9,8 @@ sublayer is left out.
 
 import torch
 
-from dspark_lite.drafters.dspark import DSpark
-from dspark_lite.decoding.sampling import draw, probabilities
+from ...decoding.sampling import draw, probabilities
+from ...drafters.dspark import DSpark
 
 CANDIDATES = 16
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from dspark_lite.drafters.layers import MLP, ContextCache, Layer
-from dspark_lite.drafters.dspark import DSpark, DSparkConfig
-from dspark_lite.training.blocks import block_visibility
+from ...drafters.dspark import DSpark, DSparkConfig
+from ...drafters.layers import MLP, ContextCache, Layer
+from ...training.blocks import block_visibility
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 import torch
 
-from dspark_lite.decoding import Generation, Round
-from ..checkers.checking import Exercise, Mistake, Comparison, finished
-from ..own_decoder.my_dspark import speculate
+from ...decoding import Generation, Round
+from ..checkers.checking import Comparison, Exercise, Mistake, finished
 from ..checkers.random_cases import Cases, number, numbers
+from ..own_decoder.my_dspark import speculate
 
 VOCABULARY = 7
 MOST_PASSES = 60  # of the big model, for at most 12 tokens

@@ -1,6 +1,6 @@
 """Checkers of lesson 01: the time of a pass on a GPU, by its data sheet, and the speed-up of a round."""
 
-from ..checkers.checking import Exercise, Comparison
+from ..checkers.checking import Comparison, Exercise
 from ..checkers.random_cases import Cases, between, number
 
 

@@ -4,10 +4,9 @@ from functools import partial
 
 import torch
 
-from ..checkers.checking import Exercise, Mistake, Comparison
+from ..checkers.checking import Comparison, Exercise, Mistake
 from ..checkers.random_cases import Cases, distributions, number, numbers
-from ..own_decoder.verifying import check_verify as check_verify
-from ..own_decoder.verifying import in_use as in_use
+from ..own_decoder.verifying import check_verify as check_verify, in_use as in_use
 
 P = torch.tensor([0.50, 0.25, 0.15, 0.10])
 Q = torch.tensor([0.25, 0.40, 0.05, 0.30])

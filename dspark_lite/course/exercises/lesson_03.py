@@ -2,13 +2,12 @@
 
 import torch
 
-from dspark_lite.decoding.sampling import residual
-from ..checkers.checking import Exercise, Comparison
+from ...decoding.sampling import residual
+from ..checkers.checking import Comparison, Exercise
+from ..checkers.random_cases import Cases, number, numbers
 from ..own_decoder.keep import kept_source, own_file
 from ..own_decoder.my_dspark import forget
-from ..checkers.random_cases import Cases, number, numbers
-from ..own_decoder.verifying import draw, judge_verify, toss
-from ..own_decoder.verifying import verify as course_verify
+from ..own_decoder.verifying import draw, judge_verify, toss, verify as course_verify
 
 
 def kept_verify():

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from ..checkers.checking import Exercise, Mistake, Comparison, Unfinished
-from ..own_decoder.my_dspark import Draft, block_pass
+from ..checkers.checking import Comparison, Exercise, Mistake, Unfinished
 from ..checkers.random_cases import Cases, distributions, number
+from ..own_decoder.my_dspark import Draft, block_pass
 
 
 def kept_after(joint, q2):

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 
-from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
-from ..own_decoder import verifying
-from ..checkers.checking import Exercise, Mistake, Comparison, as_values, checker, finished, same
-from ..own_decoder.my_dspark import transition_bias
+from ...decoding.sampling import probabilities
+from ...losslessness.enumeration import outcomes, summed, total_variation
+from ..checkers.checking import Comparison, Exercise, Mistake, as_values, checker, finished, same
 from ..checkers.random_cases import RANDOM_CASES, SEED, Cases, drawn, number
+from ..own_decoder import verifying
+from ..own_decoder.my_dspark import transition_bias
 from ..own_decoder.verifying import ANCHOR, DRAFTS, EXACT, TARGET, draw, target_texts, verify
 
 W1, W2, LM_HEAD = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight", "lm_head.weight"

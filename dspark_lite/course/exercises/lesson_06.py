@@ -2,7 +2,7 @@
 
 import torch
 
-from ..checkers.checking import Exercise, Mistake, Comparison, same
+from ..checkers.checking import Comparison, Exercise, Mistake, same
 from ..checkers.random_cases import Cases, number
 
 

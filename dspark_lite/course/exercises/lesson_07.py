@@ -3,9 +3,8 @@
 import torch
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
-from dspark_lite.decoding import Round
-
-from ..checkers.checking import Exercise, Mistake, Comparison, boolean, same
+from ...decoding import Round
+from ..checkers.checking import Comparison, Exercise, Mistake, boolean, same
 from ..checkers.random_cases import Cases, number, numbers
 
 

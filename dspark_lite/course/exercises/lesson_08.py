@@ -2,9 +2,9 @@
 
 import torch
 
-from ..clinic import hunt
-from ..checkers.checking import Exercise, Mistake, Comparison, as_truth, checker, finished
+from ..checkers.checking import Comparison, Exercise, Mistake, as_truth, checker, finished
 from ..checkers.random_cases import Cases, number
+from ..clinic import hunt
 
 
 def first_difference(ours, theirs, allowed):

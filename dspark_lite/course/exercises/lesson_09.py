@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from scipy.special import expit
 
-from dspark_lite.scheduling.calibration import ece, survived
-from ..checkers.checking import Exercise, Comparison, one_number
-from ..own_decoder.my_dspark import survival
+from ...scheduling.calibration import ece, survived
+from ..checkers.checking import Comparison, Exercise, one_number
 from ..checkers.random_cases import Cases, number, numbers
-
+from ..own_decoder.my_dspark import survival
 
 W1 = "markov_head.markov_w1.weight"
 PROJ = "confidence_head.proj.weight"

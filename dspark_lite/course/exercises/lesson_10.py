@@ -2,11 +2,11 @@
 
 import torch
 
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import global_optimum, schedule, top_k
-from ..checkers.checking import Exercise, Comparison
-from ..own_decoder.my_dspark import algorithm_1
+from ...scheduling.cost_table import CostTable
+from ...scheduling.policies import global_optimum, schedule, top_k
+from ..checkers.checking import Comparison, Exercise
 from ..checkers.random_cases import Cases, between, number
+from ..own_decoder.my_dspark import algorithm_1
 
 
 def expected_throughput(admitted, requests, cost_table):

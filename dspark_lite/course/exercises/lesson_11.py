@@ -3,13 +3,18 @@
 import numpy as np
 import torch
 
-from ..checkers.checking import Exercise, Mistake, Comparison, boolean
+from ..checkers.checking import Comparison, Exercise, Mistake, boolean
 from ..checkers.random_cases import Cases, between, number
-from ..own_decoder.small_engine import SmallEngine as SmallEngine
-from ..own_decoder.small_engine import before, index_tensors, may_see, own
-from ..own_decoder.small_engine import check_engine as check_engine
-from ..own_decoder.small_engine import check_scheduled as check_scheduled
-from ..own_decoder.small_engine import engine_in_use as engine_in_use
+from ..own_decoder.small_engine import (
+    SmallEngine as SmallEngine,
+    before,
+    check_engine as check_engine,
+    check_scheduled as check_scheduled,
+    engine_in_use as engine_in_use,
+    index_tensors,
+    may_see,
+    own,
+)
 
 
 def through(counts):

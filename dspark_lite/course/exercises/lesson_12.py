@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ..checkers.checking import Exercise, Mistake, Comparison, Unfinished, finished
+from ..checkers.checking import Comparison, Exercise, Mistake, Unfinished, finished
 from ..checkers.random_cases import Cases, number
 
 

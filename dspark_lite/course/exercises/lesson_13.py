@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from ..checkers.checking import Exercise, Comparison, as_function, checker
-from .lesson_11 import frontier_case, throughput_at
+from ..checkers.checking import Comparison, Exercise, as_function, checker
 from ..checkers.random_cases import Cases, number
 from ..own_decoder.pipeline import RUNS, judge_run
+from .lesson_11 import frontier_case, throughput_at
 
 
 def pipelined(device, host, steps):

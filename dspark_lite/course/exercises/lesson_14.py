@@ -3,18 +3,18 @@
 import numpy as np
 import torch
 
-from dspark_lite.losslessness.toys import toy_models
-from ..clinic import patients
+from ...losslessness.toys import toy_models
 from ..checkers.checking import (
+    Comparison,
     Exercise,
     Mistake,
-    Comparison,
     as_truth,
     checker,
     finished,
     one_number,
 )
 from ..checkers.random_cases import Cases, distributions, number, numbers
+from ..clinic import patients
 
 
 def by_round(answers):

@@ -16,7 +16,7 @@ to may depend on the tokens before the cut, as with the token rule.
 import torch
 import torch.nn.functional as F
 
-from dspark_lite.decoding.sampling import Randomness, Verdict, draw, probability_ratios, residual
+from ...decoding.sampling import Randomness, Verdict, draw, probability_ratios, residual
 
 
 def accept_block(

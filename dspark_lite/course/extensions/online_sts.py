@@ -4,8 +4,8 @@ from collections import deque
 
 import numpy as np
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.scheduling.calibration import STS, check_calibration, fit_sts
+from ...common.errors import RequestError
+from ...scheduling.calibration import STS, check_calibration, fit_sts
 
 
 class OnlineSTS:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import torch
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.attention import additive_mask
-from dspark_lite.decoding.answer import Generation, Round
-from dspark_lite.decoding.checks import check_models, check_request, stop_set, until_stop
-from dspark_lite.decoding.sampling import Randomness, draw, probabilities
+from ...common.errors import RequestError
+from ...decoding.answer import Generation, Round
+from ...decoding.attention import additive_mask
+from ...decoding.checks import check_models, check_request, stop_set, until_stop
+from ...decoding.sampling import Randomness, draw, probabilities
 
 
 class Tree(NamedTuple):

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from dspark_lite.common.files import ROOT, read_json
-from dspark_lite.drafters import PromptLookup
+from ...common.files import ROOT, read_json
+from ...drafters import PromptLookup
 from .widgets import Player, module, play, styles
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ the verdict."""
 from textwrap import wrap
 from typing import NamedTuple
 
-from dspark_lite.course.estimates import Estimate
+from ..estimates import Estimate
 from ..replication import ledger
 from ..replication.claims import AS_PAPER, THIS_COURSE
 from ..replication.quantities import EXACT

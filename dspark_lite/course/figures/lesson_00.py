@@ -1,6 +1,6 @@
 """Figures of lesson 00: one causal pass and its predictions, one round in columns and as a corridor, speed."""
 
-from dspark_lite.course.names import DRAFTER_LABELS
+from ..names import DRAFTER_LABELS
 from .style import (
     ACCEPTED,
     BLACK,

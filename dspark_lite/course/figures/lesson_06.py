@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.course.names import DRAFTER_LABELS
+from ..estimates import Estimate
+from ..names import DRAFTER_LABELS
 from .lesson_04 import BLOCK, CONTEXT
 from .style import (
     BLACK,
@@ -16,9 +16,9 @@ from .style import (
     PALE,
     REJECTED,
     SMALL,
+    drafter_style,
     draw_estimates,
     draw_positions,
-    drafter_style,
     figure,
     hollow,
     label_ends,

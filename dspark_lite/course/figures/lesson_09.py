@@ -9,9 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import expit
 
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import share_estimates
-from dspark_lite.scheduling.calibration import (
+from ...scheduling.calibration import (
     Observations,
     auc,
     ece,
@@ -19,7 +17,9 @@ from dspark_lite.scheduling.calibration import (
     survivals,
     survived,
 )
-from dspark_lite.scheduling.cost_table import CostTable
+from ...scheduling.cost_table import CostTable
+from .. import paper
+from ..estimates import share_estimates
 from ..measure.confidence import cut_lengths, pooled, replay
 from ..replication import confidence_results
 from ..replication.lab_results import LabConfidence
@@ -27,12 +27,12 @@ from .style import (
     ACCEPTED,
     BLACK,
     BLUE,
-    DescribedFigure,
     GREY,
     MEDIUM,
     ORANGE,
     REJECTED,
     SMALL,
+    DescribedFigure,
     domain_style,
     draw_estimates,
     figure,

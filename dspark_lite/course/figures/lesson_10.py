@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from matplotlib.patches import Patch, Rectangle
 
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import LAG, schedule, survival, throughput
+from ...decoding.proposal import Proposal
+from ...scheduling.cost_table import CostTable
+from ...scheduling.policies import LAG, schedule, survival, throughput
+from ..estimates import Estimate
 from ..measure.machines import Machine
 from .style import (
     BLACK,

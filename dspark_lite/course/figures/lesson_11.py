@@ -7,9 +7,10 @@ import torch
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.decoding import Round
+from ...decoding import Round
+from .. import paper
+from ..estimates import Estimate
+from .lesson_10 import MACHINE_LOOKS
 from .style import (
     BLACK,
     BLUE,
@@ -32,7 +33,6 @@ from .style import (
     policy_style,
     write,
 )
-from .lesson_10 import MACHINE_LOOKS
 from .token_boxes import arrow, draw_box
 
 # {the paper's name in Figures 7 and 8: the style that it has here}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dspark_lite.course.estimates import PAPER, Estimate
+from ..estimates import PAPER, Estimate
 from ..replication import ledger
 from ..replication.five_claims import Ratios
 from .style import BLACK, BLUE, GREEN, GREY, MEDIUM, RED, SMALL, figure, measured_on, zero_line

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate
+from ..estimates import Estimate
 from ..measure.production import mean_length
 from .style import (
     BLACK,
@@ -18,8 +18,8 @@ from .style import (
     WINE,
     YELLOW,
     domain_style,
-    draw_estimates,
     drafter_style,
+    draw_estimates,
     figure,
     measured_on,
     write,

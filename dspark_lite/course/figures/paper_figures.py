@@ -5,11 +5,11 @@ Both are quantities of `experiment_results`. A figure raises DSparkLiteError whe
 
 import numpy as np
 
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import PAPER, RESULTS, Quantity
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
+from .. import paper
+from ..estimates import PAPER, RESULTS, Quantity
 from ..measure import studies
 from ..measure.studies import LENGTHS
+from ..names import DOMAINS, DRAFTER_LABELS
 from ..replication import experiments
 from ..replication.experiment_results import (
     DEPTHS,

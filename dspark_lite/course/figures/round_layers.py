@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from ..measure.recorded_rounds import RecordedDraft, RecordedRound
-from .round_stage import EDGE, BOX, Stage, appear, fitted, said
+from .round_stage import BOX, EDGE, Stage, appear, fitted, said
 
 READING = 8e9 / 3.35e12 * 1e3  # milliseconds in which the 16-bit weights of Qwen3-4B reach an H100
 MULTIPLYING = 8e9 / 990e12 * 1e3  # and in which they are multiplied for one token, by data sheet

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from dspark_lite.common.errors import RequestError
+from ...common.errors import RequestError
 from ..measure.recorded_rounds import RecordedRound
 from .round_layers import LAYERS
 from .round_stage import BOX, EDGE, LETTER, NARROW, WIDE, Stage, appear, counted, said

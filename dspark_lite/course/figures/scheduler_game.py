@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dspark_lite.losslessness import marginal, output_distribution
-from dspark_lite.losslessness.toys import appendix_a
-from dspark_lite.scheduling import algorithm1, retrospective, schedule, survival
+from ...losslessness import marginal, output_distribution
+from ...losslessness.toys import appendix_a
+from ...scheduling import algorithm1, retrospective, schedule, survival
 from ..replication.block_replay import stored_blocks
 from .step_scene import MACHINE, made_up_table
 from .widgets import Player, module, play, styles

@@ -3,8 +3,8 @@ living_round.js plays them like a round's."""
 
 import torch
 
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import schedule, throughput
+from ...scheduling.cost_table import CostTable
+from ...scheduling.policies import schedule, throughput
 from ..measure.recorded_rounds import RecordedRound
 from .round_stage import EDGE, Stage, appear, counted, fitted, said
 

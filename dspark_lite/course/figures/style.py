@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.course.names import DRAFTER_LABELS
+from ..estimates import Estimate
+from ..names import DRAFTER_LABELS
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, RED, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"

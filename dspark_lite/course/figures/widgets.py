@@ -15,7 +15,7 @@ from IPython.display import display
 from PIL import Image
 from traitlets import Dict, HasTraits
 
-from dspark_lite.common.errors import RequestError
+from ...common.errors import RequestError
 from ..lesson_text import building
 from .style import BLACK, GREY, SMALL
 

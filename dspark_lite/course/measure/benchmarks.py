@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from string import Formatter
 
-from dspark_lite.common.errors import DSparkLiteError, near_miss
+from ...common.errors import DSparkLiteError, near_miss
 
 BENCHMARK_SEED = 980406  # of the shuffle, and plus the index of a sample of its random draws
 MAX_NEW_TOKENS = 2048

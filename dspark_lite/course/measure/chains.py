@@ -3,7 +3,7 @@ passes from every place of a text (the training-time test of lesson 06)."""
 
 import torch
 
-from dspark_lite.training.chains import unrolled_hidden
+from ...training.chains import unrolled_hidden
 
 
 @torch.inference_mode()

@@ -5,12 +5,12 @@ import copy
 
 import torch
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import Proposal, draft_length
-from dspark_lite.decoding.rounds import Sequence, generate
-from dspark_lite.decoding.sampling import Randomness, accept, probabilities
-from dspark_lite.decoding.lockstep import play_round
-from dspark_lite.drafters.dspark import Backbone
+from ...common.errors import RequestError
+from ...decoding.lockstep import play_round
+from ...decoding.proposal import Proposal, draft_length
+from ...decoding.rounds import Sequence, generate
+from ...decoding.sampling import Randomness, accept, probabilities
+from ...drafters.dspark import Backbone
 
 MIN_EXPECTED = 5  # draws that a cell should expect before its chi-square term can be trusted
 MAX_ROWS = 256  # rounds in one batch

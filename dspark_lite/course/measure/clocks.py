@@ -7,10 +7,10 @@ machine.
 
 import torch
 
-from dspark_lite.common.files import ROOT
-from dspark_lite.common.timing import time_interleaved
-from dspark_lite.course.result_files import read
-from dspark_lite.decoding.sampling import probabilities
+from ...common.files import ROOT
+from ...common.timing import time_interleaved
+from ...decoding.sampling import probabilities
+from ..result_files import read
 from .draft_times import draft_times, verification_times
 from .lab import Lab
 

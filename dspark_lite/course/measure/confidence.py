@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.scheduling.calibration import (
+from ...common.errors import RequestError
+from ...common.fingerprint import fingerprint
+from ...scheduling.calibration import (
     STS,
     Observations,
     by_position,

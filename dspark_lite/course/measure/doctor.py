@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from dspark_lite.common.errors import CheckpointError, DSparkLiteError
-from dspark_lite.course.formats import size
-from dspark_lite.models import hub
-from dspark_lite.models.checkpoints import default_dtype, read_config, weight_files
+from ...common.errors import CheckpointError, DSparkLiteError
+from ...models import hub
+from ...models.checkpoints import default_dtype, read_config, weight_files
+from ..formats import size
 from . import lab, shapes
 
 LIBRARIES = ("huggingface_hub", "ipywidgets")  # beside those that lab.versions names

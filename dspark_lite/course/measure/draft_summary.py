@@ -7,20 +7,20 @@ from typing import NamedTuple
 import torch
 from transformers import AutoConfig
 
-from dspark_lite.common.errors import CheckpointError
-from dspark_lite.decoding.target import Target
-from dspark_lite.drafters import MTP, Eagle3
-from dspark_lite.models.checkpoints import (
+from ...common.errors import CheckpointError
+from ...decoding.target import Target
+from ...drafters import MTP, Eagle3
+from ...models.checkpoints import (
     check_pair,
     position_warnings,
     read_config,
     resolve,
     target_class,
 )
-from dspark_lite.models.draft_forms import PublishedDraft, read_draft
-from dspark_lite.models.draft_weights import check_tensors
-from dspark_lite.models.weights import SHARED_TENSORS
-from dspark_lite.models.hub import fetch, fetch_header
+from ...models.draft_forms import PublishedDraft, read_draft
+from ...models.draft_weights import check_tensors
+from ...models.hub import fetch, fetch_header
+from ...models.weights import SHARED_TENSORS
 from .inspection import stored
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from dspark_lite.common.timing import time_interleaved
+from ...common.timing import time_interleaved
 from .lab import Lab
 
 

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.course.estimates import Estimate, bootstrap, paired, share_of_rows
-from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.decoding.proposal import draft_length
-from dspark_lite.decoding import Generation, Round
-from dspark_lite.decoding.sampling import check_temperature
-from dspark_lite.scheduling.policies import fixed
-from dspark_lite.serving.engine import Engine, Request
+from ...common.errors import RequestError
+from ...common.fingerprint import fingerprint
+from ...decoding import Generation, Round
+from ...decoding.proposal import draft_length
+from ...decoding.sampling import check_temperature
+from ...scheduling.policies import fixed
+from ...serving.engine import Engine, Request
+from ..estimates import Estimate, bootstrap, paired, share_of_rows
 from ..world.prompt_files import Prompt
 from .benchmarks import BENCHMARKS
 from .journal import Journal, header, journal_path

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.course.estimates import Estimate, bootstrap, share_of_rows
-from dspark_lite.course.extensions.block_verification import block_ends
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.sampling import accept, probability_ratios
+from ...decoding.rounds import generate
+from ...decoding.sampling import accept, probability_ratios
+from ..estimates import Estimate, bootstrap, share_of_rows
+from ..extensions.block_verification import block_ends
 
 
 class Blocks(NamedTuple):

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import torch
 
-from dspark_lite.course import paper
-from dspark_lite.course.names import DOMAINS
-from dspark_lite.common.timing import WallSeconds
-from dspark_lite.decoding.answer import Outcome
-from dspark_lite.decoding.lockstep import play_round
-from dspark_lite.decoding.rounds import Sequence
-from dspark_lite.decoding.sampling import Verdict, accept
+from ...common.timing import WallSeconds
+from ...decoding.answer import Outcome
+from ...decoding.lockstep import play_round
+from ...decoding.rounds import Sequence
+from ...decoding.sampling import Verdict, accept
+from .. import paper
+from ..names import DOMAINS
 
 ROUND_PARTS = ("draft", "verify", "accept", "commit")  # scheduling takes no time without a policy
 

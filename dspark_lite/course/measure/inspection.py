@@ -7,10 +7,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from dspark_lite.course.result_files import REFERENCE
-from dspark_lite.drafters.dspark import transition_biases
-from dspark_lite.models.checkpoints import load_draft_alone, resolve, weight_files
-from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
+from ...drafters.dspark import transition_biases
+from ...models.checkpoints import load_draft_alone, resolve, weight_files
+from ...models.draft_config import DRAFTS, parse_draft_config
+from ..result_files import REFERENCE
 
 TENSOR_PARTS = {  # beginning of a tensor's name: what it belongs to
     "embed_tokens": "embedding",

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT
+from ...common.errors import DSparkLiteError
+from ...common.files import ROOT
 
 
 def header(lab) -> dict:

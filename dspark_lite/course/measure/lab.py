@@ -10,17 +10,17 @@ from pathlib import Path
 
 import torch
 
-from dspark_lite.common.devices import named_device
-from dspark_lite.common.errors import DSparkLiteError, RequestError, near_miss
-from dspark_lite.course.names import DOMAINS, PROFILES
-from dspark_lite.course.result_files import reference
-from dspark_lite.common.origin import check_origin, device_name, versions
-from dspark_lite.decoding import Generation, generate
-from dspark_lite.decoding.sampling import check_seed
-from dspark_lite.decoding.target import Target
-from dspark_lite.fast import fast_path
-from dspark_lite.models.checkpoints import EMBEDDED, load_drafter, load_target
-from dspark_lite.scheduling.additive_costs import load_costs
+from ...common.devices import named_device
+from ...common.errors import DSparkLiteError, RequestError, near_miss
+from ...common.origin import check_origin, device_name, versions
+from ...decoding import Generation, generate
+from ...decoding.sampling import check_seed
+from ...decoding.target import Target
+from ...fast import fast_path
+from ...models.checkpoints import EMBEDDED, load_drafter, load_target
+from ...scheduling.additive_costs import load_costs
+from ..names import DOMAINS, PROFILES
+from ..result_files import reference
 from ..world.example import Example
 from ..world.examples import examples
 from ..world.prompt_files import Prompt

@@ -26,12 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import Estimate, interval_of
-from dspark_lite.models.weights import kv_bytes
-from dspark_lite.scheduling.additive_costs import AdditiveCosts
-from dspark_lite.scheduling.policies import (
+from ...common.errors import RequestError
+from ...models.weights import kv_bytes
+from ...scheduling.additive_costs import AdditiveCosts
+from ...scheduling.policies import (
     LaggedTopK,
     algorithm1,
     fixed,
@@ -39,6 +37,8 @@ from dspark_lite.scheduling.policies import (
     survival,
     threshold,
 )
+from .. import paper
+from ..estimates import Estimate, interval_of
 from . import shapes
 from .roofline import DEVICES, Device
 from .simulator import EngineModel, Record

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from transformers import DynamicCache
 
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.sampling import probabilities
+from ...decoding.rounds import generate
+from ...decoding.sampling import probabilities
 
 
 class Reading(NamedTuple):

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dspark_lite.course.estimates import Estimate, bootstrap
-from dspark_lite.common.timing import clock
-from dspark_lite.course.extensions.trees import generate_with_tree
-from dspark_lite.drafters import DSpark
-from dspark_lite.training.cache import build_cache
-from dspark_lite.training.recipe import DraftRecipe
-from dspark_lite.training.train import read_log, train_draft
+from ...common.timing import clock
+from ...drafters import DSpark
+from ...training.cache import build_cache
+from ...training.recipe import DraftRecipe
+from ...training.train import read_log, train_draft
 from ..data.answers import answered_rows
 from ..data.recipes import load_recipe, train
 from ..data.selector import Selector
 from ..data.v4_drafter import V4Draft, drafter_sizes
+from ..estimates import Estimate, bootstrap
+from ..extensions.trees import generate_with_tree
 from .evaluation import mean_accepted_length, relative_gain, rollouts, tally
 from .lab import Lab, setup
 

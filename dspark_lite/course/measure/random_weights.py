@@ -19,12 +19,12 @@ import torch
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from dspark_lite.common.errors import DSparkLiteError, RequestError
-from dspark_lite.course.formats import size
-from dspark_lite.common.origin import device_name, versions
-from dspark_lite.common.timing import bytes_a_second, fastest, wall_seconds
-from dspark_lite.models import weights
-from dspark_lite.models.checkpoints import load_drafter, load_target
+from ...common.errors import DSparkLiteError, RequestError
+from ...common.origin import device_name, versions
+from ...common.timing import bytes_a_second, fastest, wall_seconds
+from ...models import weights
+from ...models.checkpoints import load_drafter, load_target
+from ..formats import size
 from . import roofline, shapes as released
 from .forced_rounds import ROUND_PARTS, forced_text, paper_pattern, timed_rounds
 from .journal import commit

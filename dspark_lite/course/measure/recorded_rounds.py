@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.answer import Outcome
-from dspark_lite.decoding.proposal import Proposal
-from dspark_lite.decoding.rounds import RequestSequence
-from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.drafters.layers import ContextCache
-from dspark_lite.drafters.small_lm import SmallLMState
+from ...common.errors import RequestError
+from ...decoding.answer import Outcome
+from ...decoding.proposal import Proposal
+from ...decoding.rounds import RequestSequence
+from ...decoding.sampling import probabilities
+from ...drafters.layers import ContextCache
+from ...drafters.small_lm import SmallLMState
 from ..result_files import reference
 
 RECORDED = "recorded_rounds.json"  # tools/measure/rounds.py writes it

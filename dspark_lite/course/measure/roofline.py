@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dspark_lite.course import paper
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.formats import markdown
-from dspark_lite.course.names import DRAFTER_LABELS as LABELS
-from dspark_lite.common.fingerprint import module_of
+from ...common.errors import DSparkLiteError
+from ...common.fingerprint import module_of
+from .. import paper
+from ..formats import markdown
+from ..names import DRAFTER_LABELS as LABELS
 from . import shapes
 from .forced_rounds import forced_text, measure_parts
 

@@ -8,8 +8,8 @@ from functools import partial
 import torch
 from tqdm import tqdm
 
-from dspark_lite.common.timing import time_interleaved
-from dspark_lite.training.drafts import new_draft
+from ...common.timing import time_interleaved
+from ...training.drafts import new_draft
 from ..data.recipes import load_recipe
 from .journal import header
 from .lab import Lab

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.decoding.proposal import Memoryless, Policy
-from dspark_lite.scheduling.policies import (
+from ...decoding.proposal import Memoryless, Policy
+from ...scheduling.policies import (
     LaggedTopK,
     algorithm1,
     fixed,
@@ -24,10 +24,10 @@ from dspark_lite.scheduling.policies import (
     threshold,
     top_k,
 )
-from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.serving.engine import Engine
-from dspark_lite.serving.requests import STEP_PARTS, Request, StepReport
+from ...serving.engine import Engine
+from ...serving.requests import STEP_PARTS, Request, StepReport
 from .lab import Lab
+from .step_costs import StepCosts
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64)
 TEMPERATURE = 1.0  # as in the paper's evaluation

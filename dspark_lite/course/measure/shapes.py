@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.fingerprint import module_of
-from dspark_lite.course.names import PROFILES
-from dspark_lite.course.result_files import reference
-from dspark_lite.decoding.target import Target
-from dspark_lite.drafters import SmallLM
-from dspark_lite.models.draft_config import DRAFTS, parse_draft_config
-from dspark_lite.models.weights import kv_bytes, memory_bytes
+from ...common.errors import DSparkLiteError
+from ...common.fingerprint import module_of
+from ...decoding.target import Target
+from ...drafters import SmallLM
+from ...models.draft_config import DRAFTS, parse_draft_config
+from ...models.weights import kv_bytes, memory_bytes
+from ..names import PROFILES
+from ..result_files import reference
 
 # role: Hub id
 RELEASED_MODELS = {role: name for role, name in PROFILES["released"].items() if "/" in name}

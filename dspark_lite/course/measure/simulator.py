@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.proposal import Proposal, chosen_lengths, start_policy
-from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.scheduling.policies import Costs
+from ...common.errors import RequestError
+from ...decoding.proposal import Proposal, chosen_lengths, start_policy
+from ...scheduling.calibration import STS, Observations
+from ...scheduling.policies import Costs
 
 
 @dataclass(frozen=True)

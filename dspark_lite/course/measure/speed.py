@@ -9,8 +9,8 @@ import sys
 import numpy as np
 from tqdm import tqdm
 
-from dspark_lite.decoding import Generation
-from dspark_lite.decoding.sampling import check_temperature
+from ...decoding import Generation
+from ...decoding.sampling import check_temperature
 from ..estimates import Estimate, paired, share_of_rows
 from .evaluation import mean_accepted_length, tally
 from .journal import header

@@ -9,7 +9,7 @@ matters: the longer the rest of a step takes, the less a further token prolongs 
 import numpy as np
 import torch
 
-from dspark_lite.common.errors import RequestError
+from ...common.errors import RequestError
 
 
 class StepCosts:

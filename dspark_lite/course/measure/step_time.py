@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.origin import Origin
-from dspark_lite.common.timing import time_interleaved
-from dspark_lite.scheduling.additive_costs import AdditiveCosts
-from dspark_lite.scheduling.cost_table import CostTable
+from ...common.errors import RequestError
+from ...common.origin import Origin
+from ...common.timing import time_interleaved
+from ...scheduling.additive_costs import AdditiveCosts
+from ...scheduling.cost_table import CostTable
 from .step_costs import StepCosts
 
 PROFILE_SIZES = (*range(1, 65), *range(72, 257, 8))  # sizes measured unless others are asked for

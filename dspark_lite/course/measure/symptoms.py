@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from dspark_lite.decoding.proposal import start_policy
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.lockstep import begin_together, play_round
-from dspark_lite.decoding.sampling import probabilities, residual
-from dspark_lite.course.measure.chi_square import MIN_EXPECTED, pooled_cells
-from dspark_lite.losslessness.enumeration import LOSSY_DISTANCE
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import schedule, survival
+from ...decoding.lockstep import begin_together, play_round
+from ...decoding.proposal import start_policy
+from ...decoding.rounds import generate
+from ...decoding.sampling import probabilities, residual
+from ...losslessness.enumeration import LOSSY_DISTANCE
+from ...scheduling.cost_table import CostTable
+from ...scheduling.policies import schedule, survival
+from .chi_square import MIN_EXPECTED, pooled_cells
 
 CHART_ANSWERS, CHART_ROUNDS = 4, 6  # of a chart: answers of each domain, and rounds of each answer
 EARLY, LATE = 2, 4  # rounds up to the first and from the second are compared

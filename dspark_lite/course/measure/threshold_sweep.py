@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.course.estimates import bootstrap
-from dspark_lite.scheduling.calibration import check_confidence_head
-from dspark_lite.scheduling.policies import threshold
+from ...common.errors import RequestError
+from ...scheduling.calibration import check_confidence_head
+from ...scheduling.policies import threshold
+from ..estimates import bootstrap
 from .evaluation import prompt_key, rollout_journal, rollout_with_room
 from .journal import header
 from .lab import Lab

@@ -7,25 +7,25 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dspark_lite.course.result_files import read, reference
-from dspark_lite.common.files import ROOT
-from dspark_lite.models.checkpoints import save_draft
-from dspark_lite.training.blocks import (
+from ...common.files import ROOT
+from ...models.checkpoints import save_draft
+from ...training.blocks import (
     TrainingBatch,
     dense_mask,
     draw_anchors,
     target_logits_at,
     training_forward,
 )
-from dspark_lite.training.cache import OnlineFeatures, build_cache
-from dspark_lite.training.drafts import new_draft
-from dspark_lite.training.recipe import Data
-from dspark_lite.training.train import TrainingRows
+from ...training.cache import OnlineFeatures, build_cache
+from ...training.drafts import new_draft
+from ...training.recipe import Data
+from ...training.train import TrainingRows
+from ..data.answers import answered_rows, write_answers
+from ..data.recipes import load_recipe
+from ..result_files import read, reference
 from . import evaluation
 from .journal import header
 from .lab import Lab
-from ..data.answers import answered_rows, write_answers
-from ..data.recipes import load_recipe
 
 RECORDED = ROOT / "assets" / "measurements" / "whole_drafter.json"
 WRITTEN_BY = "python -m tools.measure.whole_drafter"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from dspark_lite.losslessness.ties import same_or_tied
+from ...losslessness.ties import same_or_tied
 from .small_engine import SmallEngine
 
 SLOTS, PROMPTS, LONGEST = 4, 2, 24  # prompts of each domain; tokens of an answer

@@ -16,21 +16,21 @@ from unittest.mock import patch
 
 import torch
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.course.names import PROFILES
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.losslessness.enumeration import (
+from ...common.errors import RequestError
+from ...decoding.rounds import generate
+from ...losslessness.enumeration import (
     outcomes,
     output_distribution,
     summed,
     total_variation,
 )
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.models.checkpoints import EMBEDDED, save_draft
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import schedule
-from . import small_engine, verifying
+from ...losslessness.toys import toy_models
+from ...models.checkpoints import EMBEDDED, save_draft
+from ...scheduling.cost_table import CostTable
+from ...scheduling.policies import schedule
 from ..checkers.checking import Mistake
+from ..names import PROFILES
+from . import small_engine, verifying
 from .engine_board import MOST_STEPS, Device
 from .keep import EDITION, own_file, split
 from .pipeline import RUNS, judge_run

@@ -11,8 +11,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.common.files import write_text
+from ...common.errors import RequestError
+from ...common.files import write_text
 from ..checkers.progress import own_file
 
 EDITION = Path(__file__).with_name("my_dspark.py")

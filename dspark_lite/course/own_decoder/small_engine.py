@@ -5,12 +5,12 @@ first."""
 import torch
 from transformers import DynamicCache
 
-from dspark_lite.decoding.checks import until_stop
-from dspark_lite.decoding.rounds import generate
-from dspark_lite.decoding.sampling import probabilities
-from dspark_lite.drafters import SmallLM
-from dspark_lite.losslessness.toys import toy_models
-from dspark_lite.scheduling.policies import survival
+from ...decoding.checks import until_stop
+from ...decoding.rounds import generate
+from ...decoding.sampling import probabilities
+from ...drafters import SmallLM
+from ...losslessness.toys import toy_models
+from ...scheduling.policies import survival
 from ..checkers.checking import Mistake, Unfinished, as_function, checker
 from .my_dspark import algorithm_1
 from .verifying import draw, verify

@@ -6,9 +6,9 @@ Lessons 02 and 03 ask for it; 03, 05 and 11 run it in a loop and in an engine of
 
 import torch
 
-from dspark_lite.decoding import sampling
-from dspark_lite.decoding.sampling import Randomness, Verdict, accepted_prefix_length, residual
-from dspark_lite.losslessness.enumeration import outcomes, summed, total_variation
+from ...decoding import sampling
+from ...decoding.sampling import Randomness, Verdict, accepted_prefix_length, residual
+from ...losslessness.enumeration import outcomes, summed, total_variation
 from ..checkers.checking import Mistake, as_function, checker, finished
 from ..checkers.random_cases import SEED, distributions, drawn
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.decoding.rounds import generate
+from ...common.errors import RequestError
+from ...decoding.rounds import generate
 from ..own_decoder.keep import own_file
 from ..own_decoder.small_engine import SmallEngine
 

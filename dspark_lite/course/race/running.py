@@ -6,15 +6,15 @@ from statistics import median
 
 import torch
 
-from dspark_lite.common.errors import RequestError
-from dspark_lite.losslessness.ties import same_or_tied
-from dspark_lite.models.checkpoints import EMBEDDED, load_drafter
-from ..own_decoder.judge import assembled, run_file
-from ..own_decoder.keep import EDITION
+from ...common.errors import RequestError
+from ...losslessness.ties import same_or_tied
+from ...models.checkpoints import EMBEDDED, load_drafter
 from ..figures.lanes import Lane, lanes_figure
 from ..figures.style import BLACK, DRAFTER_STYLES
 from ..measure.lab import Lab, held_out_prompts, setup
 from ..names import DOMAINS, DRAFTER_LABELS, PROFILES
+from ..own_decoder.judge import assembled, run_file
+from ..own_decoder.keep import EDITION
 from ..replication import machine_results
 from .decoders import Run, by_own, by_package, sharing, with_small_lm
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate
+from ..estimates import Estimate
 from . import experiment_results
 from .experiment_results import Acceptance, Draft
 from .quantities import FIRST

@@ -3,12 +3,12 @@ fastest length in each domain, is computed. `drafters` is README's table."""
 
 import numpy as np
 
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.formats import interval, markdown
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.course.result_files import read
+from ...common.files import ROOT
+from ..formats import interval, markdown
 from ..measure import clocks
 from ..measure.studies import TABLE_1, TRAININGS
+from ..names import DOMAINS, DRAFTER_LABELS
+from ..result_files import read
 from .experiment_results import conditional_acceptance, lengths_over_seeds
 
 BENCHMARK = ROOT / "assets" / "measurements" / "bench.json"

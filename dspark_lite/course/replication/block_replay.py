@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from dspark_lite.course.names import DOMAINS
-from dspark_lite.decoding.proposal import Proposal, start_policy
-from dspark_lite.scheduling.cost_table import CostTable
+from ...decoding.proposal import Proposal, start_policy
+from ...scheduling.cost_table import CostTable
+from ..names import DOMAINS
 from . import confidence_results
 
 

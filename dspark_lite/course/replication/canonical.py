@@ -6,9 +6,9 @@ every text that quotes it at the next build.
 
 from functools import cache
 
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.result_files import read
+from ...common.files import ROOT
 from ..measure.studies import TABLE_1
+from ..result_files import read
 from . import experiment_results
 
 

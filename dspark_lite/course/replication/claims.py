@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dspark_lite.course import paper
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import PAPER, Quantity
-from dspark_lite.course.names import DOMAINS
+from ...common.errors import DSparkLiteError
+from .. import paper
+from ..estimates import PAPER, Quantity
+from ..names import DOMAINS
 from . import experiments, quantities
 from .confidence_results import Forecast, Rate, Rise
 from .experiment_results import (

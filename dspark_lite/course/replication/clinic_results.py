@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from dspark_lite.course.result_files import read
-from dspark_lite.course.measure.symptoms import NOTED, Chart
-from dspark_lite.common.files import ROOT
+from ...common.files import ROOT
+from ..measure.symptoms import NOTED, Chart
+from ..result_files import read
 from . import confidence_results
 
 CLINIC = ROOT / "assets" / "measurements" / "clinic.json"

@@ -6,12 +6,12 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity, interval_of
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.result_files import read
-from dspark_lite.scheduling.calibration import STS, Observations, auc, ece, survivals, survived
-from dspark_lite.scheduling.cost_table import CostTable
+from ...common.files import ROOT
+from ...scheduling.calibration import STS, Observations, auc, ece, survivals, survived
+from ...scheduling.cost_table import CostTable
+from .. import paper
+from ..estimates import PAPER, RESULTS, Estimate, Quantity, interval_of
+from ..result_files import read
 
 CONFIDENCE_FOLDER = ROOT / "assets" / "measurements" / "confidence"
 STS_FILE = CONFIDENCE_FOLDER / "tiny-dspark-sts.json"

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.scheduling.calibration import STS, Observations, by_position, fit_sts
-from dspark_lite.course.extensions.online_sts import OnlineSTS
-from dspark_lite.scheduling.policies import algorithm1, fixed
-from dspark_lite.course.measure.simulator import EngineModel
+from ...scheduling.calibration import STS, Observations, by_position, fit_sts
+from ...scheduling.policies import algorithm1, fixed
+from ..estimates import Estimate
+from ..extensions.online_sts import OnlineSTS
+from ..measure.simulator import EngineModel
 from . import serving_results
 
 EVERY = 200  # blocks between two points of a series, and between two checks

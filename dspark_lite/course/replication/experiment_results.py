@@ -10,14 +10,14 @@ from functools import cache, partial
 
 import numpy as np
 
-from dspark_lite.course import paper
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import PAPER, RESULTS, Estimate, Quantity, Sampled, share_of_rows
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from dspark_lite.course.result_files import read
+from ...common.errors import DSparkLiteError
+from ...common.files import ROOT
+from .. import paper
+from ..estimates import PAPER, RESULTS, Estimate, Quantity, Sampled, share_of_rows
 from ..measure import studies
 from ..measure.evaluation import MIN_ROUNDS, count_estimates, mean_accepted_length, row_tally
+from ..names import DOMAINS, DRAFTER_LABELS
+from ..result_files import read
 
 MEASUREMENTS = ROOT / "assets" / "measurements" / "experiments"
 # keys of accepted lengths and gains, by their titles

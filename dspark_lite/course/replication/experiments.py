@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dspark_lite.course.estimates import Estimate, Quantity, mean_of
-from dspark_lite.course.formats import FORMS, interval
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
-from ..measure.studies import DEPTHS, HEADS, LENGTHS, LOSSES, SEEDS
+from ..estimates import Estimate, Quantity, mean_of
+from ..formats import FORMS, interval
 from ..measure.round_latency import LATENCY_CONTEXTS
+from ..measure.studies import DEPTHS, HEADS, LENGTHS, LOSSES, SEEDS
+from ..names import DOMAINS, DRAFTER_LABELS
 from . import experiment_results, machine_results, serving_results
 from .experiment_results import (
     TRAININGS,

@@ -3,8 +3,8 @@ another, as a fraction."""
 
 from typing import NamedTuple
 
-from dspark_lite.course.estimates import Quantity
-from dspark_lite.course.names import DOMAINS
+from ..estimates import Quantity
+from ..names import DOMAINS
 from .claims import MATH_AND_CHAT
 from .experiment_results import SEEDS, Acceptance, Length, gain
 from .quantities import FIRST, LAST

@@ -12,19 +12,19 @@ from pathlib import Path
 
 import torch
 
-from dspark_lite.course.estimates import Estimate, bootstrap
-from dspark_lite.common.files import WORK, read_object, write_json
-from dspark_lite.common.fingerprint import fingerprint
-from dspark_lite.common.origin import TIMED_LIBRARIES, Origin, folder_name
-from dspark_lite.scheduling.calibration import STS, Observations
-from dspark_lite.scheduling.cost_table import CostTable
-from dspark_lite.scheduling.policies import algorithm1, fixed
-from dspark_lite.serving.engine import Engine
-from dspark_lite.course.measure.serving_load import closed_loop, requests
+from ...common.files import WORK, read_object, write_json
+from ...common.fingerprint import fingerprint
+from ...common.origin import TIMED_LIBRARIES, Origin, folder_name
+from ...scheduling.calibration import STS, Observations
+from ...scheduling.cost_table import CostTable
+from ...scheduling.policies import algorithm1, fixed
+from ...serving.engine import Engine
+from ..estimates import Estimate, bootstrap
 from ..measure.confidence import calibrate
 from ..measure.evaluation import evaluate, mean_accepted_length, row_tally
 from ..measure.journal import header
 from ..measure.lab import Lab
+from ..measure.serving_load import closed_loop, requests
 from ..measure.step_time import PROFILE_CONTEXT, profile
 from .confidence_results import calibration_run, read_observations
 

@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from dspark_lite.course import paper
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.estimates import PAPER, Estimate, Quantity
-from dspark_lite.course.formats import interval, markdown, number
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
+from ...common.errors import DSparkLiteError
+from .. import paper
+from ..estimates import PAPER, Estimate, Quantity
+from ..formats import interval, markdown, number
 from ..measure.studies import TRAININGS
+from ..names import DOMAINS, DRAFTER_LABELS
 from . import experiment_results
 from .claims import AS_PAPER, BELOW_PAPER, CLAIMS, Claim
 from .quantities import EXACT

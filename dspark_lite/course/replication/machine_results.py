@@ -7,11 +7,10 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.estimates import Estimate
-from dspark_lite.course.result_files import read, reference
-from dspark_lite.scheduling.calibration import STS, Observations
+from ...common.errors import DSparkLiteError
+from ...common.files import ROOT
+from ...scheduling.calibration import STS, Observations
+from ..estimates import Estimate
 from ..measure import machines as model
 from ..measure.machines import (
     GPUS,
@@ -25,6 +24,7 @@ from ..measure.machines import (
     StepTime,
 )
 from ..measure.simulator import Record
+from ..result_files import read, reference
 from . import confidence_results, serving_results
 from .drift import WRONG_HEADS
 

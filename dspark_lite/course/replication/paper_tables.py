@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import PAPER, RESULTS, Estimate
-from dspark_lite.course.formats import interval, markdown, number
-from dspark_lite.course.names import DOMAINS, DRAFTER_LABELS
+from .. import paper
+from ..estimates import PAPER, RESULTS, Estimate
+from ..formats import interval, markdown, number
 from ..measure.studies import LENGTHS, PAPER_DEPTHS
+from ..names import DOMAINS, DRAFTER_LABELS
 from . import experiments
 from .experiment_results import (
     DEPTHS,

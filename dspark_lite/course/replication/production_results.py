@@ -1,7 +1,7 @@
 """Results on the drafters of lesson 13: assets/measurements/production.json, written by tools/measure/production.py."""
 
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.result_files import read
+from ...common.files import ROOT
+from ..result_files import read
 
 PRODUCTION = ROOT / "assets" / "measurements" / "production.json"
 

@@ -7,9 +7,9 @@ from functools import cache
 
 import torch
 
-from dspark_lite.course.estimates import RESULTS, Estimate, Quantity, mean_of
-from dspark_lite.losslessness import enumeration, toys
-from dspark_lite.scheduling import policies as scheduling
+from ...losslessness import enumeration, toys
+from ...scheduling import policies as scheduling
+from ..estimates import RESULTS, Estimate, Quantity, mean_of
 from .experiment_results import DRAFT_LENGTHS, Acceptance, Draft, Length, gain
 from .serving_results import HEAVY, Served
 

@@ -10,9 +10,12 @@ from functools import cache
 
 import numpy as np
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course import paper
-from dspark_lite.course.estimates import (
+from ...common.errors import DSparkLiteError
+from ...common.files import ROOT
+from ...scheduling.policies import fixed
+from ...serving.requests import STEP_PARTS
+from .. import paper
+from ..estimates import (
     PAPER,
     RESULTS,
     Estimate,
@@ -22,13 +25,10 @@ from dspark_lite.course.estimates import (
     paired,
     share_of_rows,
 )
-from dspark_lite.common.files import ROOT
-from dspark_lite.course.result_files import read
-from dspark_lite.scheduling.policies import fixed
-from dspark_lite.course.measure.step_costs import StepCosts
-from dspark_lite.serving.requests import STEP_PARTS
-from dspark_lite.course.measure.simulator import EngineModel, ModelReport, Record, simulate
 from ..measure.serving_load import decoding_seconds, policy_of, step_costs
+from ..measure.simulator import EngineModel, ModelReport, Record, simulate
+from ..measure.step_costs import StepCosts
+from ..result_files import read
 from . import confidence_results
 
 MEASURED = ROOT / "assets" / "measurements" / "serving" / "engine.json"

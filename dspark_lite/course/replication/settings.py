@@ -6,7 +6,7 @@ The paper's are those of its text_claims or, where its text has no number, its w
 
 from typing import NamedTuple
 
-from dspark_lite.course import paper
+from .. import paper
 from . import experiment_results
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dspark_lite.common.errors import DSparkLiteError
+from ...common.errors import DSparkLiteError
 from .tokenizer import messages_ids
 
 USERS = ("user", "human")

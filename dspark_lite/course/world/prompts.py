@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from tqdm import tqdm
 
-from dspark_lite.common.errors import DSparkLiteError
+from ...common.errors import DSparkLiteError
 from .example import is_held_out
 from .examples import examples
 from .prompt_files import LAYOUTS, Prompt, Unread, file_rows, is_prompt_file, prompts_of_row

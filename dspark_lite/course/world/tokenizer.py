@@ -3,8 +3,8 @@
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from dspark_lite.common.errors import DSparkLiteError
-from dspark_lite.course.names import DOMAINS
+from ...common.errors import DSparkLiteError
+from ..names import DOMAINS
 from .examples import examples
 
 COUNTED = (*DOMAINS, "article", "drill")  # of examples that its words are counted in

@@ -4,6 +4,7 @@ import torch
 
 from dspark_lite.course.exercises import lesson_00
 from dspark_lite.decoding.rounds import generate
+
 from .recorded import Recorded, Rows, tiny
 
 BRICKS, TAIL = 0, 200  # the prompt of the case among those of math; tokens of an answer at most

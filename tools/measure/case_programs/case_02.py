@@ -7,6 +7,7 @@ import torch
 
 from dspark_lite.course.own_decoder import verifying
 from dspark_lite.losslessness.enumeration import outcomes, total_variation
+
 from .recorded import Recorded, Rows
 
 WORDS = ("the", "a", "my")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from dspark_lite.course.exercises import lesson_03
+
 from .recorded import WRITTEN, Recorded, Rows, tiny
 
 GAMMA = 7  # drafts

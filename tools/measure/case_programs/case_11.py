@@ -1,6 +1,7 @@
 """Case 11: `keep` one too many."""
 
 from dspark_lite.course.own_decoder import small_engine
+
 from .recorded import Recorded, Rows
 
 LENGTH, SLOTS = 16, 3

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dspark_lite.course.exercises import lesson_13
+
 from .recorded import Recorded, Rows
 
 

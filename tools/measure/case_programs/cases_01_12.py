@@ -3,6 +3,7 @@
 from dspark_lite.course.measure import studies
 from dspark_lite.course.replication import experiment_results as results
 from dspark_lite.course.result_files import reference
+
 from .recorded import Recorded, Rows
 
 

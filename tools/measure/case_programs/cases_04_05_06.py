@@ -10,6 +10,7 @@ from dspark_lite.course.measure import symptoms
 from dspark_lite.decoding.rounds import generate
 from dspark_lite.decoding.sampling import RandomSource
 from dspark_lite.drafters import DSpark, Eagle3
+
 from .recorded import Recorded, Rows, tiny
 
 BLOCKS_OF = 32  # tokens of an answer

@@ -10,6 +10,7 @@ from dspark_lite.decoding.proposal import Proposal
 from dspark_lite.losslessness.enumeration import output_distribution, total_variation
 from dspark_lite.losslessness.toys import ToyDrafter, ToyTarget, appendix_a
 from dspark_lite.scheduling.policies import algorithm1, retrospective, threshold
+
 from .case_02 import likeliest
 from .recorded import Recorded, Rows
 
