@@ -203,6 +203,8 @@ def test_a_list_with_a_prompt_that_cannot_be_served_is_answered_nowhere(speaking
     with pytest.raises(RequestError):
         serving.generate(["One", prompt], 9)
     assert serving.idle
+    with pytest.raises(RequestError, match="a list of prompts"):
+        serving.generate("One", 9)
     bare = engine()
     with pytest.raises(RequestError, match="no tokenizer"):
         bare.generate(["One"], 3)
@@ -235,6 +237,20 @@ def test_several_streams_share_an_engine_and_a_closed_one_frees_its_slot(speakin
     assert texts[:3] == wanted and later == wanted[1]
     assert 0 < len(texts[3]) < len(wanted[0]) and wanted[0].startswith(texts[3])
     assert serving.idle
+
+
+def test_ctrl_c_leaves_no_request_of_a_list_behind(speaking, monkeypatch):
+    target, drafter = speaking
+    serving = Engine(target, drafter, slots=2, capacity=64)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serving, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        serving.generate(["One", "Two", "Three"], 9)
+    monkeypatch.undo()
+    assert serving.idle and len(serving.generate(["One"], 9)) == 1
 
 
 def test_a_policy_that_fails_ends_every_stream_and_list(speaking):

@@ -1030,6 +1030,8 @@ def test_a_recipe_is_laid_over_the_one_it_extends_and_is_called_as_its_file(tmp_
     own.parent.mkdir()
     own.write_text('{"extends": "base", "seed": 5}')
     assert recipes.load_recipe(str(own)) == recipe_of(SMALL, name="base", seed=5)
+    with pytest.raises(DSparkLiteError, match="there is no file absent.jsonl"):
+        recipes.load_recipe("base", {"data.dataset": "absent.jsonl", "data.prompts": 9})
     (tmp_path / "base.json").write_text('{"extends": "thin-0.5"}')
     with pytest.raises(DSparkLiteError, match="extends"):
         recipes.load_recipe("thin-0.5")
@@ -1219,7 +1221,7 @@ def test_a_checkpoint_of_another_architecture_is_not_trained_over(
     assert not (tmp_path / "build").exists()
 
 
-OWN = {"target": "some/model", "data.dataset": "some.jsonl"}
+OWN = {"target": "some/model", "data.dataset": "some/set"}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in recipes.RECIPES.glob("*.json")))

@@ -7,6 +7,7 @@ in transformers' loop, and never a draft that was not accepted.
 
 import inspect
 from contextlib import contextmanager
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
@@ -83,7 +84,7 @@ class CustomGenerate:
         self.num_speculative_tokens = num_speculative_tokens
         self.drafter = (
             load_drafter(drafter, self.target)
-            if isinstance(drafter, str)
+            if isinstance(drafter, (str, Path))
             else drafter and check_loaded(drafter, self.target)
         )
         if self.drafter:

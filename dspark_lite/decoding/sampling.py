@@ -3,6 +3,7 @@
 Source: paper, section 2; Leviathan et al., 2023.
 """
 
+import math
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -21,9 +22,11 @@ class Verdict(NamedTuple):
 
 
 def check_temperature(temperature: float) -> None:
-    """Raise RequestError unless the temperature is a number, 0 or more."""
-    if not isinstance(temperature, Real) or not temperature >= 0:
-        raise RequestError(f"the temperature is {temperature!r}; it must be 0 (greedy) or more")
+    """Raise RequestError unless the temperature is a finite number, 0 or more."""
+    if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
+        raise RequestError(
+            f"the temperature is {temperature!r}; it must be 0 (greedy) or more, and finite"
+        )
 
 
 def check_seed(seed: int, of: str = "") -> None:

@@ -57,7 +57,7 @@ def prompt_ids(target: Target, prompt: str | list | torch.Tensor) -> torch.Tenso
     tokenizer = target.tokenizer
     messages = isinstance(prompt, list) and prompt and isinstance(prompt[0], dict)
     if isinstance(prompt, torch.Tensor):
-        return prompt if prompt.ndim == 2 else prompt[None]
+        return (prompt if prompt.ndim == 2 else prompt[None]).to(target.device)
     if (isinstance(prompt, str) or messages) and tokenizer is None:
         raise RequestError(f"{target.name} has no tokenizer; give token ids")
     if isinstance(prompt, str):

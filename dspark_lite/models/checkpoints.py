@@ -164,7 +164,7 @@ def load_target(
     model_class = target_class(name, architecture)
     size = sum(path.stat().st_size for path in weight_files(folder))
     gpu = profile == "released" and torch.cuda.is_available()
-    device = named_device(device or ("cuda" if gpu else "cpu"))
+    device = named_device(("cuda" if gpu else "cpu") if device is None else device)
     dtype = dtype or default_dtype(device)
     _check_dtype(dtype, device)
     try:

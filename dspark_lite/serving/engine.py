@@ -142,6 +142,8 @@ class Engine:
         RequestError for a prompt that cannot be served, before any is answered, and if other
         requests wait or run.
         """
+        if isinstance(prompts, str):
+            raise RequestError("generate takes a list of prompts; put the text into one")
         if not self.idle:
             raise RequestError(
                 "the engine has requests under way, whose answers generate would swallow; step until it is idle"
@@ -154,7 +156,7 @@ class Engine:
             answers: dict[int, Answer] = {}
             while not self.idle:
                 answers |= {answer.id: answer for answer in self.step().answers}
-        except Exception:
+        except BaseException:  # Ctrl-C, too
             for number in numbers:
                 self.abort(number)
             raise

@@ -232,7 +232,7 @@ def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | Languag
     make another recipe, whose name lists them: `tiny-dspark+loss.l1=0.5`.
 
     Raise DSparkLiteError for a file that is missing or no JSON object, a recipe that extends
-    itself, and a field that does not fit.
+    itself, a field that does not fit, and a file of prompts that is not there.
     """
     stem, changes = Path(name).name.removesuffix(".json"), changes or {}
     fields = _extended(_file(name), ())
@@ -253,7 +253,13 @@ def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | Languag
         raise DSparkLiteError(
             f"recipe {stem} names no target; name the model to draft for with --target, and the prompts with --data"
         )
-    return parse_recipe({**fields, "name": "+".join([stem, *words])}, f"{stem}.json")
+    recipe = parse_recipe({**fields, "name": "+".join([stem, *words])}, f"{stem}.json")
+    dataset = Path((recipe.data.dataset if isinstance(recipe, DraftRecipe) else None) or "")
+    if dataset.suffix in (".txt", ".json", ".jsonl") and not dataset.exists():
+        raise DSparkLiteError(
+            f"there is no file {dataset}; give the path of a file or a folder, or a data set on the Hub"
+        )
+    return recipe
 
 
 def _in_a_name(value) -> str:
