@@ -6,13 +6,15 @@ from .errors import RequestError
 
 
 def named_device(name) -> torch.device:
-    """Return the device of a name ("cpu", "cuda", "cuda:1") or a torch.device.
+    """Return the device of a name ("cpu", "cuda", "cuda:1") or a torch.device. Other accelerators
+    that torch has been told of pass, untried.
 
-    Raise RequestError for another kind of device, and for a GPU that torch does not find.
+    Raise RequestError for "mps", "meta" and what is no device, and for a GPU that torch does not
+    find.
     """
     try:
         device = torch.device(name)
-        known = device.type in ("cpu", "cuda")
+        known = device.type not in ("mps", "meta")
     except (RuntimeError, TypeError):
         known = False
     if not known:
