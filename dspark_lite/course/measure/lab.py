@@ -222,7 +222,9 @@ def setup(
         )
     torch.manual_seed(seed)
     gpu = profile == "released" and torch.cuda.is_available()
-    place = named_device(device or os.environ.get("DSPARK_DEVICE") or ("cuda" if gpu else "cpu"))
+    if device is None:
+        device = os.environ.get("DSPARK_DEVICE") or ("cuda" if gpu else "cpu")
+    place = named_device(device)
     cap_memory(
         place, (os.environ.get("DSPARK_MEMORY_GB") or None) if memory_gb is None else memory_gb
     )
