@@ -19,10 +19,10 @@ import torch
 
 from dspark_lite.common.errors import DSparkLiteError, RequestError
 from dspark_lite.common.files import ROOT, write_json
-from dspark_lite.common.origin import device_name, folder_name, versions
+from dspark_lite.common.origin import device_name, folder_name
 from dspark_lite.common.timing import clock
 from dspark_lite.course.data.recipes import load_recipe
-from dspark_lite.course.measure.journal import check_writable, commit
+from dspark_lite.course.measure.journal import check_writable, machine_header
 from dspark_lite.course.measure.lab import setup
 from dspark_lite.course.measure.random_weights import measure_shapes
 from dspark_lite.course.measure.speed import bench
@@ -150,7 +150,7 @@ PARTS = (decoding, lesson, training)
 def measure(size, device: torch.device, path: Path) -> list[str]:
     """Measure every part and write the file after each; return a sentence for each part that
     failed."""
-    found, failed = {"device": device_name(device), "versions": versions(), "commit": commit()}, []
+    found, failed = machine_header(device), []
     found |= {"size": vars(size), "released_size": "random weights; acceptance is forced"}
     for part in PARTS:
         print(f"{part.__name__} ...", flush=True)

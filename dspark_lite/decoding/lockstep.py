@@ -22,7 +22,7 @@ from .rounds import RequestSequence, Sequence
 from .rows import Rows, can_share_passes
 from .sampling import NOT_FINITE, Verdict, draw_at, probabilities, undefined
 from .target import Target
-from .text import TextPieces, prompt_ids
+from .text import TextPieces, check_tokenizer, prompt_ids
 
 NO_MEMORY = object()  # for a policy without a `memory`; None may be the memory of one that has it
 
@@ -237,8 +237,7 @@ def stream_text(
     A prompt is a text, a list of messages {role, content} for the chat template, or token ids;
     `options` are those of `generate`. Raise RequestError for a target without a tokenizer.
     """
-    if target.tokenizer is None:
-        raise RequestError(f"{target.name} has no tokenizer, so its answers have no text")
+    check_tokenizer(target)
     pieces = TextPieces(target.tokenizer)
     for tokens in stream(target, drafter, prompt_ids(target, prompt), **options):
         if piece := pieces.add(tokens):

@@ -13,7 +13,7 @@ from transformers import AttentionInterface, DynamicCache
 from .attention import attend, use_attention
 from .proposal import Drafter, Proposal, stack_proposals
 from .row_store import RowStore
-from .target import Target, TargetOutput
+from .target import Target, TargetOutput, joined
 
 GROUPED = "dspark_lite_grouped"  # the name of `grouped_attention` in transformers
 
@@ -65,7 +65,7 @@ class SharedCache(RowStoreView):
             features.append(output.features)
         self.logits = output.logits
         self.features = taps and [
-            row[longest - count :] for row, count in zip(torch.cat(features, 1), counts)
+            row[longest - count :] for row, count in zip(joined(features), counts)
         ]
 
     def _pass(self, token_ids, taps, counts=None, **options) -> TargetOutput:

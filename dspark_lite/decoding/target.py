@@ -181,7 +181,7 @@ class Target:
         for piece in self.pieces(input_ids):
             output = self.read(piece, cache, taps, logits_to_keep=1)
             features.append(output.features)
-        return TargetOutput(output.logits, torch.cat(features, 1) if taps else None), cache
+        return TargetOutput(output.logits, joined(features) if taps else None), cache
 
     def pieces(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the pieces in which prompts [B, n] are read. Raise RequestError for a size that is
@@ -258,6 +258,11 @@ class Target:
         """Return the hidden states of the tapped layers, side by side. Layer i is at index i + 1: index
         0 is the embedding."""
         return torch.cat([hidden_states[layer + 1] for layer in taps], -1)
+
+
+def joined(pieces: list[torch.Tensor]) -> torch.Tensor:
+    """Return the pieces [B, n, ...] of a text as one; a single piece is not copied."""
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
 
 
 def _states(cache: DynamicCache, copied: bool = True) -> list[torch.Tensor]:

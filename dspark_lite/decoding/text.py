@@ -10,6 +10,12 @@ from .target import Target
 UNFINISHED = "\ufffd"  # what a tokenizer writes for the first bytes of a character
 
 
+def check_tokenizer(target: Target) -> None:
+    """Raise RequestError for a target without a tokenizer, whose answers have no text."""
+    if target.tokenizer is None:
+        raise RequestError(f"{target.name} has no tokenizer, so its answers have no text")
+
+
 class TextPieces:
     """The text of tokens that come a few at a time, in pieces that add up to the text of all.
 

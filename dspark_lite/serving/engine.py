@@ -18,7 +18,7 @@ from ..decoding.checks import check_models, check_request, stop_set, until_stop
 from ..decoding.proposal import Drafter, Policy, start_policy
 from ..decoding.sampling import Verdict, check_seed, check_temperature
 from ..decoding.target import Target
-from ..decoding.text import prompt_ids
+from ..decoding.text import check_tokenizer, prompt_ids
 from .queue import RequestQueue
 from .requests import Answer, Request, RunningRequest, StepReport
 from .runner import Runner, StepWatch
@@ -176,8 +176,7 @@ class Engine:
         a thread. Arguments are those of `generate` for one prompt. A stream that is closed early
         ends its request. Raise RequestError for a target without a tokenizer.
         """
-        if self.target.tokenizer is None:
-            raise RequestError(f"{self.target.name} has no tokenizer, so its answers have no text")
+        check_tokenizer(self.target)
         return self._streams.stream(self.request(prompt, max_new_tokens, **options))
 
     def request(

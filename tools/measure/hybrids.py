@@ -14,10 +14,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from dspark_lite.common.files import ROOT, write_json
-from dspark_lite.common.origin import device_name, versions
 from dspark_lite.course.data.recipes import load_recipe
 from dspark_lite.course.measure.forced_rounds import forced_text, measure_parts, paper_pattern
-from dspark_lite.course.measure.journal import check_writable, commit
+from dspark_lite.course.measure.journal import check_writable, machine_header
 from dspark_lite.decoding.target import Target
 from dspark_lite.training.drafts import new_draft
 from tools.errors import report_errors
@@ -88,8 +87,7 @@ def main(arguments):
     found = [measured(kind) for kind in TARGETS]
     print(json.dumps(found, indent=2))
     if not options.print:
-        cpu = torch.device("cpu")
-        made = {"device": device_name(cpu), "versions": versions(), "commit": commit()}
+        made = machine_header(torch.device("cpu"))
         weights = "random, float32; acceptance forced to a pattern of the paper"
         write_json(RECORDED, {**made, "weights": weights, "targets": found})
 

@@ -16,8 +16,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from dspark_lite.common.files import ROOT, write_json
-from dspark_lite.common.origin import device_name, versions
-from dspark_lite.course.measure.journal import check_writable, commit
+from dspark_lite.course.measure.journal import check_writable, machine_header
 from dspark_lite.decoding.target import Target
 from tools.errors import report_errors
 
@@ -82,8 +81,7 @@ def main(arguments):
     found = {reading: in_a_process(reading) for reading in READINGS}
     print(json.dumps(found, indent=2))
     if not options.print:
-        cpu = torch.device("cpu")
-        made = {"device": device_name(cpu), "versions": versions(), "commit": commit()}
+        made = machine_header(torch.device("cpu"))
         write_json(RECORDED, {**made, "tokens": TOKENS, "piece": PIECE, "readings": found})
 
 

@@ -254,12 +254,18 @@ def load_recipe(name: str, changes: dict | None = None) -> DraftRecipe | Languag
             f"recipe {stem} names no target; name the model to draft for with --target, and the prompts with --data"
         )
     recipe = parse_recipe({**fields, "name": "+".join([stem, *words])}, f"{stem}.json")
-    dataset = Path((recipe.data.dataset if isinstance(recipe, DraftRecipe) else None) or "")
+    if isinstance(recipe, DraftRecipe) and recipe.data.dataset:
+        _check_file(Path(recipe.data.dataset))
+    return recipe
+
+
+def _check_file(dataset: Path) -> None:
+    """Raise DSparkLiteError for the name of a file of prompts that is not there. Other names may be
+    those of data sets on the Hub."""
     if dataset.suffix in (".txt", ".json", ".jsonl") and not dataset.exists():
         raise DSparkLiteError(
             f"there is no file {dataset}; give the path of a file or a folder, or a data set on the Hub"
         )
-    return recipe
 
 
 def _in_a_name(value) -> str:

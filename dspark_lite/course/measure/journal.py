@@ -6,16 +6,22 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryFile
 
+import torch
+
 from ...common.errors import DSparkLiteError
 from ...common.files import ROOT
+from ...common.origin import device_name, versions
+
+
+def machine_header(device: torch.device) -> dict:
+    """Return where a measurement was made and by what: device, versions and commit."""
+    return {"device": device_name(device), "versions": versions(), "commit": commit()}
 
 
 def header(lab) -> dict:
-    """Return the header of every measurement: device, versions, commit, seed, profile and target."""
+    """Return the header of every measurement in a lab: `machine_header`, seed, profile and target."""
     return {
-        "device": lab.device_name,
-        "versions": lab.versions,
-        "commit": commit(),
+        **machine_header(lab.device),
         "seed": lab.seed,
         "profile": lab.profile,
         "target": lab.target.name,

@@ -20,14 +20,13 @@ from safetensors.torch import save_file
 from tqdm import tqdm
 
 from ...common.errors import DSparkLiteError, RequestError
-from ...common.origin import device_name, versions
 from ...common.timing import bytes_a_second, fastest, wall_seconds
 from ...models import weights
 from ...models.checkpoints import load_drafter, load_target
 from ..formats import size
 from . import roofline, shapes as released
 from .forced_rounds import ROUND_PARTS, forced_text, paper_pattern, timed_rounds
-from .journal import commit
+from .journal import machine_header
 from .lab import cap_memory
 
 FORCED = (
@@ -82,9 +81,7 @@ def measure_shapes(
     )
     torch.manual_seed(seed)
     measured = {
-        "device": device_name(device),
-        "versions": versions(),
-        "commit": commit(),
+        **machine_header(device),
         "seed": seed,
         "shapes": shapes,
         "weights": f"random, {str(dtype).removeprefix('torch.')}",

@@ -53,11 +53,6 @@ class Prompt:
         return ids
 
 
-def is_prompt_file(name: str) -> bool:
-    """Return whether a data set is a file here."""
-    return Path(name).is_file()
-
-
 def file_rows(path: str | Path) -> Iterator[tuple[int, object]]:
     """Yield the line of each row of a file, from 1, and the row: a JSON object of a line or of an
     array, or a passage of plain text as {"text": ...}; None for a line that is not JSON.
@@ -183,7 +178,7 @@ def read_prompts(path: str | Path, every_turn: bool = False) -> tuple[list[Promp
 
     Raise DSparkLiteError for a file that is missing, not UTF-8, or without any prompt.
     """
-    if not is_prompt_file(path):
+    if not Path(path).is_file():
         raise DSparkLiteError(f"there is no file {path}; give JSON lines or a text file")
     unread, prompts = Unread(str(path)), {}
     for line, row in file_rows(path):

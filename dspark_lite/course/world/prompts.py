@@ -4,6 +4,7 @@ data set on the Hub or in a folder."""
 import random
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -11,7 +12,7 @@ from tqdm import tqdm
 from ...common.errors import DSparkLiteError
 from .example import is_held_out
 from .examples import examples
-from .prompt_files import LAYOUTS, Prompt, Unread, file_rows, is_prompt_file, prompts_of_row
+from .prompt_files import LAYOUTS, Prompt, Unread, file_rows, prompts_of_row
 from .tokenizer import chat_ids
 
 SHUFFLED = 10_000  # rows of a streamed data set that are shuffled at a time
@@ -60,7 +61,7 @@ def _ids_of_dataset(tokenizer, data) -> list[list[int]]:
                 bar.update()
             if len(prompts) == data.prompts:
                 break
-    enough = bool(prompts) if is_prompt_file(data.dataset) else len(prompts) == data.prompts
+    enough = bool(prompts) if Path(data.dataset).is_file() else len(prompts) == data.prompts
     if not enough:
         raise DSparkLiteError(
             f"{data.dataset} has {len(prompts)} prompts of at most {longest} tokens, the recipe asks "
@@ -104,7 +105,7 @@ def _rows(data) -> Iterator[tuple[int, object]]:
     A data set is streamed: only rows that are used are fetched. A file is read whole.
     """
     name, _, revision = data.dataset.partition("@")
-    if is_prompt_file(name):
+    if Path(name).is_file():
         if data.split not in (None, "train"):
             raise _unreadable(data, "a file has no splits")
         rows = list(file_rows(name))
