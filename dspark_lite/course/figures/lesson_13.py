@@ -122,8 +122,11 @@ def rounds_in_plain_steps(rounds: dict[str, tuple[float, float, float]]):
         axes.barh(place, draft, 0.5, color=SKY)
         axes.barh(place, verify, 0.5, left=draft, color=BLUE)
         if not place:
-            for left, part, hue in ((0, "draft", SKY), (draft + 0.1, "verify", BLUE)):
-                axes.text(left, place - 0.42, part, va="center", fontsize=SMALL, color=hue)
+            for x, side, part, hue in (
+                (0, "left", "draft", SKY),
+                (draft + verify, "right", "verify", BLUE),
+            ):
+                axes.text(x, place - 0.42, part, ha=side, va="center", fontsize=SMALL, color=hue)
         colour = GREEN if tokens > draft + verify else RED
         axes.plot(tokens, place, marker="D", markersize=8, color=colour, markeredgecolor="white")
         said = f"τ = {tokens:.2f}, round {draft + verify:.1f}"
