@@ -14,14 +14,17 @@ from ...common.origin import device_name, versions
 
 
 def machine_header(device: torch.device) -> dict:
-    """Return where a measurement was made and by what: device, versions and commit."""
+    """Return the header of a measurement without a lab: device, versions and commit."""
     return {"device": device_name(device), "versions": versions(), "commit": commit()}
 
 
 def header(lab) -> dict:
-    """Return the header of every measurement in a lab: `machine_header`, seed, profile and target."""
+    """Return the header of every measurement in a lab: device, versions, commit, seed, profile and
+    target."""
     return {
-        **machine_header(lab.device),
+        "device": lab.device_name,
+        "versions": lab.versions,
+        "commit": commit(),
         "seed": lab.seed,
         "profile": lab.profile,
         "target": lab.target.name,
